@@ -1,0 +1,76 @@
+"""Fixtures of all tests: the template as it stands here, projects rendered from it, and the catalogue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from copier import run_copy
+
+ROOT = Path(__file__).resolve().parents[1]
+HERE = "9999.0.0"  # the tag under which the working tree, uncommitted changes included, is released to the tests
+
+
+def git(*args: str, cwd: Path) -> str:
+    """What a git command prints."""
+    return subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def working_tree() -> list[str]:
+    """The files of this repository as they stand: tracked and new ones, without ignored ones."""
+    names = git("ls-files", "-co", "--exclude-standard", "-z", cwd=ROOT).split("\0")
+    return [name for name in names if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="session")
+def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig: object) -> Path:
+    """Replaces pytest-copier's: every released tag, plus the working tree as `HERE`.
+
+    pytest-copier's own commits the tree as it is, and fails on a clean checkout because there is nothing to commit.
+    """
+    repository = tmp_path_factory.mktemp("template") / "repository"
+    git("clone", "-q", str(ROOT), str(repository), cwd=ROOT)
+    git("rm", "-rfq", ".", cwd=repository)
+    for name in working_tree():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, repository / name, follow_symlinks=False)
+    git("add", "-A", cwd=repository)
+    git("commit", "-qm", "working tree", "--allow-empty", cwd=repository)
+    git("tag", HERE, cwd=repository)
+    return repository
+
+
+@pytest.fixture(scope="session")
+def generate(copier_template: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Render a project: `generate(hardware="h100", ...)` -> its folder. The same answers give the same folder."""
+    made: dict[str, Path] = {}
+
+    def render(**answers: object) -> Path:
+        key = repr(sorted(answers.items()))
+        if key not in made:
+            path = tmp_path_factory.mktemp("project") / "project"
+            run_copy(
+                str(copier_template), path, data=answers, vcs_ref=HERE, defaults=True, quiet=True, skip_tasks=True
+            )
+            made[key] = path
+        return made[key]
+
+    return render
+
+
+@pytest.fixture(scope="session")
+def catalogue() -> dict[str, dict]:
+    """The catalogue's files by name: `catalogue["hardware"]["hardware"]["h100"]`."""
+    files = (ROOT / "catalogue").glob("*.yml")
+    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+
+
+def cannot(reason: str) -> None:
+    """Skip for want of something on this machine; under CI that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
