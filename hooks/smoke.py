@@ -1,0 +1,333 @@
+"""Try the generated container on this machine, as far as that costs nothing: it is about the moment, not the project.
+
+GPU_TEMPLATE_SMOKE  auto    (default) start the base image with the very flags of devcontainer.json, if a Docker engine
+                            answers and the image is there already; nothing is pulled or built
+                    build   build the project's image and run its verify in it: minutes, and gigabytes of downloads
+                    off     do nothing
+
+An engine that is absent or refuses GPUs is told in one line and is no failure. During `copier copy` nothing here is:
+a failing hook makes Copier delete the project, and no engine's mood is worth that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import http.client
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+FINE, WRONG, SKIPPED = 0, 10, 11
+MAIN = ".devcontainer/devcontainer.json"
+LOOK = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
+
+
+class Plan(NamedTuple):
+    """What smoke will do here; `reason` says why nothing."""
+
+    mode: str
+    reason: str = ""
+    image: str = ""
+    engine: str = ""
+
+    @property
+    def container(self) -> bool:
+        return self.mode == "auto" and not self.reason
+
+
+def plan(project: Path) -> Plan:
+    """Cheap and without packages: whether an engine answers, and whether it has the project's base image."""
+    mode = os.environ.get("GPU_TEMPLATE_SMOKE", "") or "auto"
+    if mode not in ("auto", "build", "off"):
+        return Plan("auto", f"GPU_TEMPLATE_SMOKE is {mode!r} and may be auto, build or off")
+    if mode == "off":
+        return Plan(mode)
+    engine = endpoint()
+    if not engine.startswith("unix://"):
+        return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
+    try:
+        image = os.environ.get("BASE_IMAGE") or json.loads((project / "gpukit/stack.json").read_bytes())["image"]
+        status = get(engine, "/_ping")
+        if status == 200 and mode == "auto":
+            status = get(engine, f"/images/{quote(image, safe='')}/json")
+            if status == 404:
+                return Plan(mode, f"{image} is not on this machine yet; ./launch build fetches it", image, engine)
+    except PermissionError:
+        return Plan(mode, "Docker does not let this user in: `sudo usermod -aG docker $USER`, then log in again")
+    except (OSError, http.client.HTTPException):
+        return Plan(mode, f"no Docker engine answers at {engine}")
+    except (KeyError, TypeError, ValueError):
+        return Plan(mode, "gpukit/stack.json names no image")
+    if status != 200:
+        return Plan(mode, f"the Docker engine at {engine} answers with {status}")
+    return Plan(mode, "", image, engine)
+
+
+def run(project: Path) -> int:
+    planned = plan(project)
+    if planned.mode == "off":
+        return FINE
+    if planned.reason:
+        say(f"not run: {planned.reason}.")
+        return SKIPPED
+    code = built(project) if planned.mode == "build" else started(project, planned)
+    if code == WRONG and os.environ.get("COPIER_OPERATION") == "copy":
+        return SKIPPED  # it was said; as a failure it would delete the project
+    return code
+
+
+# The engine, without the docker package: importing that takes longer than all the rest.
+
+
+def endpoint() -> str:
+    """Where the docker command would look: DOCKER_HOST, the current context, the default socket."""
+    host = os.environ.get("DOCKER_HOST")
+    if host:
+        return host
+    config = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        name = os.environ.get("DOCKER_CONTEXT") or json.loads((config / "config.json").read_bytes())["currentContext"]
+        if name != "default":
+            meta = config / "contexts/meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
+            return json.loads(meta.read_bytes())["Endpoints"]["docker"]["Host"]
+    return "unix:///var/run/docker.sock"
+
+
+def get(engine: str, path: str, method: str = "GET") -> int:
+    connection = http.client.HTTPConnection("localhost", timeout=2)
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.sock.settimeout(2)
+    with contextlib.closing(connection):
+        connection.sock.connect(urlsplit(engine).path)
+        connection.request(method, path)
+        return connection.getresponse().status
+
+
+# auto: the base image, with the project's flags.
+
+
+def started(project: Path, planned: Plan) -> int:
+    import docker
+
+    sys.path.insert(0, str(project))
+    try:
+        from gpukit.launcher import devcontainer, errors
+    finally:
+        sys.path.remove(str(project))
+    config = devcontainer.load(project / MAIN, os.environ)
+    client = docker.DockerClient(base_url=planned.engine, timeout=60)
+    with contextlib.closing(client), tempfile.TemporaryDirectory(prefix="smoke-") as spare, soon(planned.image):
+        arguments, left_out = translated(config, client, Path(spare))
+        if left_out:
+            say(f"without {' '.join(left_out)}, which it cannot translate.")
+        try:
+            seen = once(client, planned, project, arguments)
+        except docker.errors.APIError as error:
+            kind, sentence = errors.classify(error.explanation or str(error)) or ("", "")
+            if kind != "gpu" or not asks(arguments):
+                return refused(error, kind, sentence)
+            try:
+                once(client, planned, project, without_gpu(arguments))
+            except docker.errors.APIError as second:
+                return refused(second, *(errors.classify(second.explanation or str(second)) or ("", "")))
+            say(f"{planned.image} starts with the flags of {MAIN}, but without its GPU. {sentence}")
+            return SKIPPED
+    gpus = f" ({', '.join(seen)})" if seen else ""
+    what = "its GPU request" + gpus if asks(arguments) else "no GPU asked for"
+    print(f"smoke: {planned.image} starts with the flags of {MAIN}, {what}.", flush=True)
+    return FINE
+
+
+def once(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
+    """Start a container, look for GPUs in it, remove it; the names of the GPUs it saw."""
+    name = f"smoke-{secrets.token_hex(6)}"
+    labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
+    with removed(planned.engine, name):
+        command = {"entrypoint": ["/bin/sh"], "command": ["-c", LOOK]}
+        container = client.containers.create(planned.image, name=name, labels=labels, **command, **arguments)
+        container.start()
+        container.wait(timeout=60)
+        return container.logs(stdout=True, stderr=False).decode(errors="replace").split("\n")[:-1]
+
+
+@contextlib.contextmanager
+def removed(engine: str, name: str) -> Iterator[None]:
+    """Remove the container whatever happens."""
+
+    def remove() -> None:
+        for _ in range(20):
+            # 404: not there yet, where Ctrl-C came while the engine was still making it
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if get(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
+                    return
+            time.sleep(0.1)
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Copier kills this process a quarter of a second after Ctrl-C: another one, which it does not know, tidies up.
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                remove()
+            finally:
+                os._exit(0)
+        raise
+    except BaseException:
+        get(engine, f"/containers/{name}?force=1&v=1", "DELETE")
+        raise
+    else:
+        remove()
+
+
+def refused(error: Any, kind: str, sentence: str) -> int:
+    """Whether the engine's refusal is about this machine, or about what the project asks for."""
+    said = (error.explanation or str(error)).strip().splitlines()[0]
+    if sentence:
+        say(f"not run: {sentence}")
+        return SKIPPED
+    if error.status_code == 400:
+        say(f"the engine does not accept the flags of {MAIN}: {said}")
+        return WRONG
+    say(f"not run: the engine says: {said}")
+    return SKIPPED
+
+
+def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
+    """launch's reading of devcontainer.json as docker-py takes it, and the flags that it has no words for.
+
+    Nothing of the user's goes in but the folders that are mounted: no secrets by name, no ports, no named volume. What
+    is mounted is made at the first start only, so until then an empty folder stands in for it.
+    """
+    from docker.types import DeviceRequest, Mount, Ulimit
+    from validate import mount_fields, options, short_volume, size
+
+    names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
+    names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})
+    lists = {"--cap-add": "cap_add", "--cap-drop": "cap_drop", "--security-opt": "security_opt"}
+    unneeded = ("--env", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
+    arguments: dict[str, Any] = {"environment": dict(config.container_env), "init": config.init}
+    left_out, requests, limits = [], [], []
+    mounts = [config.workspace_mount, *config.mounts]
+    for option, value in options(config.run_args):
+        if option in names:
+            arguments[names[option]] = value
+        elif option in lists:
+            arguments.setdefault(lists[option], []).append(value)
+        elif option == "--gpus":
+            requests += [DeviceRequest(**request(value))] if request(value) else []
+        elif option == "--device" and "=" in value:
+            requests.append(DeviceRequest(driver="cdi", device_ids=[value]))
+        elif option == "--device":
+            arguments.setdefault("devices", []).append(value)
+        elif option == "--shm-size":
+            arguments["shm_size"] = size(value)
+        elif option == "--ulimit":
+            name, _, limit = value.partition("=")
+            soft, _, hard = limit.partition(":")
+            limits.append(Ulimit(name=name, soft=int(soft), hard=int(hard or soft)))
+        elif option == "--init":
+            arguments["init"] = value != "false"
+        elif option == "--network":
+            if client.networks.list(names=[value]):  # initialize.sh makes the project's own
+                arguments["network"] = value
+        elif option in ("--mount", "--volume"):
+            mounts.append(mount_fields(value) if option == "--mount" else short_volume(value))
+        elif option not in unneeded:
+            left_out.append(option)
+    arguments["device_requests"], arguments["ulimits"] = requests, limits
+    arguments["mounts"] = []
+    folder = config.workspace_folder
+    for number, mount in enumerate(filter(None, mounts)):
+        source, target = mount["source"], mount["target"]
+        if target.startswith(f"{folder}/") and not (config.root / target[len(folder) + 1 :]).exists():
+            continue  # the engine would make that folder in the project, as root
+        if mount["type"] == "bind" and not Path(source).exists():
+            source = str(spare / str(number))
+            Path(source).mkdir()
+        elif mount["type"] == "volume":
+            source = None
+        arguments["mounts"].append(Mount(target, source, type=mount["type"], read_only=bool(mount["readonly"])))
+    return arguments, left_out
+
+
+def request(value: str) -> dict[str, Any]:
+    """--gpus as the docker command passes it on; nothing where GPUS should name the GPUs and does not."""
+    wanted: dict[str, Any] = {"capabilities": [["gpu"]]}
+    for part in next(csv.reader([value]), []):
+        key, equals, text = part.partition("=")
+        if key == "device":
+            wanted["device_ids"] = [item for item in text.split(",") if item]
+        elif key == "capabilities":
+            wanted["capabilities"] = [["gpu", *text.split(",")]]
+        elif key == "driver":
+            wanted["driver"] = text
+        else:
+            text = text if equals else key
+            wanted["count"] = -1 if text == "all" else int(text)
+    return wanted if wanted.get("device_ids") or "count" in wanted else {}
+
+
+def asks(arguments: Mapping[str, Any]) -> bool:
+    return bool(arguments["device_requests"] or arguments.get("runtime"))
+
+
+def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: value for key, value in arguments.items() if key != "runtime"}, "device_requests": []}
+
+
+# build: the project's own image, by its own launch.
+
+
+def built(project: Path) -> int:
+    cpu = []
+    if launch(project, "preflight") != 0 and (project / ".devcontainer/cpu").is_dir():
+        say("no GPU to be had here, so without one.")
+        cpu = ["--cpu"]
+    say("building the image; this takes minutes, and its progress follows ...")
+    if launch(project, *cpu, "build") != 0:
+        say("the image was not built; what stopped it stands above.")
+        return SKIPPED
+    code = launch(project, *cpu, "verify")
+    if code == 0:
+        print(f"smoke: the image is built, and verify{' --cpu' * bool(cpu)} passed in it.", flush=True)
+        return FINE
+    say("verify found something wrong in the image." if code == 1 else "verify could not look at everything.")
+    return WRONG if code == 1 else SKIPPED
+
+
+def launch(project: Path, *arguments: str) -> int:
+    with subprocess.Popen([str(project / "launch"), *arguments], cwd=project, stdout=sys.stderr) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # it got the same Ctrl-C and tidies up
+            raise
+
+
+@contextlib.contextmanager
+def soon(image: str) -> Iterator[None]:
+    """Say what is waited for once it takes longer than two seconds."""
+    timer = threading.Timer(2, say, [f"starting {image} ... (GPU_TEMPLATE_SMOKE=off skips this)"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def say(text: str) -> None:
+    print(f"smoke: {text}", file=sys.stderr, flush=True)
