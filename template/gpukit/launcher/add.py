@@ -1,0 +1,116 @@
+"""`./launch add`: try a package beside what the base brings, and write it down only when it fits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+from . import image, pyproject
+from .container import Found, enter, flags, running, start
+from .errors import RefusalError, explain
+from .project import Project, say
+
+# In the sticky folders of the image only its owner, root, may replace what the build installed.
+MAY_REPLACE = """
+import importlib.metadata, os, sys
+sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK) for name in sys.argv[1:]))
+"""
+
+
+def add(project: Project, packages: list[str]) -> int:
+    path = project.root / "pyproject.toml"
+    text = pyproject.read(path)
+    edited = apply(project, text, packages)
+    if edited == text:
+        return 0
+    found = None if project.dry else running(project)
+    name = found.name if found else f"{project.tag}-add-{secrets.token_hex(2)}"
+    launch_folder = project.root / ".launch"
+    if not found:
+        throwaway = ["--detach", "--rm", *flags(project, name, "add"), project.tag, "sleep", "infinity"]
+        if project.show("run", *throwaway):
+            project.show(*enter(project, Found(name, True, "add"), install(project, ".launch/add")))
+            return 0
+        project.prepare()
+        image.ensure(project)
+        start(project, *throwaway)
+    launch_folder.mkdir(mode=0o700, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=launch_folder, prefix="add-"))
+    try:
+        (folder / "pyproject.toml").write_text(edited, encoding="utf-8")
+        says = attempt(project, found or Found(name, True, "add"), packages, f".launch/{folder.name}")
+        pyproject.write(path, edited)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not found:
+            project.engine.ask("rm", "--force", name)
+    say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
+    if (project.root / "requirements.txt").is_file():
+        say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
+    return 0
+
+
+def apply(project: Project, text: str, packages: list[str]) -> str:
+    """The edited text; refuses by name what the base brings."""
+    protected = project.stack.get("protected", [])
+    for package in packages:
+        name = pyproject.name_of(package)
+        if pyproject.matches(name, protected):
+            raise RefusalError(f"{name} comes with the base image and stays as it is: a newer one needs a newer base.")
+        requirements = pyproject.Requirements(text)
+        present = {pyproject.name_of(value): value for value in requirements.values()}
+        if name in present and pyproject.canonical(package) in (name, pyproject.canonical(present[name])):
+            say(f"{name} is in pyproject.toml already, as {present[name]!r}.")
+        else:
+            text = requirements.set(package)
+    return text
+
+
+def install(project: Project, folder: str, *extra: str) -> list[str]:
+    """The very command of the build, with the edited pyproject.toml."""
+    pinned = ["--requirement=requirements.txt"] if (project.root / "requirements.txt").is_file() else []
+    return ["uv", "pip", "install", *extra, *pinned, f"--requirement={folder}/pyproject.toml"]
+
+
+def attempt(project: Project, found: Found, packages: list[str], folder: str) -> str:
+    """Resolve, then install; how it ended for the container, or a refusal with nothing changed."""
+
+    def inside(*command: str) -> tuple[int, str, str]:
+        arguments = enter(project, found, list(command), interactive=False)
+        # a throw-away container may replace packages, as the build may
+        as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
+        return project.engine.ask(*as_build)
+
+    code, _, plan = inside(*install(project, folder, "--dry-run"))
+    if code:
+        raise refusal(project, plan, packages, inside("cat", "/etc/gpukit/protected.txt")[1])
+    replaced = re.findall(r"^ [-~] ([\w.-]+)==", plan, re.MULTILINE)
+    if found.role != "add" and replaced and inside("python", "-c", MAY_REPLACE, *replaced)[0]:
+        return f"; the next build has it (there it replaces {', '.join(replaced)}, which this container may not)"
+    code, _, errors = inside(*install(project, folder))
+    if code:
+        raise refusal(project, errors, packages, "")
+    return "; the next build has it" if found.role == "add" else f" and to {found.name}; the next build has it too"
+
+
+def refusal(project: Project, said: str, packages: list[str], protected: str) -> RefusalError:
+    """uv's explanation in one sentence: which package of the base would have to change, or what else is wrong."""
+    text = re.sub(r"\s+", " ", re.sub(r"[^\x00-\x7f]", " ", said)).strip()
+    which = ", ".join(packages)
+    for line in protected.split():
+        name, _, version = line.partition("==")
+        asked = re.findall(rf"(?<![\w.-]){re.escape(name)}((?:[<>=!~]=|[<>])[^\s;]*[^\s;,.])", text)
+        asked = [one for one in asked if one not in (f"=={version}", f"<{version}", f">{version}")]
+        if asked:
+            need = f"it needs {name}{asked[0]}, and the base keeps {name} {version}"
+            return RefusalError(f"{which} cannot be added: {need}.")
+    missing = re.search(r"([\w.-]+) was not found in the package registry", text)
+    if missing:
+        return RefusalError(f"{which} cannot be added: there is no package {missing[1]}.")
+    because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
+    if because:
+        return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}")
+    return explain(said, f"{which} cannot be added", project.engine.cpu_helps)

@@ -1,0 +1,81 @@
+"""Run a container in the foreground: its output, its exit status, its signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from typing import Any
+
+from .engine import Engine, copy
+from .errors import RefusalError, explain
+
+ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+
+
+def terminal_flags() -> list[str]:
+    """-i where there is something to read, -t only between two terminals."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return []
+    readable = os.isatty(0) or stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return ["--interactive"] * readable + ["--tty"] * (os.isatty(0) and os.isatty(1))
+
+
+class Attended:
+    """`docker run` in the foreground. Signals go to the container itself: the docker command gives up at the third."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.engine, self.name = engine, name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = 0
+
+    def run(self, *arguments: str) -> int:
+        command = self.engine.argv(*arguments)
+        caught = [signal.SIGINT, signal.SIGTERM]
+        caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
+        before = {number: signal.signal(number, self._pass_on) for number in caught}
+        try:
+            # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
+            own = "--tty" not in arguments
+            self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
+            assert self.process.stderr
+            with self.process.stderr as stderr:
+                said = copy(stderr.fileno(), 2, hold=(b"docker: ",))
+            code = self.process.wait()
+        finally:
+            if not self.process or self.process.returncode in (None, ENGINE_FAILED) or self.process.returncode < 0:
+                self._remove()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._judge(code, said)
+
+    def _judge(self, code: int, said: str) -> int:
+        if self.stopped and code < 0:
+            return 128 + self.stopped
+        if said.startswith("docker: ") and code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
+            raise RefusalError(str(explain(said, "The container cannot start", self.engine.cpu_helps)), code)
+        if said.startswith("docker: "):
+            sys.stderr.write(said)
+        return code if code >= 0 else 128 - code
+
+    def _pass_on(self, number: int, _frame: Any) -> None:
+        self.stopped = number
+        if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0 or not self.process:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=1)  # it may just have ended
+        state = self.engine.ask("inspect", "--format={{.State.Status}}", self.name)[1].strip()
+        if self.process.poll() is None and state in ("", "created"):
+            self.process.kill()  # nothing runs yet, so there is nothing to save
+
+    def _remove(self) -> None:
+        """Also a container that the engine was still making when we let go of it."""
+        for pause in (0, 0.5):
+            time.sleep(pause)
+            self.engine.ask("rm", "--force", self.name)

@@ -1,0 +1,94 @@
+"""`./launch clean`: what this project has left on the disk, listed first, removed when you say so."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+from . import compose
+from .container import own
+from .errors import RefusalError
+from .project import Project, say
+
+FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
+CHECKPOINTS = ("step-*.pt", "checkpoint-*", "*.ckpt")
+
+
+def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
+    containers = own(project) + compose.all_of(project)
+    alive = [found.name for found in containers if found.running]
+    if alive:
+        raise RefusalError(f"{', '.join(alive)} is still running: `./launch stop` ends it first.")
+    pictures, checkpoints = images(project), old_checkpoints(project.root / "outputs", keep)
+    for identity, name, size in pictures:
+        print(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
+    for path in checkpoints:
+        print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
+    say("Docker's build cache is shared by all projects: `docker builder prune` empties it.")
+    if not pictures and not checkpoints:
+        say("Nothing of this project is left to remove.")
+        return 0
+    if project.dry or not confirmed(yes):
+        return 0
+    for found in containers:
+        project.engine.ask("rm", found.name)
+    for path in checkpoints:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
+    say(f"Removed {len(pictures) - len(failed)} images and {len(checkpoints)} checkpoints.")
+    if failed:
+        raise RefusalError(f"{', '.join(failed)} is in use: remove its container in VS Code first.")
+    return 0
+
+
+def confirmed(yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise RefusalError("Nothing was removed: answer on a terminal, or pass --yes.")
+    return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def images(project: Project) -> list[tuple[str, str, str]]:
+    """Id, name and size of the images that launch, VS Code and compose built for this folder."""
+    folder = hashlib.sha256(str(project.root).encode()).hexdigest()
+    wanted = [f"label={project.label}", f"reference=vsc-*-{folder}*"]
+    if compose.there(project):
+        wanted.append(f"label=com.docker.compose.project={project.stack.get('project')}")
+    found: dict[str, tuple[str, str, str]] = {}
+    for one in wanted:
+        output = project.engine.get("images", f"--filter={one}", FORMAT)
+        for line in output.splitlines():
+            identity, name, size = line.split("\t")
+            found.setdefault(identity, (identity, name, size))
+    return list(found.values())
+
+
+def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
+    """All but the newest of each run. Links are left alone, and so is what they lead to."""
+    runs: dict[Path, set[Path]] = {}
+    for pattern in CHECKPOINTS:
+        for path in outputs.rglob(pattern):
+            if not any(part.is_symlink() for part in (path, *path.parents)):
+                runs.setdefault(path.parent, set()).add(path)
+    nested = {path for found in runs.values() for path in found}
+    old = []
+    for found in runs.values():
+        newest_first = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        old += [path for path in newest_first[keep:] if not nested.intersection(path.parents)]
+    return sorted(old)
+
+
+def size_of(path: Path) -> int:
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files)
+
+
+def human(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g}{unit}"
+        size /= 1000
+    return f"{size:.3g}TB"

@@ -1,0 +1,142 @@
+"""The command line of `./launch`: what there is to say, and who does it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from .devcontainer import ConfigError
+from .errors import RefusalError
+
+DESCRIPTION = """\
+Run this project in its container: the same container that VS Code makes of .devcontainer/devcontainer.json.
+
+  ./launch run -- python -m yourpackage.train     train; Ctrl-C lets it save
+  ./launch run -d -- torchrun ...                 the same, detached: logs -f follows it, stop ends it
+  ./launch --gpus 0,1 run -- ...                  on these GPUs (or set GPUS in the environment or in .env)
+"""
+# command: what it does, and the arguments that it takes
+COMMANDS = {
+    "build": ("build the image (the other commands do so when it is needed)", ["--build-arg", "--no-cache"]),
+    "up": ("start the container that stays, with its services where there are any", []),
+    "run": ("run a command in a container of its own; its exit status is the command's", ["-d", "--name", "CMD"]),
+    "shell": ("enter the running container, also VS Code's; starts one if there is none", ["CMD"]),
+    "notebook": ("start JupyterLab in the background and print its address", []),
+    "verify": ("check the container and its GPU; arguments go to gpukit.verify (--json, --only, --skip)", []),
+    "doctor": ("check this machine, without a container; arguments go to gpukit.doctor (--json)", []),
+    "add": ("install packages and write them into pyproject.toml, if they fit what the base brings", ["PKG"]),
+    "pin": ("write the image's exact versions into requirements.txt, for every later build", ["--digest", "--remove"]),
+    "logs": ("show what the newest detached run printed, or the notebook", ["-f", "NAME"]),
+    "stop": ("stop everything of this project; programs get a minute to save", []),
+    "clean": ("remove this project's images and old checkpoints; lists them and asks first", ["--keep", "--yes"]),
+    "preflight": ("ask the engine whether it grants the GPUs (devcontainer.json does this before VS Code starts)", []),
+}
+ARGUMENTS = {
+    "--build-arg": {"action": "append", "default": [], "metavar": "K=V", "help": "a build argument; may be repeated"},
+    "--no-cache": {"action": "store_true", "help": "build every layer again"},
+    "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
+    "--name": {"default": "", "metavar": "NAME", "help": "with -d: a name, so that several can run"},
+    "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
+    "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
+    "--digest": {"action": "store_true", "help": "also write the base image's digest into the Dockerfile"},
+    "--remove": {"action": "store_true", "help": "take both pins away"},
+    "-f": {"action": "store_true", "dest": "follow", "help": "go on as more comes; Ctrl-C ends only the following"},
+    "NAME": {"nargs": "?", "default": "", "help": "that run's --name, or notebook, or dev"},
+    "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints of each run that stay (1)"},
+    "--yes": {"action": "store_true", "help": "do not ask"},
+}
+PASSED_ON = ("verify", "doctor")
+
+
+def parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("--cpu", action="store_true", help="without a GPU: .devcontainer/cpu/devcontainer.json")
+    shared.add_argument("--gpus", metavar="GPUS", help="which GPUs: all, 0, 0,1, or a UUID (as GPUS says too)")
+    shared.add_argument("--dry-run", action="store_true", help="print the exact engine command and do nothing")
+    formatter = argparse.RawDescriptionHelpFormatter
+    main = argparse.ArgumentParser(
+        prog="./launch", description=DESCRIPTION, formatter_class=formatter, parents=[shared], allow_abbrev=False
+    )
+    commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (text, arguments) in COMMANDS.items():
+        sentence = text[0].upper() + text[1:] + "."
+        command = commands.add_parser(name, help=text, description=sentence, parents=[shared], allow_abbrev=False)
+        for argument in arguments:
+            command.add_argument(argument, **ARGUMENTS[argument])
+    return main
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Everything after `--` is the command to run, also what looks like an option of ours."""
+    rest: list[str] = []
+    if "--" in argv:
+        position = argv.index("--")
+        argv, rest = argv[:position], argv[position + 1 :]
+    elif "run" in argv or "shell" in argv:  # `./launch run python train.py --steps 10` needs no `--` either
+        position = next((i for i, word in enumerate(argv) if word in ("run", "shell")), 0) + 1
+        while position < len(argv) and argv[position].startswith("-"):
+            position += 2 if argv[position] in ("--name", "--gpus") else 1
+        argv, rest = argv[:position], argv[position:]
+    main = parser()
+    options, unknown = main.parse_known_args(argv)
+    if options.command in PASSED_ON:
+        options.rest = unknown + rest
+    elif unknown or (rest and options.command not in ("run", "shell")):
+        main.error(f"`{options.command}` does not know {' '.join(unknown or rest)}")
+    else:
+        options.rest = rest
+    if options.command == "run" and not options.rest:
+        main.error("`run` needs a command: ./launch run -- python -V")
+    return options
+
+
+def main(root: Path, argv: list[str]) -> int:
+    options = parse(argv)
+    try:
+        return act(root, options)
+    except (RefusalError, ConfigError) as refusal:
+        print(f"launch: {refusal}", file=sys.stderr)
+        return getattr(refusal, "code", 1)
+
+
+def act(root: Path, options: argparse.Namespace) -> int:
+    command = options.command
+    if command == "doctor":
+        return importlib.import_module("gpukit.doctor").main(options.rest)
+    from . import container
+    from .project import Project
+
+    given = vars(options)
+    project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
+    if command == "run" and options.detach:
+        return container.run_detached(project, options.rest, options.name)
+    if command == "run":
+        return container.run(project, options.rest)
+    if command == "verify":
+        return container.run(project, ["python", "-m", "gpukit.verify", *options.rest])
+    if command == "shell":
+        return container.shell(project, options.rest)
+    if command == "logs":
+        return container.logs(project, options.NAME, options.follow)
+    if command == "stop":
+        return container.stop(project)
+    if command == "up":
+        container.up(project)
+        return 0
+    if command == "build":
+        pairs = [pair.partition("=") for pair in options.build_arg]
+        importlib.import_module("gpukit.launcher.image").build(
+            project, {key: value or project.env.get(key, "") for key, _, value in pairs}, options.no_cache
+        )
+        return 0
+    module = importlib.import_module(f"gpukit.launcher.{command}")
+    if command == "add":
+        return module.add(project, options.PKG)
+    if command == "pin":
+        return module.pin(project, options.digest, options.remove)
+    if command == "clean":
+        return module.clean(project, options.keep, options.yes)
+    return getattr(module, command)(project)

@@ -1,0 +1,184 @@
+"""Containers of this project: how they are started, found, entered, stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+from . import compose, image
+from .attend import Attended, terminal_flags
+from .devcontainer import mount_argument
+from .errors import RefusalError, explain
+from .project import Project, say
+
+
+class Found(NamedTuple):
+    name: str
+    running: bool
+    role: str
+
+
+def flags(project: Project, name: str, role: str, remote: bool = True) -> list[str]:
+    """What every container of this project gets: the same that VS Code makes of the same file."""
+    config = project.config
+    found = [f"--name={name}", f"--label={project.label}", f"--label=gpukit.role={role}"]
+    mounts = [config.workspace_mount, *config.mounts] if config.workspace_mount else config.mounts
+    found += [f"--mount={mount_argument(mount)}" for mount in mounts]
+    found += environment(project, config.container_env)
+    found += [f"--user={config.remote_user}"] if config.remote_user else []
+    found += config.run_args
+    found += ["--init"] * config.init + [f"--workdir={config.workspace_folder}"]
+    found += environment(project, config.remote_env) if remote else []
+    if project.as_root:
+        found += ["--user=0:0", f"--env=HOME=/home/{config.remote_user or 'dev'}"]
+    return found
+
+
+def environment(project: Project, variables: dict[str, str]) -> list[str]:
+    """Variables as flags; what is handed on from the host goes by name, so that no list of processes shows it."""
+    handed_on = project.config.by_name & project.env.keys()
+    return [f"--env={key}" if key in handed_on else f"--env={key}={value}" for key, value in variables.items()]
+
+
+def listed(project: Project, *filters: str, role: str = '{{.Label "gpukit.role"}}') -> list[Found]:
+    """Containers, newest first."""
+    output = project.engine.get(
+        "ps", "--all", *(f"--filter=label={label}" for label in filters), "--format={{.Names}}\t{{.State}}\t" + role
+    )
+    rows = [line.split("\t") for line in output.splitlines()]
+    return [Found(name, state in ("running", "paused", "restarting"), role) for name, state, role in rows]
+
+
+def own(project: Project) -> list[Found]:
+    return listed(project, project.label)
+
+
+def vscode(project: Project) -> list[Found]:
+    """The containers that VS Code started for this folder, however its path was written."""
+    path = '{{.Label "devcontainer.local_folder"}}\t{{.Label "devcontainer.config_file"}}'
+    output = project.engine.get("ps", "--filter=label=devcontainer.local_folder", "--format={{.Names}}\t" + path)
+    rows = [line.split("\t") for line in output.splitlines()]
+    ours = [(name, Path(file)) for name, folder, file in rows if os.path.realpath(folder) == str(project.root)]
+    ours.sort(key=lambda row: os.path.realpath(row[1]) != str(project.config.path))
+    return [Found(name, True, "vscode") for name, file in ours if not project.cpu or file.parent.name == "cpu"]
+
+
+def start(project: Project, *arguments: str) -> None:
+    """`docker run --detach`; when it fails, nothing of it stays."""
+    name = next(value[7:] for value in arguments if value.startswith("--name="))
+    try:
+        code, _, errors = project.engine.ask("run", *arguments)
+    except KeyboardInterrupt:
+        project.engine.ask("rm", "--force", name)
+        raise
+    if code:
+        if "already in use" not in errors:
+            project.engine.ask("rm", "--force", name)
+        raise explain(errors, "The container cannot start", project.engine.cpu_helps)
+
+
+def run(project: Project, command: list[str]) -> int:
+    """Run a command in a container of its own that is gone afterwards."""
+    name = f"{project.tag}-run-{secrets.token_hex(2)}"
+    arguments = ["run", "--rm", *terminal_flags(), *flags(project, name, "run"), project.tag, *command]
+    if project.show(*arguments):
+        return 0
+    project.prepare()
+    image.ensure(project)
+    return Attended(project.engine, name).run(*arguments)
+
+
+def run_detached(project: Project, command: list[str], name: str = "") -> int:
+    if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise RefusalError(f"{name!r} is no name for a container: letters, digits, dots, dashes and underscores are.")
+    short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
+    arguments = ["--detach", *flags(project, name, "run"), project.tag, *command]
+    if project.show("run", *arguments):
+        return 0
+    make_room(project, name, "give this one --name, or end that one with `./launch stop`")
+    project.prepare()
+    image.ensure(project)
+    start(project, *arguments)
+    say(f"{name} runs: `./launch logs -f{f' {short}' * bool(short)}` follows it, `./launch stop` ends it.")
+    return 0
+
+
+def make_room(project: Project, name: str, otherwise: str) -> None:
+    """Take away a container of this name that has ended; refuse where it still runs."""
+    for found in own(project):
+        if found.name == name and found.running:
+            raise RefusalError(f"{name} is running already: {otherwise}.")
+        if found.name == name:
+            project.engine.ask("rm", name)
+
+
+def up(project: Project) -> str:
+    """Start the container that stays, unless it runs; its name."""
+    if compose.there(project):
+        return compose.up(project)
+    name = f"{project.tag}-dev"
+    arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
+    if project.show("run", *arguments):
+        return name
+    if any(found.name == name and found.running for found in own(project)):
+        say(f"{name} is running already: `./launch shell` enters it.")
+        return name
+    make_room(project, name, "")
+    project.prepare()
+    image.ensure(project)
+    start(project, *arguments)
+    say(f"{name} is up: `./launch shell` enters it, `./launch stop` ends it.")
+    return name
+
+
+def running(project: Project) -> Found | None:
+    """The container to work in: ours, compose's, or the one that VS Code started."""
+    mine = [found for found in own(project) if found.role == "dev" and found.running]
+    mine = [found for found in mine if found.name == f"{project.tag}-dev"] or ([] if project.cpu else mine)
+    return next(iter(mine + compose.running(project) + vscode(project)), None)
+
+
+def enter(project: Project, found: Found, command: list[str], interactive: bool = True) -> list[str]:
+    """`docker exec` into a running container, as the user and in the folder that VS Code uses."""
+    arguments = ["exec", *(terminal_flags() if interactive else []), f"--workdir={project.config.workspace_folder}"]
+    if found.role == "vscode" and project.config.remote_user:  # ours run as that user already
+        arguments.append(f"--user={project.config.remote_user}")
+    return [*arguments, *environment(project, project.config.remote_env), found.name, *command]
+
+
+def shell(project: Project, command: list[str]) -> int:
+    name = f"{project.tag}-dev"
+    if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
+        return 0
+    found = running(project) or Found(up(project), True, "dev")
+    return project.engine.become(*enter(project, found, command or ["bash"]))
+
+
+def logs(project: Project, name: str = "", follow: bool = False) -> int:
+    """The output of the newest run, else of the notebook, else of the container that stays."""
+    found = [one for one in own(project) + compose.all_of(project) if not name or one.name.endswith(f"-{name}")]
+    order = ("run", "notebook", "dev")
+    found.sort(key=lambda one: order.index(one.role) if one.role in order else len(order))
+    if not found:
+        raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs detached.")
+    arguments = ["logs", *["--follow"] * follow, found[0].name]
+    return 0 if project.show(*arguments) else project.engine.become(*arguments)
+
+
+def stop(project: Project) -> int:
+    """End everything of this project. Programs get a minute to save; VS Code's container stays, stopped."""
+    ours = own(project) + compose.all_of(project)
+    alive = [found.name for found in ours if found.running] + [found.name for found in vscode(project)]
+    if project.dry:
+        return int(not all(project.show("stop", "-t", "60", name) for name in alive))
+    if alive:
+        say(f"Stopping {', '.join(alive)}: programs have a minute to save.")
+        project.engine.get("stop", "-t", "60", *alive)
+    if ours:
+        project.engine.ask("rm", *(found.name for found in ours))
+    if not alive:
+        say("Nothing of this project is running.")
+    return 0

@@ -1,0 +1,117 @@
+"""Call Docker. Every call is a list of arguments, never a shell; what the engine says wrong becomes one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from .errors import RefusalError, explain
+
+TAIL = 64 * 1024  # of an engine's output, what is kept to find the error in
+
+
+class Engine:
+    """The docker command, with the environment that secrets and settings are taken from by name."""
+
+    def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
+        self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
+
+    def argv(self, *arguments: str) -> list[str]:
+        docker = shutil.which("docker", path=self.env.get("PATH"))
+        if not docker and not self.dry:
+            raise RefusalError("Docker is not installed here: https://docs.docker.com/engine/install says how.")
+        return [docker or "docker", *arguments]
+
+    def ask(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Run docker quietly: exit status, output, errors."""
+        done = subprocess.run(self.argv(*arguments), env=self.env, input=stdin, capture_output=True)
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def get(self, *arguments: str) -> str:
+        """The output of a docker command that must succeed."""
+        code, output, errors = self.ask(*arguments)
+        if code:
+            raise explain(errors, f"`docker {arguments[0]}` failed", self.cpu_helps)
+        return output
+
+    def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+        """Run docker with its progress shown as it comes; exit status and the last of what it said."""
+        terminal = sys.stderr.isatty()
+        reader, writer = _pseudo_terminal() if terminal else os.pipe()
+        source = subprocess.PIPE if stdin else None
+        try:
+            process = subprocess.Popen(self.argv(*arguments), env=self.env, stdin=source, stderr=writer)
+        finally:
+            os.close(writer)
+        try:
+            if process.stdin:
+                process.stdin.write(stdin)
+                process.stdin.close()
+            said = copy(reader, 2)
+            return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
+        except KeyboardInterrupt:
+            process.wait()  # docker got the same Ctrl-C and undoes what it began
+            raise
+        finally:
+            os.close(reader)
+
+    def become(self, *arguments: str) -> int:
+        """Run docker on our terminal until it ends; Ctrl-C is for what runs there."""
+        process = subprocess.Popen(self.argv(*arguments), env=self.env)
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+
+    def check(self) -> None:
+        """Refuse engines that this project does not support, before anything is made on them."""
+        if self.dry:
+            return
+        info = self.get("info", "--format", "{{json .}}")
+        version = self.get("version", "--format", "{{json .}}")
+        if "podman" in version.lower() or "buildahVersion" in info:
+            raise RefusalError("This `docker` is Podman, which is not supported yet: install Docker Engine beside it.")
+        if "name=rootless" in info:
+            raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
+
+
+def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:
+    """Copy what comes until the end and return its tail; output that begins like one of `hold` is only returned."""
+    tail = b""
+    held = bool(hold)
+    while True:
+        try:
+            data = os.read(source, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:  # a pseudo terminal ends so
+                raise
+            data = b""
+        if not data:
+            return tail.decode(errors="replace")
+        tail = (tail + data)[-TAIL:]
+        if held and tail.startswith(hold):
+            continue
+        _write(target, tail if held else data)
+        held = False
+
+
+def _write(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def _pseudo_terminal() -> tuple[int, int]:
+    """A terminal as wide as ours, so that docker draws its progress and we can read along."""
+    import fcntl
+    import pty
+    import termios
+
+    reader, writer = pty.openpty()
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, fcntl.ioctl(2, termios.TIOCGWINSZ, b"\0" * 8))
+    return reader, writer

@@ -1,0 +1,46 @@
+"""Does the engine grant the GPUs that devcontainer.json asks for? Asked with an image of a few empty folders."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+
+from .devcontainer import gpu_arguments
+from .errors import RefusalError, explain
+from .project import Project, say
+
+PROBE = "gpukit-probe"
+# The engine gets as far as looking for a program that is not there: everything before that it has granted.
+GRANTED = re.compile(r"/none\W{0,3}:? .*no such file|executable file not found|exec /none failed", re.IGNORECASE)
+
+
+def preflight(project: Project) -> int:
+    arguments = ["run", "--rm", "--pull=never", "--network=none", *gpu_arguments(project.config), PROBE, "/none"]
+    if project.gpus is None:
+        return 0
+    if project.gpus == "":
+        raise RefusalError("No GPU is chosen: set GPUS, as in `export GPUS=0`, before the container starts.")
+    if project.show(*arguments):
+        return 0
+    errors = project.engine.ask(*arguments)[2]
+    if re.search(rf"no such image|unable to find image|{PROBE}.*not known", errors, re.IGNORECASE):
+        project.engine.ask("import", "-", PROBE, stdin=empty_image())
+        errors = project.engine.ask(*arguments)[2]
+    if GRANTED.search(errors):
+        return 0
+    refusal = explain(errors, "The engine could not be asked for its GPUs", project.engine.cpu_helps)
+    if refusal.kind in ("gpu", "engine"):
+        raise refusal
+    say(str(refusal))  # not about GPUs, so the container's own start will tell
+    return 0
+
+
+def empty_image() -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for folder in ("etc", "tmp", "usr", "usr/bin", "usr/lib"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+    return content.getvalue()

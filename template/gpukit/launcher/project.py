@@ -1,0 +1,119 @@
+"""The project that launch stands in: its names, its configuration, its environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from . import devcontainer
+from .engine import Engine
+from .errors import RefusalError
+
+MAIN, CPU = Path(".devcontainer/devcontainer.json"), Path(".devcontainer/cpu/devcontainer.json")
+
+
+def say(message: str) -> None:
+    """Our own words go to stderr: stdout is the program's."""
+    print(message, file=sys.stderr, flush=True)
+
+
+class Project:
+    def __init__(self, root: Path, environ: Mapping[str, str], cpu: bool = False, gpus: str = "", dry: bool = False):
+        self.root, self.dry = root, dry
+        if not (root / MAIN).is_file():
+            raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
+        self.env = {**dotenv(root / ".env"), **environ}
+        if gpus:
+            self.env["GPUS"] = gpus
+        self.cpu = cpu and (root / CPU).is_file()
+        self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
+        if cpu and self.gpus is not None:
+            raise RefusalError(f"There is no {CPU} here: this project has no configuration without a GPU.")
+        self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
+        base = f"{self.stack.get('project') or slug(root.name)}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        self.tag = base + "-cpu" * self.cpu
+
+    @cached_property
+    def stack(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.root / "gpukit/stack.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise RefusalError("gpukit/stack.json cannot be read: `copier recopy` writes it again.") from None
+
+    @property
+    def label(self) -> str:
+        return f"gpukit.project={self.root}"
+
+    @property
+    def as_root(self) -> bool:
+        return os.getuid() == 0
+
+    @property
+    def gpus(self) -> str | None:
+        """Which GPUs are asked for; None for a configuration without one."""
+        request = " ".join(devcontainer.gpu_arguments(self.config))
+        if not request:
+            return None
+        chosen = re.search(r"--gpus[= ]\"?(?:device=)?([^\" ]*)|NVIDIA_VISIBLE_DEVICES=(\S*)", request)
+        return next((group for group in chosen.groups() if group is not None), "") if chosen else "all"
+
+    def prepare(self) -> None:
+        """Say what is used, look for a GPU that was not chosen, and make the sources of the mounts."""
+        if self.gpus == "":
+            raise RefusalError("No GPU is chosen: say which, as in `GPUS=0 ./launch ...` or `./launch --gpus 0,1 ...`.")
+        if self.config.ignored:
+            say(f"launch leaves out what only VS Code does: {', '.join(self.config.ignored)}.")
+        path = self.config.path.relative_to(self.root)
+        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus}, as GPUS says."))
+        if self.as_root:
+            say("You are root, so the container runs as root too; an ordinary user in the group docker is better.")
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Run initializeCommand on the host, as VS Code does: a string by the shell, lists and objects without."""
+        commands = self.config.initialize_command
+        if not commands or self.dry:
+            return
+        env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
+        for command in commands.values() if isinstance(commands, dict) else [commands]:
+            argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
+            code = subprocess.run(argv, cwd=self.root, env=env, stdout=sys.stderr.fileno()).returncode
+            if code:
+                raise RefusalError(f"`{shlex.join(argv)}` failed with exit status {code}: its words above say why.")
+
+    def show(self, *arguments: str) -> bool:
+        """With --dry-run print the exact command instead of running it."""
+        if self.dry:
+            print(shlex.join(["docker", *arguments]))
+        return self.dry
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
+
+
+def dotenv(path: Path) -> dict[str, str]:
+    """The KEY=VALUE lines of a .env file."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusalError(f"{path} cannot be read: {error}.") from None
+    found = {}
+    for line in lines:
+        match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*", line)
+        if match:
+            value = match[2]
+            quoted = re.fullmatch(r"""(["'])(.*)\1(?:\s+#.*)?""", value)
+            found[match[1]] = quoted[2] if quoted else re.sub(r"(?:^|\s+)#.*", "", value)
+    return found

@@ -1,0 +1,91 @@
+"""A small project for launch to stand in: the template's own code, a configuration as it renders, a tiny Dockerfile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "template"
+sys.path.insert(0, str(TEMPLATE))
+
+DOCKERFILE = """\
+ARG BASE_IMAGE=standin/python:slim
+FROM ${BASE_IMAGE}
+RUN pip install --quiet --break-system-packages uv==0.9.5 six==1.16.0 packaging==24.0 && mkdir /etc/gpukit \\
+    && echo six==1.16.0 > /etc/gpukit/protected.txt
+ENV UV_SYSTEM_PYTHON=1 UV_BREAK_SYSTEM_PACKAGES=1 UV_CONSTRAINT=/etc/gpukit/protected.txt
+RUN chmod 1777 /usr/local/lib/python3*/dist-packages /usr/local/bin
+COPY pyproject.toml requirements.tx[t] /etc/gpukit/
+ARG USER_UID=1000
+ARG USER_GID=1000
+RUN groupadd -o -g "$USER_GID" dev && useradd -o -m -u "$USER_UID" -g dev dev \\
+    && mkdir -p /home/dev/.cache/huggingface /workspace && chown -R dev:dev /home/dev /workspace
+USER ${USER_UID}
+WORKDIR /workspace
+CMD ["bash"]
+"""
+PYPROJECT = """\
+[project]
+name = "small"  # [project] in a comment
+version = "0.1.0"
+dependencies = [
+    "packaging>=23",  # why we need it: "quoted" [brackets]
+]
+
+[project.optional-dependencies]
+dev = ["iniconfig"]
+"""
+CONFIG = {
+    "name": "Small",
+    "build": {"dockerfile": "../Dockerfile", "context": "..", "args": {"BASE_IMAGE": "${localEnv:BASE_IMAGE}"}},
+    "runArgs": [
+        '--gpus="device=${localEnv:GPUS:all}"',
+        "--ipc=host",
+        "--ulimit=stack=67108864",
+        "--env=HF_TOKEN",
+    ],
+    "init": True,
+    "containerEnv": {"WANDB_DIR": "/workspace/outputs"},
+    "workspaceMount": "type=bind,source=${localWorkspaceFolder},target=/workspace",
+    "workspaceFolder": "/workspace",
+    "mounts": [
+        "type=bind,source=${localWorkspaceFolder}/.launch/huggingface,target=/home/dev/.cache/huggingface",
+    ],
+    "containerUser": "dev",
+    "initializeCommand": ["sh", "-c", "mkdir -p .launch/huggingface outputs"],
+}
+
+
+def write_project(root: Path) -> Path:
+    cpu = json.loads(json.dumps(CONFIG).replace('"../Dockerfile"', '"../../Dockerfile"').replace('".."', '"../.."'))
+    cpu["runArgs"] = cpu["runArgs"][1:]
+    cpu["containerEnv"]["GPUKIT_DEVICE"] = "cpu"
+    files = {
+        "Dockerfile": DOCKERFILE,
+        "pyproject.toml": PYPROJECT,
+        ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
+        ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
+        "gpukit/stack.json": json.dumps({"project": "small", "protected": ["six", "torch", "nvidia-*"]}),
+        "gpukit/__init__.py": "",
+    }
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    shutil.copytree(
+        TEMPLATE / "gpukit/launcher", root / "gpukit/launcher", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy2(TEMPLATE / "launch", root / "launch")
+    return root
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write_project(tmp_path / "small project, with a comma")
