@@ -1,0 +1,83 @@
+"""What runs where: the one place that says which release serves which machine. copier.yml says the same in fragments/support.jinja."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+
+
+@functools.lru_cache(maxsize=None)
+def load(name: str) -> dict[str, Any]:
+    """A file of the catalogue: "hardware", "images" or "packages"."""
+    return yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def number(version: str) -> tuple[int, int]:
+    """A version's first two numbers, which is all that compatibility depends on: "2.10.0a0+b55.nv25.11" -> (2, 10)."""
+    major, minor = re.match(r"(\d+)(?:\.(\d+))?", version).groups("0")
+    return int(major), int(minor)
+
+
+def supports(hardware: Mapping[str, Any], release: Mapping[str, Any]) -> str:
+    """Why a release cannot serve a machine, in a few words; "" where it can."""
+    label, last = hardware["label"], hardware["driver"]["last"]
+    kernels = release["kernels"].get(hardware["arch"])
+    if kernels is None:
+        return f"no {hardware['arch']} build"
+    if hardware["capability"] is None:
+        return ""
+    if release["cuda"] is None:
+        return "no CUDA"
+    if number(release["cuda"]) < number(hardware["min_cuda"]):
+        return f"CUDA {release['cuda']} is older than the {hardware['min_cuda']} that {label} needs"
+    if hardware["max_cuda"] and number(release["cuda"]) > number(hardware["max_cuda"]):
+        return f"CUDA {release['cuda']} no longer supports {label}"
+    if last and number(release["driver"])[0] > number(last)[0]:
+        return f"no driver from {release['driver']} on supports {label}"
+    compiled = set(kernels["sass"]) & set(hardware["sass"])
+    if not compiled and not any(number(ptx) <= number(hardware["capability"]) for ptx in kernels["ptx"]):
+        return f"no kernels for {label}"
+    return ""
+
+
+def outside(release: Mapping[str, Any], span: str) -> str:
+    """Which part of a range such as ">=2.9,<2.15" a release's torch does not meet; "" where it meets all.
+
+    NVIDIA's pre-releases (2.10.0a0) count as the release they become: what a library needs of 2.10 is in them.
+    """
+    torch = number(release["torch"])
+    for part in filter(None, span.split(",")):
+        operator, bound = re.fullmatch(r"\s*(>=|<)\s*([\d.]+)\s*", part).groups()
+        if (torch < number(bound)) if operator == ">=" else (torch >= number(bound)):
+            return f"its torch is not {part.strip()}"
+    return ""
+
+
+def refused(release: Mapping[str, Any], targets: Iterable[str], use_case: str = "") -> str:
+    """Why a release cannot be chosen for these hardware ids and this use case; "" where it can."""
+    reasons = [supports(load("hardware")["hardware"][target], release) for target in targets]
+    reasons.append(outside(release, load("packages")["use_cases"][use_case]["torch"]) if use_case else "")
+    return "; ".join(filter(None, reasons))
+
+
+def current(base: str, targets: Iterable[str], use_case: str = "") -> str:
+    """The id of the release that `current` means on a base, for these hardware ids and this use case; "" where there is none."""
+    targets = list(targets)
+    for name, release in load("images")["releases"][base].items():
+        if release["status"] == "confirmed" and not refused(release, targets, use_case):
+            return name
+    return ""
+
+
+def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
+    """The bases that serve all of these hardware ids, each with its `current` release."""
+    targets = list(targets)
+    found = {base: current(base, targets, use_case) for base in load("images")["bases"]}
+    return {base: name for base, name in found.items() if name}
