@@ -1,0 +1,142 @@
+"""What one check says, and how people and programs read it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, fields
+
+PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
+STATUSES = (PASS, WARN, FAIL, SKIP)
+COLOURS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`looked` is false where the check itself broke, so that nothing is known."""
+
+    id: str
+    title: str
+    status: str
+    seen: str = ""
+    expected: str = ""
+    cause: str = ""
+    remedy: str = ""
+    looked: bool = True
+    seconds: float = 0.0
+
+
+def passed(seen: str, expected: str = "") -> Finding:
+    return Finding("", "", PASS, seen, expected)
+
+
+def warned(seen: str, expected: str = "", *, cause: str, remedy: str) -> Finding:
+    return Finding("", "", WARN, seen, expected, cause, remedy)
+
+
+def failed(seen: str, expected: str = "", *, cause: str, remedy: str) -> Finding:
+    return Finding("", "", FAIL, seen, expected, cause, remedy)
+
+
+def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "") -> Finding:
+    return Finding("", "", SKIP, seen, expected, cause, remedy)
+
+
+def plain(text: str) -> str:
+    """One line without control characters, and without the password in an address: for what tools say."""
+    text = " ".join(text.split())
+    text = "".join(character for character in text if character.isprintable())
+    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """0: nothing is wrong. 1: something is. 2: a check could not look."""
+    if any(finding.status == FAIL for finding in findings):
+        return 1
+    return 0 if all(finding.looked for finding in findings) else 2
+
+
+def named(findings: list[Finding], status: str) -> list[str]:
+    return [finding.id for finding in findings if finding.status == status]
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def verdict(findings: list[Finding]) -> str:
+    """The whole run in one line."""
+    fails, warns, skips = (named(findings, status) for status in (FAIL, WARN, SKIP))
+    blind = [finding.id for finding in findings if not finding.looked]
+    skips = [check for check in skips if check not in blind]
+    rest = f" {count(len(skips), 'check')} skipped." if skips else ""
+    if fails:
+        advice = "Start with the first." if len(fails) > 1 else "What to do stands above."
+        return f"FAIL: {', '.join(fails)}. {advice}{rest}"
+    if blind:
+        return f"UNKNOWN: could not look at {', '.join(blind)}.{rest}"
+    if warns:
+        return f"PASS, with something to look at: {', '.join(warns)}.{rest}"
+    if len(skips) == len(findings):
+        return f"SKIP: nothing was checked.{rest}"
+    return f"PASS: {count(len(findings) - len(skips), 'check')} passed.{rest}"
+
+
+def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str:
+    """A line for each check, then what to do about those that did not pass, then the verdict."""
+    width = max(60, min(width, 110))
+    title_width = max((len(finding.title) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        said = finding.cause if finding.status == SKIP else finding.seen
+        first, *more = _wrap(said or finding.cause, width - 8 - title_width)
+        if len(more) > 1 and _explained(finding):
+            more = [f"{more[0]} ..."]
+        lines.append(f"{_painted(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
+        lines += [" " * (8 + title_width) + line for line in more]
+    for finding in findings:
+        if _explained(finding):
+            lines += ["", *_details(finding, width, colour)]
+    return "\n".join([*lines, "", verdict(findings)])
+
+
+def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -> dict[str, object]:
+    """The document that `--json` prints; hooks/schemas/findings.schema.json in the template describes it."""
+    return {
+        "schema": 1,
+        "tool": tool,
+        "project": project,
+        "exit_code": 2 if error else exit_code(findings),
+        "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
+        "counts": {status: len(named(findings, status)) for status in STATUSES},
+        "findings": [{field.name: getattr(finding, field.name) for field in fields(finding)} for finding in findings],
+    }
+
+
+def _explained(finding: Finding) -> bool:
+    """Whether it stands in full below the table."""
+    return finding.status in (WARN, FAIL) or bool(finding.remedy)
+
+
+def _details(finding: Finding, width: int, colour: bool) -> list[str]:
+    lines = [f"{_painted(finding.status, colour)}  {finding.title} [{finding.id}]"]
+    pairs = (
+        ("seen", finding.seen),
+        ("expected", finding.expected),
+        ("cause", finding.cause),
+        ("remedy", finding.remedy),
+    )
+    for name, text in pairs:
+        if text:
+            first, *more = _wrap(text, width - 16)
+            lines += [f"      {name:<8}  {first}", *(" " * 16 + line for line in more)]
+    return lines
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    # Words are not broken at hyphens: commands and versions are copied from here.
+    return textwrap.wrap(text, max(20, width), break_on_hyphens=False) or [""]
+
+
+def _painted(status: str, colour: bool) -> str:
+    return f"\033[{COLOURS[status]}m{status}\033[0m" if colour else status

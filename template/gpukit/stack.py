@@ -1,0 +1,121 @@
+"""stack.json: what this project expects of its machine and its container. Nothing else derives these again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+BESIDE = Path(__file__).with_name("stack.json")
+SCHEMA = 1
+
+
+class StackError(Exception):
+    """The file is not there, or is not what this version can read; the text is a sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Target:
+    label: str
+    capability: str | None
+    arch: str
+    driver: str | None
+    unified_memory: bool
+    precisions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    ipc: str
+    shm_size: str | None
+    fraction: float | None
+
+
+@dataclass(frozen=True)
+class Stack:
+    project: str
+    targets: dict[str, Target]
+    base: str
+    release: str
+    channel: str
+    image: str
+    python: str
+    torch: str
+    cuda: str | None
+    kernels: dict[str, Kernels]
+    driver: str | None
+    end_of_life: str | None
+    protected: tuple[str, ...]
+    memory: Memory
+    size_gb: float
+    user: str
+    mounts: tuple[str, ...]
+    read_only: tuple[str, ...]
+
+    @property
+    def gpu(self) -> bool:
+        """Whether any target has a GPU."""
+        return any(target.capability for target in self.targets.values())
+
+    @property
+    def capabilities(self) -> list[str]:
+        return sorted({target.capability for target in self.targets.values() if target.capability}, key=version)
+
+
+def load(path: Path) -> Stack:
+    """The stack in a file. What each value must look like is the schema's to say; here it need only be there."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StackError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StackError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise StackError(f"{path} holds no object")
+    if data.get("schema") != SCHEMA:
+        raise StackError(f"{path} has schema {data.get('schema')!r}; this version of gpukit reads {SCHEMA}")
+    data = {
+        **data,
+        "targets": _objects(path, data, "targets", Target),
+        "kernels": _objects(path, data, "kernels", Kernels),
+    }
+    data["memory"] = _object(path, data.get("memory"), "memory", Memory)
+    return _object(path, data, "", Stack)
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 570.86.16 is (570, 86, 16), 2.10.0a0+x is (2, 10, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text.strip())
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def minor(text: str) -> str:
+    """Major and minor: 2.14 of 2.14.1+cu130."""
+    return ".".join(str(part) for part in version(text)[:2])
+
+
+def _objects(path: Path, data: dict[str, Any], key: str, kind: type) -> dict[str, Any]:
+    values = data.get(key)
+    if not isinstance(values, dict):
+        raise StackError(f"{path} lacks `{key}`")
+    return {name: _object(path, value, f"{key}.{name}", kind) for name, value in values.items()}
+
+
+def _object(path: Path, data: Any, place: str, kind: type) -> Any:
+    if not isinstance(data, dict):
+        raise StackError(f"{path} lacks `{place}`")
+    values = {}
+    for field in fields(kind):
+        if field.name not in data:
+            raise StackError(f"{path} lacks `{f'{place}.' if place else ''}{field.name}`")
+        value = data[field.name]
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
