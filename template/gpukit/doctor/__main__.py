@@ -1,0 +1,5 @@
+import sys
+
+from gpukit.doctor import main
+
+sys.exit(main())
