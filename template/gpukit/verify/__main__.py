@@ -1,0 +1,5 @@
+import sys
+
+from gpukit.verify import main
+
+sys.exit(main())

@@ -1,0 +1,107 @@
+"""Ask torch, in a process of its own, and wait no longer than a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from gpukit.finding import plain
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class TorchError(Exception):
+    """What went wrong: the exception's name and text, or how the process ended. `log` is the last it printed."""
+
+    def __init__(self, kind: str, text: str, log: str = "") -> None:
+        super().__init__(f"{kind}: {text}" if text else kind)
+        self.kind, self.text, self.log = kind, text, log
+
+
+class TorchProcess:
+    """Starts when it is made, so that torch is imported while other checks look; again after it has died."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
+        if self._process.returncode is not None:
+            self._start()
+        try:
+            print(json.dumps({"do": request, "with": arguments}), file=self._process.stdin, flush=True)
+            line = self._answers.get(timeout=limit)
+        except queue.Empty:
+            self.close()
+            raise TorchError("Timeout", f"no answer in {limit:g} s", "".join(self._said)) from None
+        except OSError:  # it was dead before it could be asked
+            line = None
+        if line is None:
+            self.close()
+            raise TorchError("Death", _ending(self._process.returncode), "".join(self._said))
+        answer = json.loads(line)
+        if "error" in answer:
+            raise TorchError(answer["error"], answer["text"], "".join(self._said))
+        return answer["answer"]
+
+    def close(self) -> None:
+        """End it with the compilers it may have started, and wait for what it still had to say."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=1)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            stream.close()
+
+    def _start(self) -> None:
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpukit.verify.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._said: deque[str] = deque(maxlen=60)
+        self._readers = (
+            threading.Thread(target=_answers, args=(self._process.stdout, self._answers), daemon=True),
+            threading.Thread(target=self._said.extend, args=(self._process.stderr,), daemon=True),
+        )
+        for reader in self._readers:
+            reader.start()
+
+
+def _answers(stream: Any, answers: queue.Queue[str | None]) -> None:
+    for line in stream:
+        answers.put(line)
+    answers.put(None)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def last_line(text: str) -> str:
+    """Of a traceback or a compiler's output, the line that says what it was."""
+    lines = [plain(line) for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

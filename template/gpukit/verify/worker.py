@@ -1,0 +1,96 @@
+"""The process that torch runs in, so that a crash, a hang or a poisoned GPU ends this process and not verify.
+
+Reads one request a line on standard input and answers each with one line of JSON. Runs in the interpreter that is
+being verified: `python -m gpukit.verify.worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from typing import Any
+
+
+def facts() -> dict[str, Any]:
+    import torch
+
+    return {"version": str(torch.__version__), "cuda": torch.version.cuda, "file": torch.__file__}
+
+
+def devices() -> dict[str, Any]:
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+        complaint = ""
+        if not available:
+            try:
+                torch.cuda.init()
+            except Exception as error:  # whatever it is, its text is what is wanted
+                complaint = str(error)
+    said = " ".join([complaint, *(str(warning.message) for warning in caught)]).strip()
+    cards = []
+    for index in range(torch.cuda.device_count() if available else 0):
+        properties = torch.cuda.get_device_properties(index)
+        cards.append({"name": properties.name, "capability": f"{properties.major}.{properties.minor}"})
+    return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
+
+
+def tensor(device: str) -> dict[str, Any]:
+    """Small whole numbers multiply exactly in every precision that a float32 product may use, TF32 included."""
+    import torch
+
+    generator = torch.Generator().manual_seed(20)
+    left, right = (torch.randint(-4, 5, (512, 512), generator=generator) for _ in range(2))
+    started = time.monotonic()
+    product = left.float().to(device) @ right.float().to(device)
+    result = product.cpu()
+    return {
+        "device": str(product.device),
+        "equal": bool(torch.equal(result.long(), left @ right)),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def compile(device: str) -> dict[str, Any]:
+    """In an empty cache, since a result kept from an earlier run would hide that no compiler is there any more."""
+    with tempfile.TemporaryDirectory(prefix="gpukit-compile-") as cache:
+        os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
+        import torch
+
+        def wave(x: Any) -> Any:
+            return torch.sin(x) * 2 + torch.cos(x)
+
+        x = torch.linspace(-3, 3, 4096, device=device)
+        started = time.monotonic()
+        result = torch.compile(wave, fullgraph=True)(x)
+        seconds = time.monotonic() - started
+        compiled = any(files for _, _, files in os.walk(cache))
+        equal = bool(torch.allclose(result, wave(x), rtol=1e-5, atol=1e-5))
+    return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
+
+
+REQUESTS = {"facts": facts, "devices": devices, "tensor": tensor, "compile": compile}
+
+
+def main() -> None:
+    # Libraries print where they like. The answers keep the real standard output to themselves.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"answer": REQUESTS[request["do"]](*request["with"])}
+        except Exception as error:
+            answer = {"error": type(error).__name__, "text": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
