@@ -1,0 +1,1 @@
+"""Settings, data, model, checkpoints and the training loop."""
