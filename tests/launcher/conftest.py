@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,10 +16,14 @@ DOCKERFILE = """\
 ARG BASE_IMAGE=standin/python:slim
 FROM ${BASE_IMAGE}
 RUN pip install --quiet --break-system-packages uv==0.9.5 six==1.16.0 packaging==24.0 && mkdir /etc/gpukit \\
-    && echo six==1.16.0 > /etc/gpukit/protected.txt
+    && echo packaging==24.0 six==1.16.0 | tr ' ' '\\n' > /etc/gpukit/protected.txt
+ENV JUPYTER_TOKEN_FILE=/workspace/.launch/jupyter-token
 ENV UV_SYSTEM_PYTHON=1 UV_BREAK_SYSTEM_PACKAGES=1 UV_CONSTRAINT=/etc/gpukit/protected.txt
+COPY --chmod=755 jupyter /usr/local/bin/jupyter
+WORKDIR /etc/gpukit
+COPY pyproject.toml requirements.tx[t] ./
+RUN uv pip install --no-cache $(ls requirements.txt 2> /dev/null | sed 's/^/-r /') -r pyproject.toml --extra dev
 RUN chmod 1777 /usr/local/lib/python3*/dist-packages /usr/local/bin
-COPY pyproject.toml requirements.tx[t] /etc/gpukit/
 ARG USER_UID=1000
 ARG USER_GID=1000
 RUN groupadd -o -g "$USER_GID" dev && useradd -o -m -u "$USER_UID" -g dev dev \\
@@ -36,11 +37,24 @@ PYPROJECT = """\
 name = "small"  # [project] in a comment
 version = "0.1.0"
 dependencies = [
-    "packaging>=23",  # why we need it: "quoted" [brackets]
+    "idna>=3.0,<3.11",  # why we need it: "quoted" [brackets]
 ]
 
 [project.optional-dependencies]
 dev = ["iniconfig"]
+"""
+JUPYTER = """\
+#!/usr/bin/env python3
+# Answers where JupyterLab answers, when it is given its token by file.
+import http.server, os, sys
+assert open(os.environ["JUPYTER_TOKEN_FILE"]).read().strip() and sys.argv[1] == "lab", sys.argv
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/api" else 404)
+        self.end_headers()
+
+http.server.HTTPServer(("0.0.0.0", 8888), Handler).serve_forever()
 """
 CONFIG = {
     "name": "Small",
@@ -69,10 +83,12 @@ def write_project(root: Path) -> Path:
     cpu["containerEnv"]["GPUKIT_DEVICE"] = "cpu"
     files = {
         "Dockerfile": DOCKERFILE,
+        "jupyter": JUPYTER,
+        "notebooks/quickstart.ipynb": "{}",
         "pyproject.toml": PYPROJECT,
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
         ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
-        "gpukit/stack.json": json.dumps({"project": "small", "protected": ["six", "torch", "nvidia-*"]}),
+        "gpukit/stack.json": json.dumps({"project": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}),
         "gpukit/__init__.py": "",
     }
     for name, content in files.items():

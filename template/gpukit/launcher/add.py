@@ -69,10 +69,10 @@ def apply(project: Project, text: str, packages: list[str]) -> str:
     return text
 
 
-def install(project: Project, folder: str, *extra: str) -> list[str]:
+def install(project: Project, folder: str) -> list[str]:
     """The very command of the build, with the edited pyproject.toml."""
     pinned = ["--requirement=requirements.txt"] if (project.root / "requirements.txt").is_file() else []
-    return ["uv", "pip", "install", *extra, *pinned, f"--requirement={folder}/pyproject.toml"]
+    return ["uv", "pip", "install", *pinned, f"--requirement={folder}/pyproject.toml"]
 
 
 def attempt(project: Project, found: Found, packages: list[str], folder: str) -> str:
@@ -84,16 +84,22 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
         as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
         return project.engine.ask(*as_build)
 
-    code, _, plan = inside(*install(project, folder, "--dry-run"))
-    if code:
-        raise refusal(project, plan, packages, inside("cat", "/etc/gpukit/protected.txt")[1])
-    replaced = re.findall(r"^ [-~] ([\w.-]+)==", plan, re.MULTILINE)
-    if found.role != "add" and replaced and inside("python", "-c", MAY_REPLACE, *replaced)[0]:
-        return f"; the next build has it (there it replaces {', '.join(replaced)}, which this container may not)"
-    code, _, errors = inside(*install(project, folder))
-    if code:
-        raise refusal(project, errors, packages, "")
-    return "; the next build has it" if found.role == "add" else f" and to {found.name}; the next build has it too"
+    whole = install(project, folder)
+    replaced: list[str] = []
+    # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
+    for way in [whole] if found.role == "add" else [whole, ["uv", "pip", "install", *packages]]:
+        code, _, plan = inside(*way, "--dry-run")
+        if code and way is whole:
+            raise refusal(project, plan, packages, inside("cat", "/etc/gpukit/protected.txt")[1])
+        changed = re.findall(r"^ [-~] ([\w.-]+)==", plan, re.MULTILINE)
+        if code or (found.role != "add" and changed and inside("python", "-c", MAY_REPLACE, *changed)[0]):
+            replaced = replaced or changed
+            continue
+        code, _, errors = inside(*way)
+        if code:
+            raise refusal(project, errors, packages, "")
+        return "; the next build has it" if found.role == "add" else f" and to {found.name}; the next build has it too"
+    return f"; the next build has it (it replaces {', '.join(replaced)}, which this container may not)"
 
 
 def refusal(project: Project, said: str, packages: list[str], protected: str) -> RefusalError:
@@ -112,5 +118,6 @@ def refusal(project: Project, said: str, packages: list[str], protected: str) ->
         return RefusalError(f"{which} cannot be added: there is no package {missing[1]}.")
     because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
     if because:
-        return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}")
+        pinned = " (`./launch pin --remove` lets the others move)" * (project.root / "requirements.txt").is_file()
+        return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}{pinned}")
     return explain(said, f"{which} cannot be added", project.engine.cpu_helps)

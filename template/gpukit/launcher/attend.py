@@ -15,6 +15,7 @@ from .engine import Engine, copy
 from .errors import RefusalError, explain
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
 
 
 def terminal_flags() -> list[str]:
@@ -44,9 +45,11 @@ class Attended:
             # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
             own = "--tty" not in arguments
             self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
+            if self.stopped:  # by a signal that came while it was being started
+                self._signal(self.stopped)
             assert self.process.stderr
             with self.process.stderr as stderr:
-                said = copy(stderr.fileno(), 2, hold=(b"docker: ",))
+                said = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
             code = self.process.wait()
         finally:
             if not self.process or self.process.returncode in (None, ENGINE_FAILED) or self.process.returncode < 0:
@@ -58,21 +61,27 @@ class Attended:
     def _judge(self, code: int, said: str) -> int:
         if self.stopped and code < 0:
             return 128 + self.stopped
-        if said.startswith("docker: ") and code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
-            raise RefusalError(str(explain(said, "The container cannot start", self.engine.cpu_helps)), code)
-        if said.startswith("docker: "):
+        if said.encode().startswith(OF_THE_ENGINE):
+            if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
+                raise RefusalError(str(explain(said, "The container cannot start", self.engine.cpu_helps)), code)
             sys.stderr.write(said)
         return code if code >= 0 else 128 - code
 
     def _pass_on(self, number: int, _frame: Any) -> None:
         self.stopped = number
-        if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0 or not self.process:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=1)  # it may just have ended
-        state = self.engine.ask("inspect", "--format={{.State.Status}}", self.name)[1].strip()
-        if self.process.poll() is None and state in ("", "created"):
-            self.process.kill()  # nothing runs yet, so there is nothing to save
+        if self.process:
+            self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        while self.process and self.process.poll() is None:
+            if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0:
+                return
+            if self.engine.ask("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
+                continue  # it has started just now
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1)  # it may just have ended
+            if self.process.poll() is None:
+                self.process.kill()  # nothing has run yet, so there is nothing to save
 
     def _remove(self) -> None:
         """Also a container that the engine was still making when we let go of it."""

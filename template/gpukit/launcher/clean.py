@@ -26,7 +26,7 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
         print(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
     for path in checkpoints:
         print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
-    say("Docker's build cache is shared by all projects: `docker builder prune` empties it.")
+    say("Shared layers count in each size. The build cache is of all projects: `docker builder prune` empties it.")
     if not pictures and not checkpoints:
         say("Nothing of this project is left to remove.")
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def main(root: Path, argv: list[str]) -> int:
     options = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was begun is undone
     try:
         return act(root, options)
     except (RefusalError, ConfigError) as refusal:

@@ -75,7 +75,7 @@ def start(project: Project, *arguments: str) -> None:
         project.engine.ask("rm", "--force", name)
         raise
     if code:
-        if "already in use" not in errors:
+        if "already in use by container" not in errors:
             project.engine.ask("rm", "--force", name)
         raise explain(errors, "The container cannot start", project.engine.cpu_helps)
 

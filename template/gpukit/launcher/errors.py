@@ -138,7 +138,7 @@ RULES = [
     (
         "network",
         r"network (\S+) not found",
-        "Docker's network {0} is missing: `./launch up` makes it.",
+        "Docker's network {0}, which runArgs asks for, is missing: `docker network create {0}` makes it.",
     ),
     (
         "port",
@@ -157,7 +157,7 @@ RULES = [
     ),
     (
         "command",
-        r'exec: "?(.+?)"?: (?:executable file not found|stat .*no such file|no such file|permission denied)',
+        r'exec:? "?([^\s"]+)"?(?: failed)?: (?:executable file not|stat .*no such|no such file|permission denied)',
         "The container has no command `{0}`: check its name, and that it is executable.",
     ),
     (
@@ -190,5 +190,5 @@ def explain(text: str, otherwise: str, cpu: bool = False) -> RefusalError:
     if known:
         kind, sentence = known
         return RefusalError(sentence + (WITHOUT_GPU if kind == "gpu" and cpu else ""), kind=kind)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
+    lines = [line.strip() for line in text.splitlines() if not re.match(r"\s*$|.*--help|Usage:", line)]
     return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.")

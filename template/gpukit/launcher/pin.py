@@ -43,7 +43,7 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
     image.ensure(project)
     found = json.loads(project.engine.get(*command))
     pyproject.write(path, HEADER + lines(found, project.stack.get("protected", [])))
-    say(f"{path.name} pins the {len(found)} packages of the image; the next build installs exactly these.")
+    say(f"{path.name} pins what the image has ({len(found)} packages); every later build installs exactly that.")
     return base_digest(project, digest)
 
 

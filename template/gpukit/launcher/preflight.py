@@ -7,7 +7,7 @@ import re
 import tarfile
 
 from .devcontainer import gpu_arguments
-from .errors import RefusalError, explain
+from .errors import explain
 from .project import Project, say
 
 PROBE = "gpukit-probe"
@@ -19,8 +19,7 @@ def preflight(project: Project) -> int:
     arguments = ["run", "--rm", "--pull=never", "--network=none", *gpu_arguments(project.config), PROBE, "/none"]
     if project.gpus is None:
         return 0
-    if project.gpus == "":
-        raise RefusalError("No GPU is chosen: set GPUS, as in `export GPUS=0`, before the container starts.")
+    project.gpu_is_chosen()
     if project.show(*arguments):
         return 0
     errors = project.engine.ask(*arguments)[2]

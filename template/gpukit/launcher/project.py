@@ -63,13 +63,13 @@ class Project:
         request = " ".join(devcontainer.gpu_arguments(self.config))
         if not request:
             return None
-        chosen = re.search(r"--gpus[= ]\"?(?:device=)?([^\" ]*)|NVIDIA_VISIBLE_DEVICES=(\S*)", request)
+        chosen = re.search(r"--gpus[= ]\"?(?:device=)?(.*?)\"?(?: --|$)|NVIDIA_VISIBLE_DEVICES=(\S*)", request)
         return next((group for group in chosen.groups() if group is not None), "") if chosen else "all"
 
     def prepare(self) -> None:
         """Say what is used, look for a GPU that was not chosen, and make the sources of the mounts."""
-        if self.gpus == "":
-            raise RefusalError("No GPU is chosen: say which, as in `GPUS=0 ./launch ...` or `./launch --gpus 0,1 ...`.")
+        self.engine.argv()  # Docker must be there
+        self.gpu_is_chosen()
         if self.config.ignored:
             say(f"launch leaves out what only VS Code does: {', '.join(self.config.ignored)}.")
         path = self.config.path.relative_to(self.root)
@@ -77,6 +77,12 @@ class Project:
         if self.as_root:
             say("You are root, so the container runs as root too; an ordinary user in the group docker is better.")
         self.initialize()
+
+    def gpu_is_chosen(self) -> None:
+        if self.gpus == "":
+            raise RefusalError("No GPU is chosen: set GPUS, as in `GPUS=0` or `GPUS=0,1`, or give launch --gpus.")
+        if self.gpus and not re.fullmatch(r"[\w.,:/=-]+", self.gpus):
+            raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
 
     def initialize(self) -> None:
         """Run initializeCommand on the host, as VS Code does: a string by the shell, lists and objects without."""
@@ -86,9 +92,12 @@ class Project:
         env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
         for command in commands.values() if isinstance(commands, dict) else [commands]:
             argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
-            code = subprocess.run(argv, cwd=self.root, env=env, stdout=sys.stderr.fileno()).returncode
-            if code:
-                raise RefusalError(f"`{shlex.join(argv)}` failed with exit status {code}: its words above say why.")
+            try:
+                code = subprocess.run(argv, cwd=self.root, env=env, stdout=sys.stderr.fileno()).returncode
+            except OSError as error:
+                raise RefusalError(f"initializeCommand `{shlex.join(argv)}` cannot run: {error.strerror}.") from None
+            if code:  # what it said is its sentence
+                raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
 
     def show(self, *arguments: str) -> bool:
         """With --dry-run print the exact command instead of running it."""
