@@ -14,10 +14,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
-import http.client
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -27,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 FINE, WRONG, SKIPPED = 0, 10, 11
 MAIN = ".devcontainer/devcontainer.json"
@@ -59,14 +57,14 @@ def plan(project: Path) -> Plan:
         return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
     try:
         image = os.environ.get("BASE_IMAGE") or json.loads((project / "gpukit/stack.json").read_bytes())["image"]
-        status = get(engine, "/_ping")
+        status = ask(engine, "/_ping")
         if status == 200 and mode == "auto":
-            status = get(engine, f"/images/{quote(image, safe='')}/json")
+            status = ask(engine, f"/images/{quote(image, safe='/:@')}/json")
             if status == 404:
                 return Plan(mode, f"{image} is not on this machine yet; ./launch build fetches it", image, engine)
     except PermissionError:
         return Plan(mode, "Docker does not let this user in: `sudo usermod -aG docker $USER`, then log in again")
-    except (OSError, http.client.HTTPException):
+    except (OSError, IndexError):
         return Plan(mode, f"no Docker engine answers at {engine}")
     except (KeyError, TypeError, ValueError):
         return Plan(mode, "gpukit/stack.json names no image")
@@ -105,14 +103,14 @@ def endpoint() -> str:
     return "unix:///var/run/docker.sock"
 
 
-def get(engine: str, path: str, method: str = "GET") -> int:
-    connection = http.client.HTTPConnection("localhost", timeout=2)
-    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.sock.settimeout(2)
-    with contextlib.closing(connection):
-        connection.sock.connect(urlsplit(engine).path)
-        connection.request(method, path)
-        return connection.getresponse().status
+def ask(engine: str, path: str, method: str = "GET") -> int:
+    """An HTTP request on the engine's socket; the status of the answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(5 if method == "GET" else 30)
+        connection.connect(engine.partition("://")[2])
+        connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+        status = connection.recv(64).split()
+    return int(status[1])
 
 
 # auto: the base image, with the project's flags.
@@ -144,15 +142,18 @@ def started(project: Path, planned: Plan) -> int:
                 return refused(second, *(errors.classify(second.explanation or str(second)) or ("", "")))
             say(f"{planned.image} starts with the flags of {MAIN}, but without its GPU. {sentence}")
             return SKIPPED
-    gpus = f" ({', '.join(seen)})" if seen else ""
-    what = "its GPU request" + gpus if asks(arguments) else "no GPU asked for"
-    print(f"smoke: {planned.image} starts with the flags of {MAIN}, {what}.", flush=True)
+    if asks(arguments):
+        gpu = "its GPU request" + (f" ({', '.join(seen)})" if seen else "")
+    else:
+        unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
+        gpu = "without a GPU, since GPUS names none" if unnamed else "no GPU asked for"
+    print(f"smoke: {planned.image} starts with the flags of {MAIN}, {gpu}.", flush=True)
     return FINE
 
 
 def once(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
     """Start a container, look for GPUs in it, remove it; the names of the GPUs it saw."""
-    name = f"smoke-{secrets.token_hex(6)}"
+    name = f"smoke-{os.urandom(6).hex()}"
     labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
     with removed(planned.engine, name):
         command = {"entrypoint": ["/bin/sh"], "command": ["-c", LOOK]}
@@ -169,8 +170,8 @@ def removed(engine: str, name: str) -> Iterator[None]:
     def remove() -> None:
         for _ in range(20):
             # 404: not there yet, where Ctrl-C came while the engine was still making it
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if get(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if ask(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
                     return
             time.sleep(0.1)
 
@@ -186,7 +187,7 @@ def removed(engine: str, name: str) -> Iterator[None]:
                 os._exit(0)
         raise
     except BaseException:
-        get(engine, f"/containers/{name}?force=1&v=1", "DELETE")
+        ask(engine, f"/containers/{name}?force=1&v=1", "DELETE")
         raise
     else:
         remove()

@@ -132,6 +132,8 @@ class Validation:
             self.attempt(readme, self.project / "README.md", stack)
             for name, raw in configs.items():
                 self.attempt(user_and_mounts, name, raw, self.container(name), stack)
+            if CPU in configs:
+                self.attempt(without_cuda, configs[CPU])
             if MAIN in configs and not any(problem[:2] == (MAIN, "/runArgs") for problem in self.found):
                 self.attempt(gpu_and_memory, self.container(MAIN), self.container(MAIN, {"GPUS": "0"}), stack)
         self.compose(configs)
@@ -167,7 +169,9 @@ class Validation:
             there = self.container(devcontainer, choice)
             if here is None or there is None:
                 return
+            told = {problem.place for problem in self.found if problem.file == COMPOSE != compose}
             problems = list(differences(compose, here, devcontainer, there, choice.get("GPUS", "unset")))
+            problems = [problem for problem in problems if problem.place not in told]
             self.found += problems
             if problems:
                 return
@@ -176,7 +180,8 @@ class Validation:
         try:
             config = self.launcher.load(self.project / name, {**HOST, **(choice or {})})
         except self.launcher.ConfigError as error:
-            self.found.append(Problem(name, "", self.told(error), "restore it, or run `git diff` to see what changed"))
+            what = str(error).replace(f"{self.project / name}: ", "").rstrip(".")
+            self.found.append(Problem(name, "", what, "`git diff` shows what changed"))
             return None
         return self.attempt(configured, config)
 
@@ -191,11 +196,11 @@ class Validation:
         except (OSError, ValueError, self.launcher.ConfigError) as error:
             if not path.exists():
                 return self.file(name, Path.read_bytes)
-            line = re.search(r"line (\d+)", str(error))
+            text = " ".join(str(error).split()).replace(f"{path} ", "").rstrip(".")
+            line = re.search(r"\(?line (\d+)", text)
+            what = re.sub(r":? \(?line \d+.*", "", text)
             place = f"line {line[1]}" if line else ""
-            self.found.append(
-                Problem(name, place, self.told(error), "mend that line, or restore it with `git checkout`")
-            )
+            self.found.append(Problem(name, place, what, "mend that line, or restore it with `git checkout`"))
             return None
         self.read.append(name)
         if not isinstance(content, dict):
@@ -220,10 +225,6 @@ class Validation:
             if not self.found:
                 raise
         return None
-
-    def told(self, error: Exception) -> str:
-        text = " ".join(str(error).split()).replace(f"{self.project}{os.sep}", "")
-        return text.rstrip(".")
 
 
 def launchers_reader(project: Path) -> ModuleType:
@@ -291,10 +292,16 @@ def user_and_mounts(
             what = f"nothing is mounted at {target}, which {STACK} expects"
             yield Problem(name, "/mounts", what, f'add "type=bind,source=...,target={target}{",readonly" * read_only}"')
         elif mount.read_only != read_only:
-            what = (
-                f"{target} is mounted {'read-only' if mount.read_only else 'writable'}, and {STACK} says the opposite"
-            )
+            modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
+            what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
             yield Problem(name, "/mounts", what, f"{'add' if read_only else 'take out'} `readonly`")
+
+
+def without_cuda(raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """The configuration beside one with a GPU: the Dockerfile's defaults are for the GPU, so it must say otherwise."""
+    if raw["build"]["args"].get("TORCH_BACKEND") != "cpu":
+        remedy = 'write "TORCH_BACKEND": "cpu", so that torch is installed without CUDA'
+        yield Problem(CPU, "/build/args/TORCH_BACKEND", "is not cpu", remedy)
 
 
 def safe(name: str, container: Container) -> Iterator[Problem]:
@@ -427,6 +434,8 @@ def named_differences(
 ) -> Iterator[Problem]:
     for name in sorted({*here, *there}):
         place = f"/services/dev/{key}/{name}"
+        if here.get(name, "") == there.get(name, "") == "":
+            continue  # one says nothing, the other says that it is empty
         if name not in here:
             yield Problem(file, place, f"is missing, and {other} has it", f"add {name}")
         elif name not in there:
@@ -490,8 +499,9 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
     for device in reservations.get("devices") or []:
         if "gpu" in (device.get("capabilities") or []) or device.get("driver") == "cdi":
-            ids = [str(item).replace("nvidia.com/gpu=", "") for item in device.get("device_ids") or []]
-            container.gpu = ",".join(ids) or str(device.get("count", "all"))
+            ids, count = device.get("device_ids"), device.get("count", "all")
+            names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
+            container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
     container.network = entry.get("network_mode") or joined_network(content, entry)
     for volume in entry.get("volumes") or []:
         mount = short_volume(volume) if isinstance(volume, str) else volume
@@ -693,7 +703,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     elif kind in ("minLength", "minItems"):
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
-        what = "cannot stay so"
+        what = "is not allowed"
     elif kind == "pattern" and isinstance(instance, str):
         what = f"{told_value(instance)} is not right here"
     else:
@@ -704,16 +714,14 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
 def remedy_of(error: Any, rules: Mapping[str, Any]) -> str:
     """The remedy nearest to the rule that was broken, on its way down from the schema's root."""
     node: Any = rules
-    remedy = ""
+    remedy = rules.get("remedy", "")
     for part in error.absolute_schema_path:
-        if part == "$ref":
-            for step in node["$ref"].lstrip("#/").split("/"):
-                rules = rules[step]
-            node = rules
-        else:
-            node = node[part]
-        if isinstance(node, Mapping) and isinstance(node.get("remedy"), str):
-            remedy = node["remedy"]
+        if isinstance(node, Mapping) and part not in node and "$ref" in node:  # jsonschema's paths leave $ref out
+            node = rules["$defs"][node["$ref"].rpartition("/")[2]]
+            remedy = node.get("remedy", remedy)
+        node = node[part]
+        if isinstance(node, Mapping):
+            remedy = node.get("remedy", remedy)
     return remedy
 
 

@@ -1,0 +1,870 @@
+"""The hooks: what validate calls wrong, where run.py finds its packages, what smoke asks of an engine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import HERE, ROOT, cannot, git
+from copier import run_copy, run_recopy, run_update
+from copier.errors import TaskError
+from jsonschema import Draft202012Validator
+
+HOOKS = ROOT / "hooks"
+sys.path.insert(0, str(HOOKS))
+
+import smoke  # noqa: E402
+import validate  # noqa: E402
+
+MAIN, CPU = validate.MAIN, validate.CPU
+FULL = {
+    "hardware": "rtx-50",
+    "tracking": ["wandb", "mlflow"],
+    "credentials": ["aws"],
+    "data_dir": "/srv/data",
+    "workflow": "notebook",
+}
+
+
+@pytest.fixture
+def project(generate: Callable[..., Path], tmp_path: Path) -> Path:
+    """A project with everything that validate compares, to be broken at will."""
+    return shutil.copytree(generate(**FULL), tmp_path / "full", symlinks=True)
+
+
+@pytest.fixture
+def plain(generate: Callable[..., Path], tmp_path: Path) -> Path:
+    """A project without a second service."""
+    return shutil.copytree(generate(), tmp_path / "plain", symlinks=True)
+
+
+def problems(project: Path) -> list[str]:
+    return [str(problem) for problem in validate.Validation(project).problems()]
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def edit(path: Path, **keys: object) -> dict:
+    """Set keys of a JSON file; None takes one out."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content.update(keys)
+    content = {key: value for key, value in content.items() if value is not None}
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return content
+
+
+# validate
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        FULL,
+        {"hardware": "rtx-30", "shared_machine": True, "tracking": ["tensorboard"], "workflow": "scripts"},
+        {"hardware": "jetson-orin", "tracking": ["mlflow"]},
+        {"hardware": "dgx-spark", "use_case": "llm", "tracking": ["wandb", "mlflow"]},
+        {"hardware": "gb300", "tracking": ["tensorboard"]},
+        {"hardware": "cpu", "tracking": ["mlflow"]},
+        {"hardware": "rtx-40", "also_on": ["h100"], "advanced": True, "base": "cuda"},
+        {"project_name": 'He said "$(hi)" \\ 😀', "data_dir": "~/my data's #1", "tracking": ["mlflow"]},
+    ],
+    ids=lambda answers: "-".join(map(str, answers.values()))[:40] or "defaults",
+)
+def test_what_is_generated_is_right(generate: Callable[..., Path], answers: dict) -> None:
+    validation = validate.Validation(generate(**answers))
+    assert validation.problems() == []
+    assert validation.skipped == []
+    assert "gpukit/stack.json" in validation.read and MAIN in validation.read
+
+
+def test_what_the_specification_allows_stays_allowed(plain: Path) -> None:
+    raw = edit(
+        plain / MAIN,
+        **{"$schema": "https://raw.githubusercontent.com/devcontainers/spec/main/schemas/devContainer.schema.json"},
+        features={"ghcr.io/devcontainers/features/node:1": {"version": "22"}},
+        overrideFeatureInstallOrder=["ghcr.io/devcontainers/features/node"],
+        secrets={"HF_TOKEN": {"description": "for gated models"}},
+        forwardPorts=[6006, "db:5432"],
+        portsAttributes={"6006": {"label": "TensorBoard"}},
+        appPort=[9000, "127.0.0.1:9001:9001"],
+        capAdd=["SYS_PTRACE"],
+        securityOpt=["seccomp=unconfined"],
+        remoteEnv={"PATH": "${containerEnv:PATH}:/workspace/bin", "DEBUG": None},
+        postCreateCommand={"one": "true", "two": ["echo", "hi"]},
+        postStartCommand="nvidia-smi",
+        waitFor="postCreateCommand",
+        hostRequirements={"cpus": 8, "memory": "32gb"},
+        shutdownAction="none",
+        userEnvProbe="loginShell",
+        remoteUser="dev",
+    )
+    raw["mounts"] += [{"type": "volume", "source": "cache", "target": "/cache"}, "source=/mnt,target=/mnt,type=bind"]
+    raw["runArgs"] += ["--hostname", "trainer", "-p", "127.0.0.1:9002:9002", "-e", "TOKENIZERS_PARALLELISM=false"]
+    raw["build"].update(target="dependencies", cacheFrom="example.org/cache", options=["--progress=plain"])
+    raw["customizations"]["vscode"]["extensions"].append("eamodio.gitlens")
+    text = json.dumps(raw, indent=2).replace('"init": true,', '"init": true, // reaps workers\n  /* kept */')
+    (plain / MAIN).write_text(text.replace('"eamodio.gitlens"', '"eamodio.gitlens",'), encoding="utf-8")
+    assert problems(plain) == []
+
+
+GPUS = '"--gpus=\\"device=${localEnv:GPUS:all}\\"",'
+WRONG = {
+    # what: (file, old, new, the one problem)
+    "broken JSON": (
+        MAIN,
+        '"init": true,',
+        '"init": true',
+        f"{MAIN}: line @LINE@: is not valid JSON with comments: Expecting ',' delimiter; mend that line, or restore",
+    ),
+    "no GPU": (MAIN, GPUS, "", f"{MAIN}: /runArgs: what is needed is not in the list; request the GPU: "),
+    "GPU by the wrong way": (
+        MAIN,
+        GPUS,
+        '"--runtime=nvidia",',
+        f"{MAIN}: /runArgs: the GPU is requested by --runtime, and gpukit/stack.json is for rtx-50; request it by "
+        '"--gpus=\\"device=${localEnv:GPUS:all}\\""',
+    ),
+    "a GPU in the configuration without": (
+        CPU,
+        '"runArgs": [',
+        '"runArgs": ["--gpus=all", ',
+        f"{CPU}: /runArgs/0: is not allowed; take the GPU request out: GPUKIT_DEVICE=cpu says that this configuration",
+    ),
+    "other ipc": (
+        MAIN,
+        '"--ipc=host",',
+        '"--ipc", "private",',
+        f'{MAIN}: /runArgs: --ipc is "private", and the memory policy in gpukit/stack.json says "host"; make the flag',
+    ),
+    "other shm": (
+        MAIN,
+        '"--ipc=host",',
+        '"--ipc=host", "--shm-size=8gb",',
+        f"{MAIN}: /runArgs: --shm-size is 8589934592, and the memory policy in gpukit/stack.json says not set; make",
+    ),
+    "other ulimit": (
+        MAIN,
+        '"--ulimit=stack=67108864"',
+        '"--ulimit=stack=1048576:67108864"',
+        f'{MAIN}: /runArgs: --ulimit stack is "1048576:67108864", and the memory policy in gpukit/stack.json says',
+    ),
+    "privileged": (
+        MAIN,
+        '"--ipc=host",',
+        '"--ipc=host", "--privileged",',
+        f"{MAIN}: /runArgs/2: is not allowed; take --privileged out: a GPU needs no privileges",
+    ),
+    "privileged by key": (
+        MAIN,
+        '"init": true,',
+        '"init": true, "privileged": true,',
+        f"{MAIN}: /privileged: must be false; take it out: a GPU needs no privileges",
+    ),
+    "no init": (MAIN, '"init": true,', "", f'{MAIN}: /init: is missing; "init": true, so that Ctrl-C reaches'),
+    "init as text": (MAIN, '"init": true', '"init": "yes"', f'{MAIN}: /init: must be true; "init": true, so that'),
+    "no mirror": (
+        MAIN,
+        '"BASE_IMAGE": "${localEnv:BASE_IMAGE}",',
+        "",
+        f'{MAIN}: /build/args/BASE_IMAGE: is missing; "BASE_IMAGE": "${{localEnv:BASE_IMAGE}}" lets a mirror',
+    ),
+    "other Dockerfile": (
+        MAIN,
+        "../Dockerfile",
+        "../Dockerfile.mine",
+        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" is not right here; name the Dockerfile in the project',
+    ),
+    "root": (
+        MAIN,
+        '"containerUser": "dev"',
+        '"containerUser": "root"',
+        f"{MAIN}: /containerUser: is not allowed; name the image's ordinary user",
+    ),
+    "nobody": (
+        MAIN,
+        '"containerUser": "dev",',
+        "",
+        f"{MAIN}: is not allowed; name the image's ordinary user in containerUser",
+    ),
+    "another user": (
+        MAIN,
+        '"containerUser": "dev"',
+        '"containerUser": "me"',
+        f'{MAIN}: /containerUser: "me", and the image\'s user is "dev" (gpukit/stack.json); write "dev"',
+    ),
+    "uid kept": (
+        MAIN,
+        '"init": true,',
+        '"init": true, "updateRemoteUserUID": false,',
+        f"{MAIN}: /updateRemoteUserUID: must be true; take it out: without it files made inside are not the host",
+    ),
+    "open port": (
+        MAIN,
+        '"init": true,',
+        '"init": true, "appPort": ["8888:8888"],',
+        f'{MAIN}: /appPort: is not allowed; write a port as a number, or as "127.0.0.1:8888:8888"',
+    ),
+    "published port": (
+        MAIN,
+        '"--ipc=host",',
+        '"--ipc=host", "-p", "8888:8888",',
+        f"{MAIN}: /runArgs: port 8888:8888 is open to the network; publish it as 127.0.0.1:PORT:PORT",
+    ),
+    "writable credentials": (
+        MAIN,
+        "target=/home/dev/.aws,readonly",
+        "target=/home/dev/.aws",
+        f"{MAIN}: /mounts: credentials are mounted writable at /home/dev/.aws; add `readonly`",
+    ),
+    "writable data": (
+        MAIN,
+        "target=/data,readonly",
+        "target=/data",
+        f"{MAIN}: /mounts: /data is mounted writable, and gpukit/stack.json has it read-only; add `readonly`",
+    ),
+    "mount forgotten": (
+        MAIN,
+        "target=/data,readonly",
+        "target=/datasets,readonly",
+        f"{MAIN}: /mounts: nothing is mounted at /data, which gpukit/stack.json expects; "
+        'add "type=bind,source=...,target=/data,readonly"',
+    ),
+    "a mount that is none": (
+        MAIN,
+        "target=/home/dev/.aws,readonly",
+        "readonly",
+        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" is not right here; write it as "type',
+    ),
+    "elsewhere": (
+        MAIN,
+        '"workspaceFolder": "/workspace"',
+        '"workspaceFolder": "/workspaces/x"',
+        f'{MAIN}: /workspaceFolder: "/workspaces/x" is not right here; "/workspace": the project is mounted there',
+    ),
+    "number as variable": (
+        MAIN,
+        '"WANDB_DIR": "/workspace/outputs"',
+        '"WANDB_DIR": 7',
+        f"{MAIN}: /containerEnv/WANDB_DIR: is integer and must be string; write the value in quotes",
+    ),
+    "torch with CUDA beside": (
+        CPU,
+        '"TORCH_BACKEND": "cpu",',
+        "",
+        f'{CPU}: /build/args/TORCH_BACKEND: is not cpu; write "TORCH_BACKEND": "cpu", so that torch is installed',
+    ),
+    "compose: other ipc": (
+        "compose.yaml",
+        "ipc: host",
+        "ipc: shareable",
+        f'compose.yaml: /services/dev/ipc: "shareable" here, "host" in {MAIN}; make them the same',
+    ),
+    "compose: other limit": (
+        "compose.yaml",
+        "stack: 67108864",
+        "stack: {soft: 1, hard: 2}",
+        f'compose.yaml: /services/dev/ulimits/stack: "1:2" here, "67108864:67108864" in {MAIN}; make them the same',
+    ),
+    "compose: shm": (
+        "compose.yaml",
+        "ipc: host",
+        "ipc: host\n    shm_size: 1g",
+        f"compose.yaml: /services/dev/shm_size: 1073741824 here, not set in {MAIN}; make them the same",
+    ),
+    "compose: GPU fixed": (
+        "compose.yaml",
+        'device_ids: ["${GPUS:-all}"]',
+        "count: all",
+        f"compose.yaml: /services/dev/deploy: with GPUS=0 it asks for all, and {MAIN} for 0; give deploy.resources",
+    ),
+    "compose: GPU the short way": (
+        "compose.yaml",
+        "    init: true\n    command: sleep",
+        "    init: true\n    gpus: all\n    command: sleep",
+        "compose.yaml: /services/dev/gpus: is not allowed; request GPUs by deploy.resources.reservations.devices: "
+        "Compose before 2.30 ignores `gpus:` without a word",
+    ),
+    "compose: writable": (
+        "compose.yaml",
+        "target: /data\n        read_only: true",
+        "target: /data",
+        "compose.yaml: /services/dev/volumes: /data is a bind of /srv/data, writable, and in "
+        f"{MAIN} a bind of /srv/data, read-only; make them the same",
+    ),
+    "compose: elsewhere": (
+        "compose.yaml",
+        "target: /data\n",
+        "target: /datasets\n",
+        f"compose.yaml: /services/dev/volumes: /data is not mounted, and {MAIN} mounts it; add /data",
+    ),
+    "compose: value": (
+        "compose.yaml",
+        "WANDB_DIR=/workspace/outputs",
+        "WANDB_DIR=/tmp",
+        f"compose.yaml: /services/dev/environment/WANDB_DIR: has another value in {MAIN}; make them the same",
+    ),
+    "compose: variable missing": (
+        "compose.yaml",
+        "      - HF_TOKEN\n",
+        "",
+        f"compose.yaml: /services/dev/environment/HF_TOKEN: is missing, and {MAIN} has it; add HF_TOKEN",
+    ),
+    "compose: secret": (
+        "compose.yaml",
+        "      - HF_TOKEN\n",
+        "      - HF_TOKEN=${HF_TOKEN}\n",
+        "compose.yaml: /services/dev/environment/HF_TOKEN: the value of HF_TOKEN would reach command lines and logs; "
+        "take it out and add the bare name (HF_TOKEN, without a value) to environment",
+    ),
+    "compose: build argument": (
+        "compose.yaml",
+        "UV_INDEX: ${UV_INDEX:-}",
+        "UV_INDEX: https://pypi.example.org",
+        f"compose.yaml: /services/dev/build/args/UV_INDEX: has another value in {MAIN}; make them the same",
+    ),
+    "compose: open port": (
+        "compose.yaml",
+        "127.0.0.1:${MLFLOW_PORT:-5000}:5000",
+        "${MLFLOW_PORT:-5000}:5000",
+        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" is not right here; publish it as '
+        '"127.0.0.1:PORT:PORT"',
+    ),
+    "compose: not YAML": (
+        "compose.yaml",
+        "    ipc: host",
+        "  ipc: host\n    x",
+        "compose.yaml: line ",
+    ),
+    "compose: GPU without": (
+        "compose.cpu.yaml",
+        "    deploy: !reset null",
+        "",
+        f"compose.cpu.yaml: /services/dev/deploy: with GPUS unset it asks for all, and {CPU} for no GPU; give",
+    ),
+    "compose: CUDA without GPU": (
+        "compose.cpu.yaml",
+        "        TORCH_BACKEND: cpu",
+        "        TORCH_BACKEND: cu130",
+        f"compose.cpu.yaml: /services/dev/build/args/TORCH_BACKEND: has another value in {CPU}; make them the same",
+    ),
+    "other base": (
+        "Dockerfile",
+        "FROM ${BASE_IMAGE:-@IMAGE@}",
+        "FROM ${BASE_IMAGE:-ubuntu:24.04}",
+        "Dockerfile: line 4: the base image is ubuntu:24.04, and gpukit/stack.json says @IMAGE@; write @IMAGE@ (a digest",
+    ),
+    "no base": (
+        "Dockerfile",
+        "FROM ${BASE_IMAGE:-@IMAGE@}",
+        "FROM ubuntu:24.04",
+        "Dockerfile: has no default for BASE_IMAGE; add `ARG BASE_IMAGE=@IMAGE@` before the first FROM",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str) -> None:
+    file, old, new, expected = WRONG[what]
+    image = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    old, expected = (text.replace("@IMAGE@", image) for text in (old, expected))
+    line = (project / file).read_text(encoding="utf-8").partition(old)[0].count("\n") + 2
+    change(project / file, old, new)
+    found = problems(project)
+    assert any(problem.startswith(expected.replace("@LINE@", str(line))) for problem in found), found
+    if file not in (MAIN, CPU):  # those are compared with the compose files too, which then differ from them
+        assert len(found) <= 2, found
+
+
+def test_all_problems_are_told(project: Path) -> None:
+    edit(project / MAIN, init=None, containerUser="root", privileged=True)
+    change(project / "Dockerfile", "FROM ${BASE_IMAGE:-", "FROM ${BASE_IMAGE:-mine-")
+    assert len([line for line in problems(project) if line.startswith((MAIN, "Dockerfile"))]) == 5
+
+
+SECRETS = [
+    ("containerEnv", {"WANDB_API_KEY": "0123456789"}, f"{MAIN}: /containerEnv/WANDB_API_KEY: a value stands here"),
+    ("containerEnv", {"HF_TOKEN": "${localEnv:HF_TOKEN}"}, "the value of HF_TOKEN would reach command lines and logs"),
+    ("remoteEnv", {"LOGIN": "u:${localEnv:DB_PASSWORD}"}, 'take it out and add "--env=DB_PASSWORD" to runArgs'),
+    ("remoteEnv", {"AWS_SECRET_ACCESS_KEY": "0123456789"}, f"{MAIN}: /remoteEnv/AWS_SECRET_ACCESS_KEY: a value"),
+    ("runArgs", ["-e", "KAGGLE_KEY=0123456789"], f"{MAIN}: /runArgs: a value stands here for everyone"),
+    ("containerEnv", {"NOTE": "hf_" + "a1B2" * 8}, "this looks like a secret token; take it out, have it revoked"),
+]
+
+
+@pytest.mark.parametrize(("section", "value", "expected"), SECRETS, ids=[str(case[1])[:30] for case in SECRETS])
+def test_a_secret_is_found_and_its_value_is_not_repeated(
+    plain: Path, section: str, value: object, expected: str
+) -> None:
+    raw = json.loads((plain / MAIN).read_text(encoding="utf-8"))
+    raw[section] = raw[section] + value if isinstance(value, list) else {**raw.get(section, {}), **value}
+    edit(plain / MAIN, **raw)
+    found = problems(plain)
+    assert len(found) == 1 and expected in found[0], found
+    assert "0123456789" not in found[0] and "a1B2" not in found[0]
+
+
+def test_names_that_only_sound_secret_are_left_alone(plain: Path) -> None:
+    raw = json.loads((plain / MAIN).read_text(encoding="utf-8"))
+    harmless = {"TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "us", "SSH_KEY_FILE": "/workspace/x", "MAX_TOKENS_": ""}
+    edit(plain / MAIN, containerEnv={**raw["containerEnv"], **harmless}, remoteEnv={"HF_TOKEN": None})
+    assert problems(plain) == []
+
+
+def test_a_digest_of_the_same_tag_is_the_same_base(plain: Path) -> None:
+    image = json.loads((plain / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    change(plain / "Dockerfile", f"FROM ${{BASE_IMAGE:-{image}}}", f"FROM ${{BASE_IMAGE:-{image}@sha256:{'0a' * 32}}}")
+    assert problems(plain) == []
+
+
+@pytest.mark.parametrize("name", [MAIN, CPU, "gpukit/stack.json", "Dockerfile"])
+def test_a_missing_file_is_named(plain: Path, name: str) -> None:
+    (plain / name).unlink()
+    assert any(line.startswith(f"{name}: is missing; restore it") for line in problems(plain))
+
+
+def test_a_project_without_gpu_asks_for_none(generate: Callable[..., Path], tmp_path: Path) -> None:
+    project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
+    raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
+    environment = {key: value for key, value in raw["containerEnv"].items() if key != "GPUKIT_DEVICE"}
+    edit(project / MAIN, containerEnv=environment, runArgs=["--gpus=all", *raw["runArgs"]])
+    expected = f"{MAIN}: /runArgs: a GPU is requested, and gpukit/stack.json names none (cpu); take the request out"
+    assert problems(project) == [expected]
+
+
+def test_where_only_one_gpu_may_be_asked_for(generate: Callable[..., Path], tmp_path: Path) -> None:
+    project = shutil.copytree(generate(hardware="gb300"), tmp_path / "gb300")
+    change(project / MAIN, "${localEnv:GPUS:0}", "${localEnv:GPUS:all}")
+    expected = f"{MAIN}: /runArgs: all GPUs are requested, and gb300 must not be asked for all; "
+    assert problems(project) == [expected + '"--gpus=\\"device=${localEnv:GPUS:0}\\""']
+
+
+def test_the_schemas_are_schemas() -> None:
+    for path in (HOOKS / "schemas").glob("*.json"):
+        Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("all", "all"),
+        ("2", "2 of them"),
+        ("count=all", "all"),
+        ("device=0", "0"),
+        ('"device=0,1"', "0,1"),
+        ('"device=GPU-1,MIG-2",capabilities=utility', "GPU-1,MIG-2"),
+        ("device=", ""),
+    ],
+)
+def test_gpus_flag(text: str, meaning: str) -> None:
+    assert validate.gpus(text) == meaning
+
+
+def test_options_are_read_in_every_spelling() -> None:
+    arguments = ["--ipc=host", "--ipc", "host", "-eA=1", "-e", "B", "--init", "-v", "/a:/b:ro", "--net=x", "-p=1:1"]
+    assert list(validate.options(arguments)) == [
+        ("--ipc", "host"),
+        ("--ipc", "host"),
+        ("--env", "A=1"),
+        ("--env", "B"),
+        ("--init", "true"),
+        ("--volume", "/a:/b:ro"),
+        ("--network", "x"),
+        ("--publish", "1:1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("${A}", "1"),
+        ("$A", "1"),
+        ("${B:-x}", "x"),
+        ("${E:-x}", "x"),
+        ("${E-x}", ""),
+        ("${A:+y}", "y"),
+        ("${B:+y}", ""),
+        ("${B:-${C:-${A}}}", "1"),
+        ("${B:?say B}", ""),
+        ("$$A", "$A"),
+        ("a$", "a$"),
+    ],
+)
+def test_compose_variables(text: str, meaning: str) -> None:
+    assert validate.interpolated({"x": [text]}, {"A": "1", "E": ""}) == {"x": [meaning]}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16gb", 1 << 34), ("16g", 1 << 34), ("64M", 1 << 26), ("5", 5), ("", None)]
+)
+def test_sizes(text: str, size: int | None) -> None:
+    assert validate.size(text) == size
+
+
+# run.py
+
+
+def start(
+    project: Path, *, python: str = sys.executable, options: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """run.py as Copier starts it; smoke is off where the test says nothing else."""
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith(("GPU_TEMPLATE", "UV", "COPIER"))
+    }
+    environment = {**inherited, "COPIER_OPERATION": "copy", "GPU_TEMPLATE_SMOKE": "off", **environment}
+    command = [python, *options, str(HOOKS / "run.py")]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def bare() -> tuple[str, ...]:
+    """Python's options for an interpreter without the packages."""
+    return ("-S", "-E")
+
+
+def fake_uv(folder: Path, script: str) -> Path:
+    folder.mkdir()
+    uv = folder / "uv"
+    uv.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/arguments"\n{script}\n', encoding="utf-8")
+    uv.chmod(0o755)
+    return uv
+
+
+def break_it(project: Path) -> None:
+    change(project / MAIN, '"--ipc=host"', '"--ipc=private"')
+
+
+def test_run_says_one_line_and_leaves_nothing(plain: Path) -> None:
+    before = sorted(plain.rglob("*"))
+    done = start(plain)
+    assert done.returncode == 0
+    assert done.stdout.startswith("validate: gpukit/stack.json, ") and done.stdout.count("\n") == 1
+    assert done.stderr == ""
+    assert sorted(plain.rglob("*")) == before
+
+
+@pytest.mark.parametrize("operation", ["copy", "update"])
+def test_run_fails_only_for_what_is_wrong(plain: Path, operation: str) -> None:
+    break_it(plain)
+    done = start(plain, COPIER_OPERATION=operation)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'validate: {MAIN}: /runArgs: --ipc is "private"')
+    assert done.stderr.endswith("validate: 1 to mend; this check changed nothing.\n")
+
+
+def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> None:
+    uv = fake_uv(
+        tmp_path / "bin",
+        f'for last; do before="$script"; script="$last"; done; exec {sys.executable} "$before" "$script"',
+    )
+    done = start(plain, options=bare(), UV=str(uv))
+    assert done.returncode == 0 and done.stdout.startswith("validate: gpukit/stack.json, "), done.stderr
+    arguments = (tmp_path / "bin/arguments").read_text(encoding="utf-8").split("\n")
+    assert arguments[:4] == ["run", "-qq", "--isolated", "--no-project"] and "jsonschema>=4.23,<5" in arguments
+    break_it(plain)
+    done = start(plain, options=bare(), PATH=str(uv.parent))  # found on PATH as well as by UV
+    assert done.returncode == 1 and "--ipc" in done.stderr
+
+
+def test_where_uv_cannot_bring_them_the_rest_is_checked(plain: Path, tmp_path: Path) -> None:
+    uv = fake_uv(tmp_path / "bin", "exit 2")
+    done = start(plain, options=bare(), UV=str(uv))
+    assert done.returncode == 0
+    assert done.stderr == (
+        "hooks: uv could not provide jsonschema (offline?). To have every check: "
+        "uvx --with jsonschema --with docker copier ...\n"
+    )
+    assert "not checked: the schemas (no jsonschema here)" in done.stdout
+    assert start(plain, options=bare(), UV=str(uv), GPU_TEMPLATE_STRICT="1").returncode == 1
+    break_it(plain)
+    assert start(plain, options=bare(), UV=str(uv)).returncode == 1
+
+
+def test_a_slow_uv_is_announced(plain: Path, tmp_path: Path) -> None:
+    uv = fake_uv(tmp_path / "bin", "sleep 2.3; exit 2")
+    assert "hooks: fetching jsonschema with uv ...\n" in start(plain, options=bare(), UV=str(uv)).stderr
+
+
+def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
+    done = start(project, options=bare(), PATH=str(tmp_path))
+    assert done.returncode == 0
+    assert done.stderr == (
+        "hooks: jsonschema and yaml missing here, and no uv to fetch it. To have every check: "
+        "uvx --with jsonschema --with docker copier ...\n"
+    )
+    assert "the schemas (no jsonschema here) and compose.yaml (no PyYAML here)" in done.stdout
+    done = start(project, options=bare(), PATH=str(tmp_path), GPU_TEMPLATE_STRICT="1")
+    assert done.returncode == 1
+
+
+def test_a_mistake_in_a_hook_is_not_the_project_s(plain: Path) -> None:
+    (plain / "gpukit/launcher/devcontainer.py").write_text("raise RuntimeError('of ours')\n", encoding="utf-8")
+    done = start(plain)
+    assert done.returncode == 0
+    assert done.stderr == "hooks: could not run: RuntimeError: of ours (GPU_TEMPLATE_DEBUG=1 shows where).\n"
+    done = start(plain, GPU_TEMPLATE_STRICT="1", GPU_TEMPLATE_DEBUG="1")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+@pytest.fixture
+def conflict(plain: Path, default_gitconfig: object) -> Path:
+    git("init", "-q", "-b", "main", cwd=plain)
+    git("add", "-A", cwd=plain)
+    git("commit", "-qm", "generated", cwd=plain)
+    git("checkout", "-qb", "other", cwd=plain)
+    change(plain / MAIN, '"init": true', '"init": false')
+    git("commit", "-qam", "other", cwd=plain)
+    git("checkout", "-q", "main", cwd=plain)
+    change(plain / MAIN, '"init": true', '"init": 1')
+    git("commit", "-qam", "mine", cwd=plain)
+    subprocess.run(["git", "merge", "-q", "other"], cwd=plain, capture_output=True)
+    return plain
+
+
+def test_a_merge_conflict_is_announced(conflict: Path, tmp_path: Path) -> None:
+    said = f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify.\n"
+    for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the marks in the file say it
+        done = start(conflict, COPIER_OPERATION="update", PATH=path)
+        assert (done.returncode, done.stderr) == (0, said)
+    assert start(conflict, COPIER_OPERATION="update", GPU_TEMPLATE_STRICT="1").returncode == 1
+
+
+def test_rejected_pieces_are_a_conflict_too(plain: Path) -> None:
+    (plain / ".devcontainer/devcontainer.json.rej").touch()
+    assert f"merge conflicts in {MAIN}.rej." in start(plain, COPIER_OPERATION="update").stderr
+
+
+# As Copier runs them.
+
+
+@pytest.fixture(scope="module")
+def releases(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template with three releases: this one; one that changes the devcontainer; one whose compose file is wrong."""
+    repository = tmp_path_factory.mktemp("releases") / "template"
+    git("clone", "-q", str(copier_template), str(repository), cwd=copier_template)
+    git("tag", "-d", *git("tag", cwd=repository).split(), cwd=repository)
+    git("tag", "v1.0.0", cwd=repository)
+    fragment = repository / "fragments/container.jinja"
+    change(fragment, "'init': true,", "'init': true,\n  'shutdownAction': 'none',")
+    git("commit", "-qam", "another devcontainer.json", cwd=repository)
+    git("tag", "v1.1.0", cwd=repository)
+    change(fragment, "'init': true,", "'init': false,")
+    git("commit", "-qam", "a defect", cwd=repository)
+    git("tag", "v1.2.0", cwd=repository)
+    return repository
+
+
+def copy(releases: Path, project: Path, version: str = "v1.0.0", **options: object) -> None:
+    run_copy(str(releases), project, vcs_ref=version, defaults=True, quiet=True, unsafe=True, **options)
+
+
+@pytest.fixture
+def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project = tmp_path / "copied"
+    copy(releases, project, skip_tasks=True)
+    git("init", "-q", cwd=project)
+    git("add", "-A", cwd=project)
+    git("commit", "-qm", "generated", cwd=project)
+    return project
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list[str]]:
+    """What the hooks said since the last call. They run as processes, with the environment that `copier` sets."""
+    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
+
+    def lines() -> list[str]:
+        out, err = capfd.readouterr()
+        return [line for line in (out + err).splitlines() if line.startswith(("validate:", "smoke:", "hooks:"))]
+
+    return lines
+
+
+def test_copy_runs_them_once(releases: Path, tmp_path: Path, said: Callable[[], list[str]]) -> None:
+    copy(releases, tmp_path / "p")
+    assert [line.partition(" ")[0] for line in said()] == ["validate:"]
+
+
+def test_nothing_runs_when_tasks_are_skipped_or_nothing_is_written(
+    releases: Path, tmp_path: Path, said: Callable[[], list[str]]
+) -> None:
+    copy(releases, tmp_path / "p", skip_tasks=True)
+    copy(releases, tmp_path / "q", pretend=True)
+    assert said() == []
+    assert (tmp_path / "p").exists() and not (tmp_path / "q").exists()
+
+
+def test_recopy_and_update_run_them_once(copied: Path, said: Callable[[], list[str]]) -> None:
+    run_recopy(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.0.0")
+    assert len(said()) == 1
+    run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
+    assert len(said()) == 1
+    git("add", "-A", cwd=copied)
+    git("commit", "-qm", "updated", cwd=copied)
+    run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0", skip_tasks=True)
+    assert said() == []
+
+
+def test_a_defect_of_the_template_is_not_handed_out(
+    releases: Path, tmp_path: Path, said: Callable[[], list[str]]
+) -> None:
+    with pytest.raises(TaskError):
+        copy(releases, tmp_path / "p", version="v1.2.0")
+    assert any("/init: must be true" in line for line in said())
+    assert not (tmp_path / "p").exists()
+
+
+def test_update_to_a_defect_leaves_the_merged_tree(copied: Path, said: Callable[[], list[str]]) -> None:
+    change(copied / MAIN, '"customizations"', '// for us all\n  "customizations"')
+    git("commit", "-qam", "mine", cwd=copied)
+    with pytest.raises(TaskError):
+        run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.2.0")
+    assert any("/init: must be true" in line for line in said())
+    text = (copied / MAIN).read_text(encoding="utf-8")
+    assert "// for us all" in text and '"shutdownAction": "none"' in text
+    assert "_commit: v1.2.0" in (copied / ".copier-answers.yml").read_text(encoding="utf-8")
+
+
+def test_update_judges_the_merged_tree(copied: Path, said: Callable[[], list[str]]) -> None:
+    """The user's edit is gone while Copier renders; judged is what the user has in the end."""
+    break_it(copied)
+    git("commit", "-qam", "mine", cwd=copied)
+    with pytest.raises(TaskError):
+        run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
+    assert any('--ipc is "private"' in line for line in said())
+
+
+def test_update_announces_a_conflict_and_ends_well(copied: Path, said: Callable[[], list[str]]) -> None:
+    change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
+    git("commit", "-qam", "mine", cwd=copied)
+    run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
+    assert said() == [f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify."]
+
+
+# smoke
+
+
+def plan_of(project: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> smoke.Plan:
+    for key in ("BASE_IMAGE", "DOCKER_CONTEXT", "DOCKER_HOST", "GPU_TEMPLATE_SMOKE"):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    return smoke.plan(project)
+
+
+def test_smoke_does_nothing_where_there_is_nothing_to_do(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert plan_of(plain, monkeypatch, GPU_TEMPLATE_SMOKE="off") == smoke.Plan("off")
+    cases = {
+        "GPU_TEMPLATE_SMOKE is 'on' and may be auto, build or off": {"GPU_TEMPLATE_SMOKE": "on"},
+        "the Docker engine is at ssh://me@rack, where this project's folder is not": {"DOCKER_HOST": "ssh://me@rack"},
+        f"no Docker engine answers at unix://{tmp_path}/none": {"DOCKER_HOST": f"unix://{tmp_path}/none"},
+    }
+    for reason, environment in cases.items():
+        planned = plan_of(plain, monkeypatch, **environment)
+        assert planned.reason == reason and not planned.container
+
+
+def test_smoke_says_how_to_be_let_in(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: str) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(smoke, "ask", refuse)
+    assert "sudo usermod -aG docker $USER" in plan_of(plain, monkeypatch).reason
+
+
+def engine_at(path: Path, answers: dict[str, str]) -> None:
+    """An engine that knows nothing but the beginnings of a few answers."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        with listener:
+            for _ in range(len(answers)):
+                connection, _ = listener.accept()
+                with connection:
+                    asked = connection.recv(4096).decode().split()[1]
+                    connection.sendall(f"HTTP/1.1 {answers.get(asked, '500 unexpected')}\r\n\r\n".encode())
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def test_smoke_pulls_nothing(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    image = "nvcr.io/nvidia/pytorch:25.11-py3"
+    engine_at(tmp_path / "s", {"/_ping": "200 OK", f"/images/{image}/json": "404 Not Found"})
+    planned = plan_of(plain, monkeypatch, DOCKER_HOST=f"unix://{tmp_path}/s", BASE_IMAGE=image)
+    assert planned.reason == f"{image} is not on this machine yet; ./launch build fetches it"
+
+
+def test_smoke_asks_the_engine_of_the_docker_context(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    host = f"unix://{tmp_path}/desktop.sock"
+    meta = tmp_path / "contexts/meta" / hashlib.sha256(b"desktop").hexdigest()
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text(json.dumps({"Endpoints": {"docker": {"Host": host}}}), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"currentContext": "desktop"}), encoding="utf-8")
+    planned = plan_of(plain, monkeypatch, DOCKER_CONFIG=str(tmp_path))
+    assert planned.reason == f"no Docker engine answers at {host}"
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert smoke.endpoint() == "unix:///var/run/docker.sock"
+
+
+def test_smoke_translates_the_flags(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
+    raw["runArgs"] += ["--device=/dev/fuse", "--cap-add", "SYS_PTRACE", "--oom-score-adj=5", "--shm-size=1g"]
+    raw["mounts"] += ["type=volume,source=cache,target=/cache", "type=bind,source=/etc,target=/workspace/none"]
+    edit(project / MAIN, **raw)
+    monkeypatch.syspath_prepend(str(project))
+    from gpukit.launcher import devcontainer
+
+    config = devcontainer.load(project / MAIN, {"HOME": str(tmp_path), "GPUS": "0,1", "HF_TOKEN": "secret"})
+    client = SimpleNamespace(networks=SimpleNamespace(list=lambda names: []))
+    arguments, left_out = smoke.translated(config, client, tmp_path)
+    assert left_out == ["--oom-score-adj"]
+    assert arguments["device_requests"] == [
+        {"Driver": "", "Count": 0, "DeviceIDs": ["0", "1"], "Capabilities": [["gpu"]], "Options": {}}
+    ]
+    assert (arguments["ipc_mode"], arguments["shm_size"], arguments["init"]) == ("host", 1 << 30, True)
+    assert arguments["ulimits"] == [
+        {"Name": "memlock", "Soft": -1, "Hard": -1},
+        {"Name": "stack", "Soft": 67108864, "Hard": 67108864},
+    ]
+    assert (arguments["cap_add"], arguments["devices"]) == (["SYS_PTRACE"], ["/dev/fuse"])
+    assert "network" not in arguments and "secret" not in repr(arguments)
+    mounts = {mount["Target"]: mount for mount in arguments["mounts"]}
+    assert mounts["/workspace"]["Source"] == str(project) and not mounts["/workspace"]["ReadOnly"]
+    assert mounts["/data"]["ReadOnly"] and Path(mounts["/data"]["Source"]).is_dir()
+    assert not mounts["/cache"]["Source"] and "/workspace/none" not in mounts
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("all", {"count": -1}),
+        ("2", {"count": 2}),
+        ("device=all", {"device_ids": ["all"]}),
+        ('"device=GPU-1,GPU-2"', {"device_ids": ["GPU-1", "GPU-2"]}),
+        ("device=", {}),
+    ],
+)
+def test_gpu_requests(value: str, wanted: dict) -> None:
+    assert smoke.request(value) == ({"capabilities": [["gpu"]], **wanted} if wanted else {})
