@@ -20,6 +20,7 @@ from typing import Any
 from gpukit.stack import Stack
 
 PROJECT = Path(__file__).resolve().parents[2]
+QUICK, SLOW = 4, 8  # seconds: for what only the client answers, and for what the engine or the driver does
 CLIENT = ["docker", "--version"]
 ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
@@ -94,7 +95,7 @@ class Host:
         self.project = project
         self._stack = stack
         self._pool = ThreadPoolExecutor(3)
-        self._cards, self._info, self._server = (self._pool.submit(ask, argv, 8) for argv in (CARDS, INFO, SERVER))
+        self._cards, self._info, self._server = (self._pool.submit(ask, argv, SLOW) for argv in (CARDS, INFO, SERVER))
 
     def __enter__(self) -> Host:
         return self
@@ -104,7 +105,7 @@ class Host:
 
     @cached_property
     def client(self) -> Answer:
-        return ask(CLIENT, 4)
+        return ask(CLIENT, QUICK)
 
     @cached_property
     def info(self) -> Answer:
@@ -117,7 +118,7 @@ class Host:
     @cached_property
     def endpoint(self) -> str:
         """Where the client finds the engine: unix://..., tcp://..., ssh://...; empty where it does not say."""
-        return ask(ENDPOINT, 4).out.strip()
+        return ask(ENDPOINT, QUICK).out.strip()
 
     @cached_property
     def cards(self) -> Answer:
@@ -192,7 +193,7 @@ class Host:
     @cached_property
     def built(self) -> bool:
         """Whether an image of this project is there."""
-        images = ask(["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"], 8)
+        images = ask(["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"], SLOW)
         return bool(images.out.strip())
 
     def free_gb(self, folder: str) -> float | None:

@@ -1,0 +1,157 @@
+"""Machines that are not here: what the probes would see on a healthy one, to be changed case by case."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "template"))
+
+DATA: dict[str, Any] = {
+    "schema": 1,
+    "project": "demo",
+    "targets": {
+        "rtx-50": {
+            "label": "GeForce RTX 50 series",
+            "capability": "12.0",
+            "arch": "amd64",
+            "driver": "570.86.16",
+            "unified_memory": False,
+            "precisions": ["fp16", "bf16"],
+        }
+    },
+    "base": "wheel",
+    "release": "2.14.1-cu130",
+    "channel": "current",
+    "image": "python:3.12-slim-trixie",
+    "python": "3.12",
+    "torch": "2.14.1+cu130",
+    "cuda": "13.0",
+    "kernels": {"amd64": {"sass": ["7.5", "8.0", "8.6", "9.0", "10.0", "12.0"], "ptx": []}},
+    "driver": "580",
+    "end_of_life": None,
+    "protected": ["torch", "nvidia-*"],
+    "request": {"kind": "gpus", "devices": "all"},
+    "memory": {"ipc": "host", "ulimits": {"memlock": -1}, "shm_size": None, "fraction": None},
+    "size_gb": 9,
+    "user": "dev",
+    "mounts": ["/workspace", "/home/dev/.cache/huggingface"],
+    "read_only": [],
+}
+CPU_ONLY = {
+    "targets": {"cpu": {**DATA["targets"]["rtx-50"], "label": "No GPU", "capability": None, "driver": None}},
+    "torch": "2.14.1+cpu",
+    "cuda": None,
+    "driver": None,
+}
+
+
+@pytest.fixture
+def stack_data():
+    """`stack_data(python="3.11")`: the content of a stack.json."""
+    return lambda **changes: {**json.loads(json.dumps(DATA)), **changes}
+
+
+@pytest.fixture
+def stack_file(tmp_path, stack_data):
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "stack.json"
+        path.write_text(json.dumps(stack_data(**changes)), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def make_stack(stack_file):
+    from gpukit.stack import load
+
+    return lambda **changes: load(stack_file(**changes))
+
+
+@pytest.fixture
+def cpu_only() -> dict[str, Any]:
+    return CPU_ONLY
+
+
+@pytest.fixture
+def host():
+    """`host(system="wsl")`: a workstation with an RTX 5070 Ti and Docker, but for what is said."""
+    from gpukit.doctor.host import Answer, Config, Folder, Grant
+
+    info = {
+        "ServerVersion": "28.5.1",
+        "OperatingSystem": "Ubuntu 24.04.3 LTS",
+        "OSType": "linux",
+        "Driver": "overlay2",
+        "DriverStatus": [["Backing Filesystem", "extfs"]],
+        "DockerRootDir": "/var/lib/docker",
+        "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
+    }
+
+    def saw(**changes: Any) -> SimpleNamespace:
+        seen = {
+            "client": Answer(0, "Docker version 28.5.1, build e180ab8"),
+            "info": Answer(0, json.dumps({**info, **changes.pop("engine", {})})),
+            "server": Answer(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
+            "endpoint": "unix:///var/run/docker.sock",
+            "system": "linux",
+            "arch": "amd64",
+            "cards": Answer(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
+            "grant": Grant(True, "GPU all"),
+            "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
+            "built": False,
+            "free_gb": lambda folder: 200.0,
+            "today": date(2026, 11, 20),
+        }
+        return SimpleNamespace(**{**seen, **changes})
+
+    return saw
+
+
+@pytest.fixture
+def container():
+    """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
+    from gpukit.verify.container import Device, Devices, Person, Place, Result, Torch
+
+    def saw(**changes: Any) -> SimpleNamespace:
+        seen = {
+            "environment": {},
+            "python": "3.12.12",
+            "prefixes": ("/usr/local", "/usr/local"),
+            "torch": Torch("2.14.1+cu130", "13.0"),
+            "recorded": {"torch": "2.14.1+cu130", "nvidia-nccl-cu13": "2.28.9"},
+            "changes": [],
+            "devices": Devices((Device("NVIDIA GeForce RTX 5070 Ti", "12.0"),), ("sm_75", "sm_90", "sm_120")),
+            "gpu_nodes": ["/dev/nvidia0"],
+            "cuda_library": True,
+            "compiler": "/usr/bin/g++",
+            "python_header": True,
+            "shm_gb": 31.0,
+            "tensors": (Result("cuda:0", equal=True),),
+            "compiled": Result("cuda:0", equal=True, seconds=4.0),
+            "person": Person(1000, 1000, "dev", "/workspace", 1000),
+            "mounts": (Place("/workspace", True, True), Place("/home/dev/.cache/huggingface", True, True)),
+            "read_only": (),
+            "caches": (Place("/home/dev/.cache", True),),
+        }
+        return SimpleNamespace(**{**seen, **changes})
+
+    return saw
+
+
+@pytest.fixture
+def findings_schema():
+    return json.loads((ROOT / "hooks/schemas/findings.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def stack_schema():
+    return json.loads((ROOT / "hooks/schemas/stack.schema.json").read_text(encoding="utf-8"))

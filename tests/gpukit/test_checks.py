@@ -1,0 +1,141 @@
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from gpukit.checks import check, command, run, select
+from gpukit.finding import FAIL, PASS, SKIP, failed, passed, skipped
+
+
+@check("first", "First")
+def first(saw, stack):
+    return passed("fine") if saw.first else failed("bad", "fine", cause="Broken.", remedy="Mend it.")
+
+
+@check("second", "Second", needs=("first",))
+def second(saw, stack):
+    return passed(saw.second)
+
+
+@check("third", "Third", needs=("second",))
+def third(saw, stack):
+    return skipped("Nothing to see.")
+
+
+@check("fourth", "Fourth", needs=("third",))
+def fourth(saw, stack):
+    return passed("fine")
+
+
+CHECKS = (first, second, third, fourth)
+
+
+def look(**saw):
+    return lambda stack: contextlib.nullcontext(SimpleNamespace(**saw))
+
+
+def statuses(findings):
+    return {finding.id: finding.status for finding in findings}
+
+
+def test_checks_run_in_order_and_a_skip_is_no_failure(make_stack):
+    findings = run(CHECKS, SimpleNamespace(first=True, second="x"), make_stack())
+    assert statuses(findings) == {"first": PASS, "second": PASS, "third": SKIP, "fourth": PASS}
+
+
+def test_what_depends_on_a_failure_is_skipped_and_names_the_first(make_stack):
+    findings = run(CHECKS, SimpleNamespace(first=False), make_stack())
+    assert statuses(findings) == {"first": FAIL, "second": SKIP, "third": SKIP, "fourth": SKIP}
+    assert {finding.cause for finding in findings[1:]} == {"`first` failed, and this depends on it."}
+
+
+def test_a_check_that_breaks_is_neither_pass_nor_fail(make_stack):
+    findings = run(CHECKS, SimpleNamespace(first=True), make_stack())
+    assert statuses(findings) == {"first": PASS, "second": SKIP, "third": SKIP, "fourth": SKIP}
+    assert not findings[1].looked
+    assert "AttributeError" in findings[1].cause
+
+
+def test_select_takes_what_is_needed_along():
+    assert [each.id for each in select(CHECKS, only=["third"])] == ["first", "second", "third"]
+    assert [each.id for each in select(CHECKS, only=["third"], skip=["first"])] == ["second", "third"]
+    assert [each.id for each in select(CHECKS, skip=["second"])] == ["first", "third", "fourth"]
+
+
+def test_command_prints_table_or_json(capsys, stack_file, findings_schema):
+    argv = ["--stack", str(stack_file())]
+    assert command("doctor", "", CHECKS, look(first=True, second="x"), argv) == 0
+    assert capsys.readouterr().out.endswith("PASS: 3 checks passed. 1 check skipped.\n")
+    assert command("doctor", "", CHECKS, look(first=False), [*argv, "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, findings_schema)
+    assert (said["tool"], said["project"], said["exit_code"]) == ("doctor", "demo", 1)
+    assert said["counts"] == {"PASS": 0, "WARN": 0, "FAIL": 1, "SKIP": 3}
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["--only", "first,tenth"], "tenth"),
+        (["--skip", "tenth"], "tenth"),
+        (["--skip", "first,second,third,fourth"], "no check is left"),
+        (["--stack", "/nowhere/stack.json"], "/nowhere/stack.json"),
+    ],
+)
+def test_command_says_when_it_cannot_look(capsys, stack_file, findings_schema, argv, names):
+    argv = argv if "--stack" in argv else [*argv, "--stack", str(stack_file())]
+    assert command("verify", "", CHECKS, look(), argv) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert names in said.err
+    assert command("verify", "", CHECKS, look(), [*argv, "--json"]) == 2
+    jsonschema.validate(json.loads(capsys.readouterr().out), findings_schema)
+
+
+def test_ctrl_c_ends_in_one_line(capsys, stack_file):
+    @check("stuck", "Stuck")
+    def stuck(saw, stack):
+        raise KeyboardInterrupt
+
+    assert command("verify", "", [stuck], look(), ["--stack", str(stack_file())]) == 130
+    assert capsys.readouterr().err.strip() == "verify: stopped before the end"
+
+
+SCRIPT = """
+import contextlib, sys
+from gpukit.checks import check, command
+from gpukit.finding import passed
+one = check("one", "The only one")(lambda saw, stack: passed("\\u00fc fine"))
+sys.exit(command("verify", "", [one], lambda stack: contextlib.nullcontext(), sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_on_a_terminal_there_is_colour_and_progress(stack_file, extra, coloured):
+    main, other = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path), **extra}
+    environment = {name: value for name, value in environment.items() if name != "NO_COLOR" or name in extra}
+    argv = [sys.executable, "-c", SCRIPT, "--stack", str(stack_file())]
+    code = subprocess.run(argv, stdout=other, stderr=other, env=environment, check=False).returncode
+    os.close(other)
+    said = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(main, 65536):
+            said += data
+    os.close(main)
+    assert code == 0
+    assert (b"\033[32mPASS" in said) == coloured
+    assert (b"[1/1] The only one ..." in said) == (extra.get("TERM") != "dumb")
+
+
+def test_without_a_terminal_there_is_neither_and_any_encoding_will_do(stack_file):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii"}
+    argv = [sys.executable, "-c", SCRIPT, "--stack", str(stack_file())]
+    done = subprocess.run(argv, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"PASS  The only one  \\xfc fine")

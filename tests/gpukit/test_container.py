@@ -1,0 +1,126 @@
+"""Verify's probes: a torch that misbehaves, the real one where it is installed, and this machine's folders."""
+
+import json
+import os
+import textwrap
+import time
+
+import pytest
+from gpukit import verify
+from gpukit.stack import load
+from gpukit.verify.container import Container
+from gpukit.verify.torch_process import TorchError, TorchProcess, last_line
+
+
+@pytest.fixture
+def fake_torch(tmp_path, monkeypatch):
+    """A module `torch` with this text, found before any other."""
+
+    def write(text):
+        (tmp_path / "fake").mkdir(exist_ok=True)
+        (tmp_path / "fake/torch.py").write_text(textwrap.dedent(text), encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+
+    return write
+
+
+GOOD = """
+    class version: cuda = None
+    __version__ = "2.14.1+cpu"
+"""
+
+
+@pytest.fixture
+def process():
+    processes = []
+
+    def start():
+        processes.append(TorchProcess())
+        return processes[-1]
+
+    yield start
+    for each in processes:
+        each.close()
+
+
+def refused(process, limit=20):
+    with pytest.raises(TorchError) as refusal:
+        process.ask("facts", limit=limit)
+    return refusal.value
+
+
+def test_answers_come_through_whatever_is_printed(fake_torch, process):
+    fake_torch(
+        'import os, sys\nprint("noise")\nos.write(1, b"more\\n")\nsys.stderr.write("x" * 200000)'
+        + textwrap.dedent(GOOD)
+    )
+    assert process().ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
+def test_an_exception_is_told_and_the_process_lives_on(fake_torch, process):
+    fake_torch('raise ImportError("libcudart.so.13: cannot open shared object file")')
+    asked = process()
+    error = refused(asked)
+    assert (error.kind, error.text) == ("ImportError", "libcudart.so.13: cannot open shared object file")
+    assert refused(asked).kind == "ImportError"
+
+
+def test_a_crash_is_told_and_the_next_question_gets_a_new_process(fake_torch, process):
+    fake_torch('import os, sys\nprint("last words", file=sys.stderr, flush=True)\nos.kill(os.getpid(), 11)')
+    asked = process()
+    error = refused(asked)
+    assert (error.kind, error.text) == ("Death", "was ended by SIGSEGV")
+    assert last_line(error.log) == "last words"
+    fake_torch(GOOD)
+    assert asked.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
+def test_a_hang_ends_at_the_limit(fake_torch, process):
+    fake_torch("import time\ntime.sleep(60)")
+    started = time.monotonic()
+    error = refused(process(), limit=0.5)
+    assert (error.kind, error.text) == ("Timeout", "no answer in 0.5 s")
+    assert time.monotonic() - started < 10
+
+
+def test_a_whole_run_on_a_machine_without_torch_s_folders(
+    fake_torch, stack_file, cpu_only, tmp_path, capsys, monkeypatch
+):
+    """Whatever this machine is like, each check ends in a finding, and none of them breaks."""
+    fake_torch(GOOD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    stack = stack_file(**cpu_only, mounts=[str(tmp_path / "none")], read_only=[str(tmp_path)])
+    assert verify.main(["--json", "--stack", str(stack), "--skip", "tensor,compile"]) == 1
+    findings = {finding["id"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert all(finding["looked"] for finding in findings.values())
+    assert findings["torch"]["status"] == "PASS"
+    assert findings["mounts"]["status"] == "FAIL" or findings["user"]["status"] == "FAIL"
+
+
+def test_folders_as_they_are(fake_torch, stack_file, tmp_path):
+    fake_torch(GOOD)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    paths = [str(tmp_path / name) for name in ("mine", "file", "none/deeper")]
+    environment = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hub")}
+    with Container(load(stack_file(mounts=[*paths, "/proc/self"], read_only=["/proc"])), environment) as saw:
+        mine, file, none, proc = saw.mounts
+        assert (mine.there, mine.mounted, mine.problem) == (True, False, "")
+        assert not file.there
+        assert (none.there, none.problem) == (False, "")
+        assert proc.problem
+        assert (saw.read_only[0].mounted, saw.read_only[0].problem) == (True, "")
+        assert [cache.path for cache in saw.caches] == [str(tmp_path / ".cache"), str(tmp_path / "hub")]
+        assert saw.person.uid == os.getuid()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "stack.json") == ["fake", "file", "mine"]
+
+
+def test_the_real_torch_computes_and_compiles(process):
+    pytest.importorskip("torch")
+    asked = process()
+    assert asked.ask("facts", limit=120)["version"]
+    assert isinstance(asked.ask("devices", limit=60)["devices"], list)
+    result = asked.ask("tensor", "cpu", limit=60)
+    assert (result["device"], result["equal"]) == ("cpu", True)
+    result = asked.ask("compile", "cpu", limit=180)
+    assert (result["device"], result["equal"], result["compiled"]) == ("cpu", True, True)

@@ -1,0 +1,72 @@
+import re
+
+import jsonschema
+import pytest
+from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, plain, table, to_json, verdict
+
+
+def finding(status, id="a", **texts):
+    return Finding(id, f"Title of {id}", status, **texts)
+
+
+LONG = "no such file or directory: /home/somebody/with/a/path/that/is/long " * 8
+MIXED = [
+    finding(PASS, "a", seen="3.12.3"),
+    finding(FAIL, "b", seen=LONG, expected="something", cause=LONG, remedy="./launch build"),
+    finding(WARN, "c", seen="64 MB", cause="Small.", remedy="Make it larger."),
+    finding(SKIP, "d", cause="There is no GPU."),
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_table_fits_and_says_everything(width):
+    text = table(MIXED, width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "PASS  Title of a  3.12.3"
+    assert "SKIP  Title of d  There is no GPU." in lines
+    assert "      remedy    ./launch build" in lines
+    assert lines[-1] == verdict(MIXED)
+    assert sum(line.startswith("FAIL  Title of b") for line in lines) == 2  # in the table, and in full below it
+
+
+def test_a_long_text_takes_two_lines_of_the_table_and_stands_in_full_below():
+    head, _, below = table(MIXED[1:2]).partition("\n\n")
+    assert len(head.splitlines()) == 2
+    assert head.endswith(" ...")
+    assert " ".join(below.split()).count("no such file or directory:") == 2 * 8
+
+
+def test_colour_only_where_asked():
+    assert "\033" not in table(MIXED)
+    coloured = table(MIXED, colour=True)
+    assert re.sub(r"\033\[[0-9;]*m", "", coloured) == table(MIXED)
+
+
+@pytest.mark.parametrize(
+    ("findings", "code", "says"),
+    [
+        ([finding(PASS)], 0, "PASS: 1 check passed."),
+        ([finding(PASS), finding(SKIP, "b", cause="x")], 0, "PASS: 1 check passed. 1 check skipped."),
+        ([finding(SKIP, cause="x")], 0, "SKIP: nothing was checked. 1 check skipped."),
+        ([finding(WARN, "shm")], 0, "PASS, with something to look at: shm."),
+        ([finding(FAIL, "torch"), finding(FAIL, "cuda")], 1, "FAIL: torch, cuda. Start with the first."),
+        ([finding(PASS), finding(SKIP, "b", looked=False)], 2, "UNKNOWN: could not look at b."),
+        ([finding(FAIL), finding(SKIP, "b", looked=False)], 1, "FAIL: a. What to do stands above."),
+    ],
+)
+def test_verdict_and_exit_code(findings, code, says):
+    assert (exit_code(findings), verdict(findings)) == (code, says)
+
+
+def test_json_matches_its_schema(findings_schema):
+    jsonschema.validate(to_json("verify", "demo", MIXED), findings_schema)
+    jsonschema.validate(to_json("doctor", "", [], "stack.json cannot be read"), findings_schema)
+    assert to_json("doctor", "", [], "x")["exit_code"] == 2
+    with pytest.raises(jsonschema.ValidationError):  # a FAIL without a remedy helps nobody
+        jsonschema.validate(to_json("verify", "demo", [finding(FAIL, cause="x")]), findings_schema)
+
+
+def test_what_tools_say_is_one_harmless_line():
+    assert plain("a\n  b\t\033[31mred\a") == "a b [31mred"
+    assert plain("proxy http://me:secret@proxy:3128/ fails") == "proxy http://***@proxy:3128/ fails"
