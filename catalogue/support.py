@@ -1,4 +1,4 @@
-"""What runs where: the one place that says which release serves which machine. copier.yml says the same in fragments/support.jinja."""
+"""What runs where: the one place that says which release serves which machine (copier.yml: fragments/support.jinja)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load(name: str) -> dict[str, Any]:
     """A file of the catalogue: "hardware", "images" or "packages"."""
     return yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def refused(release: Mapping[str, Any], targets: Iterable[str], use_case: str = 
 
 
 def current(base: str, targets: Iterable[str], use_case: str = "") -> str:
-    """The id of the release that `current` means on a base, for these hardware ids and this use case; "" where there is none."""
+    """The id of the release that `current` means on a base for these hardware ids and this use case; "" for none."""
     targets = list(targets)
     for name, release in load("images")["releases"][base].items():
         if release["status"] == "confirmed" and not refused(release, targets, use_case):

@@ -1,0 +1,452 @@
+"""The catalogue against its schemas, and against what PyTorch and NVIDIA say (tests/data/torch_arch_flags.json)."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import importlib.util
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jinja2
+import jsonschema
+import pytest
+import yaml
+
+from catalogue import support
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ("hardware", "images", "packages")
+HARDWARE = support.load("hardware")["hardware"]
+RELEASES = support.load("images")["releases"]
+USE_CASES = support.load("packages")["use_cases"]
+ORACLE = json.loads((ROOT / "tests/data/torch_arch_flags.json").read_text())
+IDS = [  # an API: answers hold them
+    *[
+        "rtx-50",
+        "rtx-pro-blackwell",
+        "rtx-40",
+        "l4-l40s",
+        "rtx-30",
+        "a10-a40",
+        "a100",
+        "h100",
+        "gh200",
+        "b200",
+        "gb200",
+    ],
+    *["b300", "gb300", "dgx-spark", "t4-rtx-20", "v100", "gtx-10", "jetson-orin", "jetson-thor", "cpu"],
+]
+BLACKWELL = ["rtx-50", "rtx-pro-blackwell", "b200", "gb200", "b300", "gb300", "dgx-spark", "jetson-thor"]
+EVERY_RELEASE = [(base, name) for base, releases in RELEASES.items() for name in releases]
+MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The files
+
+
+def errors(name: str, document: object) -> list[str]:
+    """What a schema of the catalogue finds wrong in a document."""
+    schema = json.loads((ROOT / f"catalogue/schemas/{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_schema(name):
+    assert errors(name, support.load(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("hardware", ("hardware", "rtx-50", "capability"), 12.0),
+        ("hardware", ("hardware", "rtx-50", "sass"), []),
+        ("hardware", ("hardware", "cpu", "min_cuda"), "12.8"),
+        ("hardware", ("hardware", "a100", "driver", "first"), "R450"),
+        ("hardware", ("hardware", "a100", "vram"), 80),
+        ("hardware", ("hardware", "a100", "checked"), "yesterday"),
+        ("images", ("releases", "ngc", "25.11", "torch"), "2.10.0"),
+        ("images", ("releases", "wheel", "2.13.0-cu130", "index"), "https://example.org/simple"),
+        ("images", ("releases", "wheel", "2.13.0-cu130", "source"), None),
+        ("packages", ("use_cases", "llm", "torch"), "any"),
+        ("packages", ("tools",), ["ruff; rm -rf /"]),
+    ],
+)
+def test_schema_refuses(name, path, value):
+    document = copy.deepcopy(support.load(name))
+    *way, last = path
+    place = document
+    for step in way:
+        place = place[step]
+    place[last] = value
+    assert errors(name, document) != []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_versions_are_quoted(name):
+    """A bare 12.10 is the number 12.1, a bare date an object, a bare `on` true: none of that in the catalogue."""
+    text = (ROOT / f"catalogue/{name}.yml").read_text()
+
+    def walk(node: yaml.Node, key: str = ""):
+        if isinstance(node, yaml.MappingNode):
+            for left, right in node.value:
+                assert left.tag == "tag:yaml.org,2002:str", (
+                    f"line {left.start_mark.line + 1}: quote the key {left.value}"
+                )
+                walk(right, left.value)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                walk(item, key)
+        elif node.tag.endswith((":float", ":timestamp")):
+            assert key == "fraction", f"line {node.start_mark.line + 1}: quote {node.value}"
+
+    walk(yaml.compose(text))
+
+
+def test_the_files_are_small_and_plain():
+    """copier parses them in Python on every copy, after Jinja has rendered them."""
+    texts = [(ROOT / f"catalogue/{name}.yml").read_text() for name in FILES]
+    assert sum(map(len, texts)) < 45_000
+    assert not any(mark in text for mark in ("{{", "{%", "{#") for text in texts)
+
+
+def test_every_id_is_there():
+    assert list(HARDWARE) == IDS
+    assert list(RELEASES) == ["wheel", "ngc", "cuda"]
+    assert list(USE_CASES) == ["minimal", "vision", "llm"]
+    assert {"25.02", "25.09"} <= set(RELEASES["ngc"]), "existing guides use them"
+
+
+def test_every_figure_has_a_source_and_a_date():
+    def walk(node: object, path: str) -> int:
+        if isinstance(node, list):
+            return sum(walk(item, path) for item in node)
+        if not isinstance(node, dict):
+            return 0
+        if "checked" in node:
+            assert datetime.date.fromisoformat(node["checked"]) >= datetime.date(2026, 11, 1), path
+            assert node["source"], path
+        return ("checked" in node) + sum(walk(value, f"{path}.{key}") for key, value in node.items())
+
+    assert walk([support.load(name) for name in FILES], "") > 180
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_machine(name):
+    machine = HARDWARE[name]
+    drivers = [card["driver"] for card in machine["cards"] if card["driver"]]
+    if drivers:
+        assert machine["driver"]["first"] == min(drivers, key=lambda driver: [int(part) for part in driver.split(".")])
+    assert machine["unified_memory"] == (machine["memory"] == "unified")
+    assert (machine["status"] == "ended") == bool(machine["max_cuda"]) == bool(machine["driver"]["last"])
+    assert (machine["status"] == "experimental") == name.startswith("jetson")
+    assert machine["request"]["devices"] == {"gb300": "0", "cpu": ""}.get(name, "all")
+    assert support.current(machine["base"]["recommended"], [name]), "the recommended base has nothing for it"
+
+
+def test_one_card_is_under_one_id():
+    cards = [
+        (card["name"], card.get("form"), card["memory_gb"])
+        for machine in HARDWARE.values()
+        for card in machine["cards"]
+    ]
+    assert len(cards) == len(set(cards))
+    assert {("RTX 5070 Ti", "desktop", 16), ("RTX 5070 Ti", "laptop", 12)} <= set(cards)
+
+
+def test_what_is_uncertain_decides_nothing():
+    for name, machine in HARDWARE.items():
+        for field in set(machine.get("uncertain", ())) & {"capability", "sass", "min_cuda", "max_cuda", "driver"}:
+            assert field == "driver", f"{name}: {field} is uncertain, and decides what is offered"
+            assert machine["driver"]["first"] is machine["driver"]["last"] is None, name
+    for base, releases in RELEASES.items():
+        for targets in itertools.combinations(IDS, 1):
+            chosen = support.current(base, targets)
+            assert not chosen or releases[chosen]["status"] == "confirmed"
+
+
+@pytest.mark.parametrize(("base", "name"), EVERY_RELEASE)
+def test_release_agrees_with_itself(base, name):
+    release = RELEASES[base][name]
+    if base == "ngc":
+        assert f":{name}-py3" in release["image"]
+        assert release["torch"].endswith(f".nv{name}")
+        return
+    torch, build = release["torch"].split("+")
+    assert release["index"].endswith(f"/{build}")
+    assert release["cuda"] == (None if build == "cpu" else f"{build[2:4]}.{build[4:]}")
+    assert (release["driver"] is None) == (release["cuda"] is None)
+    if base == "wheel":
+        assert name == f"{torch}-{build}"
+    else:
+        toolkit = re.fullmatch(r"nvidia/cuda:([\d.]+)-devel-ubuntu24\.04", release["image"]).group(1)
+        assert name == f"{toolkit}-torch-{torch}"
+        # torch builds extensions with any toolkit of its own major version that is not older
+        assert support.number(toolkit)[0] == support.number(release["cuda"])[0]
+        assert support.number(toolkit) >= support.number(release["cuda"])
+    exact, span = f"torch=={torch}", release["requirement"].removeprefix("torch")
+    assert release["requirement"] == exact or support.outside(release, span) == ""
+    if release["requirement"] != exact and release["status"] == "confirmed":
+        assert support.outside({"torch": "2.13.0"}, span) == "", "a mirror that lags behind has nothing to serve"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The oracle: torch's own rules and flags, NVIDIA's tables. None of these functions reads the catalogue's kernels, sass,
+# min_cuda or max_cuda.
+
+
+def tens(version: str) -> int:
+    """ "12.0" -> 120"""
+    major, minor = version.split(".")
+    return int(major) * 10 + int(minor)
+
+
+def rules(cuda: str) -> dict[str, dict]:
+    later = support.number(cuda) >= (13, 2)
+    return {**ORACLE["rules"]["code"], **(ORACLE["rules"]["from_cuda_13_2"] if later else {})}
+
+
+def code_runs(code: int, device: int, cuda: str) -> bool:
+    """Whether code compiled for one capability runs on a device of another: what torch warns about at start."""
+    rule = rules(cuda)[str(code)]
+    if "only" in rule:
+        return device in rule["only"]
+    return device // 10 == code // 10 and device >= rule["start"] and device not in rule.get("exclude", ())
+
+
+def flags(base: str, name: str, arch: str) -> tuple[list[int], list[int]] | None:
+    """SASS and PTX that the oracle knows of in a release, on one architecture; None where it knows of no build."""
+    if base == "ngc":
+        for image in ORACLE["images"]["builds"]:
+            if image["arch"] == arch and image["from"] <= name <= image["to"]:
+                listed = [tens(item.removesuffix("+PTX")) for item in image["list"].split()]
+                return listed, [tens(item.removesuffix("+PTX")) for item in image["list"].split() if "+PTX" in item]
+        return None
+    torch, build = re.search(r"(2\.\d+\.\d+)\+(\w+)", RELEASES[base][name]["torch"]).groups()
+    if build == "cpu":
+        return [], []
+    cuda = f"{build[2:4]}.{build[4:]}"
+    for wheel in ORACLE["wheels"]["builds"]:
+        if (wheel["torch"], wheel["cuda"], wheel["arch"]) == (torch, cuda, arch):
+            return wheel["sass"], wheel["ptx"]
+    table = ORACLE["tables"].get("2.14.1" if support.number(torch) >= (2, 14) else torch, {})
+    listed = table.get(cuda, {}).get(MACHINE[arch])
+    return (listed, []) if listed else None
+
+
+def oracle_says(machine: dict, base: str, name: str) -> bool:
+    """Whether a release runs on a machine, from the oracle alone."""
+    known = flags(base, name, machine["arch"])
+    if known is None:
+        return False
+    if machine["capability"] is None:
+        return True
+    sass, ptx = known
+    cuda, device = RELEASES[base][name]["cuda"], tens(machine["capability"])
+    if cuda is None:
+        return False
+    toolkit = ORACLE["toolkits"]["capabilities"][str(device)]
+    major = str(support.number(cuda)[0])
+    in_time = support.number(toolkit["first"]) <= support.number(cuda) <= support.number(toolkit.get("last", "99.0"))
+    driven = int(ORACLE["drivers"]["cuda"][major]) <= int(toolkit.get("driver", "999"))
+    compiled = any(code_runs(code, device, cuda) for code in sass)
+    return in_time and driven and (compiled or any(code <= device for code in ptx))
+
+
+@pytest.mark.parametrize(("base", "name"), EVERY_RELEASE)
+def test_kernels_are_those_of_the_build(base, name):
+    for arch in MACHINE:
+        known = flags(base, name, arch)
+        claimed = RELEASES[base][name]["kernels"].get(arch)
+        assert (claimed is None) == (known is None), f"{arch}: claimed {claimed}, known {known}"
+        if claimed:
+            assert ([tens(item) for item in claimed["sass"]], [tens(item) for item in claimed["ptx"]]) == known
+
+
+@pytest.mark.parametrize("name", [name for name in IDS if HARDWARE[name]["capability"]])
+def test_sass_follows_torch(name):
+    machine = HARDWARE[name]
+    device = tens(machine["capability"])
+    expected = {int(code) for code in ORACLE["rules"]["code"] if code_runs(int(code), device, machine["min_cuda"])}
+    assert {tens(item) for item in machine["sass"]} == expected
+    toolkit = ORACLE["toolkits"]["capabilities"][str(device)]
+    assert (machine["min_cuda"], machine["max_cuda"]) == (toolkit["first"], toolkit.get("last"))
+    assert machine["driver"]["last"] == toolkit.get("driver")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_offered_exactly_where_it_runs(name):
+    for base, release in EVERY_RELEASE:
+        reason = support.supports(HARDWARE[name], RELEASES[base][release])
+        assert (reason == "") == oracle_says(HARDWARE[name], base, release), f"{base} {release}: {reason or 'offered'}"
+
+
+@pytest.mark.parametrize(("base", "name"), EVERY_RELEASE)
+def test_driver_floor_is_not_below_the_toolkits(base, name):
+    release = RELEASES[base][name]
+    if release["cuda"]:
+        assert support.number(release["driver"]) >= support.number(
+            ORACLE["drivers"]["cuda"][release["cuda"].split(".")[0]]
+        )
+
+
+def test_a_wrong_entry_is_found():
+    """The comparison has teeth: kernels that a build does not have, and a GPU that would take any code."""
+    machine, release = HARDWARE["rtx-50"], copy.deepcopy(RELEASES["wheel"]["2.14.1-cu126"])
+    assert support.supports(machine, release)
+    assert not oracle_says(machine, "wheel", "2.14.1-cu126")
+    release["kernels"]["amd64"]["sass"].append("12.0")
+    release["cuda"] = "12.8"
+    assert not support.supports(machine, release), "claimed kernels decide"
+    assert [tens(item) for item in release["kernels"]["amd64"]["sass"]] != flags("wheel", "2.14.1-cu126", "amd64")[0]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed here: its recorded rules are used"
+)
+def test_recorded_rules_are_those_of_an_installed_torch():
+    import torch
+
+    for code, requirement in torch.cuda.DEVICE_REQUIREMENT.items():
+        if code not in (110, 101):  # 2.13 and before knew 11.0 only as an interval
+            assert {device for device in range(50, 130) if device in requirement} == {
+                device for device in range(50, 130) if code_runs(code, device, "13.0")
+            }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What follows from it
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "release", "reason"),
+    [
+        ("jetson-orin", "wheel", "2.14.1-cu130", "CUDA 13.0 is older than the 13.2 that Jetson Orin needs"),
+        ("jetson-orin", "wheel", "2.14.1-cu132", ""),
+        ("b300", "wheel", "2.14.1-cu130", ""),  # by sm_100
+        ("dgx-spark", "ngc", "25.11", ""),  # by sm_120
+        ("dgx-spark", "wheel", "2.10.0-cu128", "no arm64 build"),
+        ("rtx-50", "wheel", "2.14.1-cu126", "CUDA 12.6 is older than the 12.8 that GeForce RTX 50 series needs"),
+        ("rtx-50", "wheel", "2.14.1-cpu", "no CUDA"),
+        ("v100", "wheel", "2.10.0-cu128", ""),
+        ("v100", "ngc", "25.03", "no kernels for V100, TITAN V"),
+        ("gtx-10", "wheel", "2.10.0-cu128", "no kernels for GeForce GTX 10 series, P40"),
+        ("gtx-10", "ngc", "25.11", "CUDA 13.0 no longer supports GeForce GTX 10 series, P40"),
+        ("gh200", "wheel", "2.14.1-cu126", ""),
+        ("cpu", "ngc", "26.07", ""),
+    ],
+)
+def test_supports(name, base, release, reason):
+    assert support.supports(HARDWARE[name], RELEASES[base][release]) == reason
+
+
+def test_driver_that_no_longer_exists():
+    release = {**RELEASES["wheel"]["2.14.1-cu126"], "driver": "590"}
+    assert support.supports(HARDWARE["v100"], release) == "no driver from 590 on supports V100, TITAN V"
+    assert support.supports(HARDWARE["h100"], release) == ""
+
+
+def test_ptx_runs_on_its_own_capability_and_above():
+    release = copy.deepcopy(RELEASES["wheel"]["2.10.0-cu128"])
+    release["kernels"] = {"amd64": {"sass": [], "ptx": ["9.0"]}}
+    assert support.supports(HARDWARE["h100"], release) == ""
+    assert support.supports(HARDWARE["rtx-50"], release) == ""
+    assert support.supports(HARDWARE["rtx-40"], release) == "no kernels for GeForce RTX 40 series"
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_two_bases_where_support_goes_on(name):
+    machine = HARDWARE[name]
+    if machine["arch"] == "amd64" and machine["status"] == "supported":
+        assert len(support.bases([name])) >= 2
+    assert support.bases([name]), "no base has anything for it"
+
+
+@pytest.mark.parametrize("name", BLACKWELL)
+def test_no_build_carries_pascal_and_blackwell(name):
+    assert support.bases(["gtx-10", name]) == {}
+    for base, releases in RELEASES.items():
+        for release in releases.values():
+            assert support.refused(release, ["gtx-10", name]), base
+
+
+def test_volta_and_blackwell_meet_in_one_build():
+    assert support.bases(["v100", "rtx-50"]) == {"wheel": "2.10.0-cu128"}
+
+
+@pytest.mark.parametrize(
+    ("base", "targets", "use_case", "release"),
+    [
+        ("wheel", ["rtx-50"], "minimal", "2.14.1-cu130"),
+        ("wheel", ["cpu"], "minimal", "2.14.1-cpu"),
+        ("wheel", ["rtx-50", "cpu"], "vision", "2.14.1-cu130"),
+        ("wheel", ["v100"], "llm", "2.14.1-cu126"),
+        ("wheel", ["jetson-orin"], "llm", "2.14.1-cu132"),
+        ("ngc", ["dgx-spark"], "llm", "26.07"),
+        ("ngc", ["v100"], "minimal", ""),
+        ("cuda", ["rtx-30"], "minimal", "13.0.3-torch-2.14.1"),
+        ("cuda", ["gtx-10"], "minimal", "12.9.2-torch-2.14.1"),
+    ],
+)
+def test_current(base, targets, use_case, release):
+    assert support.current(base, targets, use_case) == release
+
+
+@pytest.mark.parametrize(
+    ("torch", "span", "reason"),
+    [
+        ("2.14.1+cu130", ">=2.4,<2.15", ""),
+        ("2.15.0+cu132", ">=2.4,<2.15", "its torch is not <2.15"),
+        ("2.10.0a0+b558c986e8.nv25.11", ">=2.10", ""),  # a pre-release counts as its release
+        ("2.9.0a0+50eac811a6.nv25.09", ">=2.10", "its torch is not >=2.10"),
+        ("2.14.1+cu130", "", ""),
+    ],
+)
+def test_torch_in_range(torch, span, reason):
+    assert support.outside({"torch": torch}, span) == reason
+
+
+def test_copier_decides_the_same():
+    """fragments/support.jinja is the same rule in Jinja, for copier.yml."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROOT),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
+    )
+    rule = environment.get_template("fragments/support.jinja").module
+    for name, machine in HARDWARE.items():
+        for base, release in EVERY_RELEASE:
+            assert str(rule.unsupported(RELEASES[base][release], machine)).strip() == support.supports(
+                machine, RELEASES[base][release]
+            ), (name, base, release)
+    pairs = [[name] for name in IDS] + [list(pair) for pair in itertools.combinations(IDS, 2)]
+    for targets, use_case in itertools.product(pairs, ["", "llm"]):
+        machines = [HARDWARE[name] for name in targets]
+        span = USE_CASES[use_case]["torch"] if use_case else ""
+        for base, releases in RELEASES.items():
+            assert str(rule.current(releases, machines, span)).strip() == support.current(base, targets, use_case)
+
+
+def test_document_is_fresh():
+    command = [sys.executable, str(ROOT / "catalogue/document.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_document_check_notices(tmp_path):
+    stale = tmp_path / "hardware.md"
+    command = [sys.executable, str(ROOT / "catalogue/document.py"), "--check", "--to", str(stale)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    stale.write_text("old")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, stale.read_text()) == (1, "old")
+    assert "python catalogue/document.py" in result.stderr
