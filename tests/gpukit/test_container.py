@@ -75,6 +75,16 @@ def test_a_crash_is_told_and_the_next_question_gets_a_new_process(fake_torch, pr
     assert asked.ask("facts", limit=20)["version"] == "2.14.1+cpu"
 
 
+def test_the_line_that_says_what_it_was():
+    advice = "backend='inductor' raised:\nOSError: [Errno 28] No space left\n\nSet TORCHDYNAMO_VERBOSE=1 for more."
+    assert last_line(advice) == "OSError: [Errno 28] No space left"
+    gcc = "main.c:5:10: fatal error: Python.h: No such file or directory\ncompilation terminated.\n"
+    assert "Python.h" in last_line(gcc)
+    cuda = "CUDA error: no kernel image is available\nCUDA kernel errors might be reported later."
+    assert last_line(cuda) == "CUDA error: no kernel image is available"
+    assert (last_line("one\ntwo\n"), last_line("")) == ("two", "")
+
+
 def test_a_hang_ends_at_the_limit(fake_torch, process):
     fake_torch("import time\ntime.sleep(60)")
     started = time.monotonic()

@@ -13,14 +13,14 @@ from gpukit.verify.torch_process import TorchError, last_line
 
 # What a failed compilation says: a part of it -> cause, remedy. The first that fits counts.
 COMPLAINTS = (
-    ("python.h", "Python's headers are missing.", "Add python3-dev to the Dockerfile"),
-    ("failed to find c compiler", "There is no C compiler.", "Add gcc to the Dockerfile"),
-    ("no working c++ compiler", "There is no C++ compiler.", "Add g++ to the Dockerfile"),
+    ("python.h", "Python's headers are missing.", "Add python3-dev to apt.txt, then rebuild the image"),
+    ("failed to find c compiler", "There is no C compiler.", "Add gcc to apt.txt, then rebuild the image"),
+    ("no working c++ compiler", "There is no C++ compiler.", "Add g++ to apt.txt, then rebuild the image"),
     ("cannot find -lcuda", "The linker does not find the driver's CUDA library.", DOCTOR),
     ("ptxas", "The assembler in this Triton does not know this GPU.", "On the host: copier update --trust"),
     ("cannot find a working triton", "Triton, which compiles for the GPU, is missing or broken.", REBUILD),
     ("uid not found", "This user has no entry in passwd, and torch.compile asks for its name.", REBUILD),
-    ("no space left", "The disk is full.", "df -h /tmp"),
+    ("no space left", "The disk is full.", "Make room on the disk that holds /tmp"),
 )
 
 
@@ -85,7 +85,7 @@ def _complaint(error: TorchError, where: str, saw: Any) -> Finding:
             f"{where}: no g++",
             expected,
             cause="There is no C++ compiler.",
-            remedy="Add g++ to the Dockerfile",
+            remedy="Add g++ to apt.txt, then rebuild the image",
         )
     if not saw.python_header:
         return failed(f"{where}: no Python.h", expected, cause=COMPLAINTS[0][1], remedy=COMPLAINTS[0][2])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,7 @@ def _ending(code: int) -> str:
 
 
 def last_line(text: str) -> str:
-    """Of a traceback or a compiler's output, the line that says what it was."""
+    """Of a traceback or a compiler's output, the line that says what it was; advice often follows it."""
     lines = [plain(line) for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    errors = [line for line in lines if re.search(r"\berror\b|\w(Error|Exception):", line)]
+    return (errors or lines or [""])[-1]
