@@ -192,9 +192,10 @@ class Host:
 
     @cached_property
     def built(self) -> bool:
-        """Whether an image of this project is there."""
-        images = ask(["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"], SLOW)
-        return bool(images.out.strip())
+        """Whether an image of this project is there: one that launch labelled, or one that VS Code's container runs."""
+        image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
+        container = ["docker", "ps", "--all", "--quiet", "--filter", f"label=devcontainer.local_folder={self.project}"]
+        return any(ask(argv, SLOW).out.strip() for argv in (image, container))
 
     def free_gb(self, folder: str) -> float | None:
         """Space left on the disk that holds a folder of this machine; None where that cannot be seen."""
