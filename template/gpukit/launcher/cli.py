@@ -136,7 +136,7 @@ def act(root: Path, options: argparse.Namespace) -> int:
         return 0
     module = importlib.import_module(f"gpukit.launcher.{command}")
     if command == "add":
-        return module.add(project, options.PKG)
+        return module.add(project, [package.strip() for package in options.PKG])
     if command == "pin":
         return module.pin(project, options.digest, options.remove)
     if command == "clean":

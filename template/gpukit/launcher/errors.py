@@ -56,7 +56,7 @@ RULES = [
     ),
     (
         "gpu",
-        r"unresolvable CDI devices? (?:nvidia\.com/gpu=)?(?!all)([\w:.-]+)",
+        r"unresolvable CDI devices? nvidia\.com/gpu=(?!all\b)([\w:.-]+)",
         "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one; "
         f"if it is there, {CDI}.",
     ),
@@ -81,7 +81,7 @@ RULES = [
     (
         "gpu",
         r"(?:unknown device(?: id)?|invalid device(?: id| index)?|no such device|device not found)[:= \"]+([\w:.-]+)|"
-        r"device error: ([\w:.-]+)",
+        r"device error: ([\w.-]+(?::\d+)?)",
         "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one.",
     ),
     ("gpu", r"no adapters were found", "WSL sees no NVIDIA GPU: update the NVIDIA driver of Windows."),
@@ -167,7 +167,7 @@ RULES = [
     ),
     (
         "build",
-        r"failed to solve: process \"(?:/bin/\w+ (?:-\w+ )*)?(.{0,60})",
+        r"failed to solve: process \"(?:/bin/\w+ (?:-\w+ )*)?([^\"]{0,60})",
         "The image cannot be built: the step `{0}` failed, and the lines above it say why.",
     ),
 ]
