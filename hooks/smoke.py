@@ -199,7 +199,7 @@ def refused(error: Any, kind: str, sentence: str) -> int:
     if sentence:
         say(f"not run: {sentence}")
         return SKIPPED
-    if error.status_code == 400:
+    if error.status_code == 400 or said.startswith("invalid "):
         say(f"the engine does not accept the flags of {MAIN}: {said}")
         return WRONG
     say(f"not run: the engine says: {said}")

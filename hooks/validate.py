@@ -385,8 +385,20 @@ def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Versions that README.md states as this project's: where it says nothing, nothing is wrong."""
-    return iter(())
+    """The table at the top of README.md; where its owner has rewritten it, nothing is wrong."""
+    said = {
+        "image": r"^\| Base \|.*`([^`]+)`",
+        "torch": r"^\| Inside \|.*\bPyTorch ([^\s,;]+)",
+        "cuda": r"^\| Inside \|.*\bCUDA (\d+\.\d+)",
+        "python": r"^\| Inside \|.*\bPython (\d+\.\d+)",
+    }
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        for key, pattern in said.items():
+            match = re.search(pattern, line)
+            if match and match[1] != stack[key]:
+                what = f"{key} is {match[1]} here, and {told_value(stack[key])} in {STACK}"
+                yield Problem(path.name, f"line {number}", what, "make them the same")
 
 
 def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Problem]:

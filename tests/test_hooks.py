@@ -13,12 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import HERE, ROOT, cannot, git
+from conftest import ROOT, cannot, git
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 from jsonschema import Draft202012Validator
@@ -132,7 +132,7 @@ WRONG = {
         MAIN,
         '"init": true,',
         '"init": true',
-        f"{MAIN}: line @LINE@: is not valid JSON with comments: Expecting ',' delimiter; mend that line, or restore",
+        f"{MAIN}: line @NEXT@: is not valid JSON with comments: Expecting ',' delimiter; mend that line, or restore",
     ),
     "no GPU": (MAIN, GPUS, "", f"{MAIN}: /runArgs: what is needed is not in the list; request the GPU: "),
     "GPU by the wrong way": (
@@ -369,13 +369,25 @@ WRONG = {
         "Dockerfile",
         "FROM ${BASE_IMAGE:-@IMAGE@}",
         "FROM ${BASE_IMAGE:-ubuntu:24.04}",
-        "Dockerfile: line 4: the base image is ubuntu:24.04, and gpukit/stack.json says @IMAGE@; write @IMAGE@ (a digest",
+        "Dockerfile: line 4: the base image is ubuntu:24.04, and gpukit/stack.json says @IMAGE@; write @IMAGE@ (",
     ),
     "no base": (
         "Dockerfile",
         "FROM ${BASE_IMAGE:-@IMAGE@}",
         "FROM ubuntu:24.04",
         "Dockerfile: has no default for BASE_IMAGE; add `ARG BASE_IMAGE=@IMAGE@` before the first FROM",
+    ),
+    "README: other Python": (
+        "README.md",
+        ", Python 3.",
+        ", Python 2.",
+        "README.md: line @SAME@: python is 2.",
+    ),
+    "README: other image": (
+        "README.md",
+        "`@IMAGE@` |",
+        "`ubuntu:24.04` |",
+        'README.md: line @SAME@: image is ubuntu:24.04 here, and "@IMAGE@" in gpukit/stack.json; make them the same',
     ),
 }
 
@@ -385,10 +397,11 @@ def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str
     file, old, new, expected = WRONG[what]
     image = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
     old, expected = (text.replace("@IMAGE@", image) for text in (old, expected))
-    line = (project / file).read_text(encoding="utf-8").partition(old)[0].count("\n") + 2
+    line = (project / file).read_text(encoding="utf-8").partition(old)[0].count("\n") + 1
+    expected = expected.replace("@SAME@", str(line)).replace("@NEXT@", str(line + 1))
     change(project / file, old, new)
     found = problems(project)
-    assert any(problem.startswith(expected.replace("@LINE@", str(line))) for problem in found), found
+    assert any(problem.startswith(expected) for problem in found), found
     if file not in (MAIN, CPU):  # those are compared with the compose files too, which then differ from them
         assert len(found) <= 2, found
 
@@ -655,7 +668,7 @@ def test_rejected_pieces_are_a_conflict_too(plain: Path) -> None:
 
 @pytest.fixture(scope="module")
 def releases(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template with three releases: this one; one that changes the devcontainer; one whose compose file is wrong."""
+    """The template in three releases: as it stands, with another devcontainer.json, with a defect."""
     repository = tmp_path_factory.mktemp("releases") / "template"
     git("clone", "-q", str(copier_template), str(repository), cwd=copier_template)
     git("tag", "-d", *git("tag", cwd=repository).split(), cwd=repository)
@@ -868,3 +881,178 @@ def test_smoke_translates_the_flags(project: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_gpu_requests(value: str, wanted: dict) -> None:
     assert smoke.request(value) == ({"capabilities": [["gpu"]], **wanted} if wanted else {})
+
+
+def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What smoke says and returns for what the project's launch returns."""
+    log = tmp_path / "log"
+    launch = plain / "launch"
+    launch.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\neval "exit \\${{CODE_$last:-0}}"\n', encoding="utf-8"
+    )
+    launch.chmod(0o755)
+    cases = [
+        ({}, ["preflight", "build", "verify"], 0, "smoke: the image is built, and verify passed in it."),
+        (
+            {"CODE_preflight": "1"},
+            ["preflight", "--cpu build", "--cpu verify"],
+            0,
+            "smoke: the image is built, and verify --cpu passed in it.",
+        ),
+        (
+            {"CODE_build": "1"},
+            ["preflight", "build"],
+            0,
+            "smoke: the image was not built; what stopped it stands above.",
+        ),
+        (
+            {"CODE_verify": "1"},
+            ["preflight", "build", "verify"],
+            1,
+            "smoke: verify found something wrong in the image.",
+        ),
+        ({"CODE_verify": "2"}, ["preflight", "build", "verify"], 0, "smoke: verify could not look at everything."),
+    ]
+    for number, (codes, asked, code, said) in enumerate(cases):
+        for operation in ("update", "copy"):
+            log.unlink(missing_ok=True)
+            listening = tmp_path / f"{number}{operation}"
+            engine_at(listening, {"/_ping": "200 OK", "/again": ""})
+            environment = {"GPU_TEMPLATE_SMOKE": "build", "DOCKER_HOST": f"unix://{listening}", **codes}
+            done = start(plain, COPIER_OPERATION=operation, **environment)
+            assert log.read_text(encoding="utf-8").splitlines() == asked
+            assert said in done.stdout + done.stderr
+            assert done.returncode == (0 if operation == "copy" else code)  # a copy is not deleted for this
+
+
+# smoke on real engines
+
+
+ENGINES = {"plain": "unix:///var/run/docker.sock", "gpu": "unix:///run/docker-gpu.sock"}
+
+
+def docker_at(name: str) -> str:
+    """An engine's address. `gpu` is the one that grants GPU requests without having any."""
+    try:
+        smoke.ask(ENGINES[name], "/_ping")
+    except OSError:
+        cannot(f"no Docker engine at {ENGINES[name]}")
+    return ENGINES[name]
+
+
+def image_at(host: str) -> str:
+    """Any image with a shell: what is tried is the flags."""
+    listing = subprocess.run(
+        ["docker", "-H", host, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True, text=True
+    )
+    names = sorted(name for name in listing.stdout.split() if name.startswith(("standin/", "python:", "debian:")))
+    if not names:
+        cannot(f"no image to start at {host}: `docker pull debian:stable-slim`")
+    return names[-1]
+
+
+def left_behind(host: str, project: Path) -> str:
+    command = ["docker", "-H", host, "ps", "-aq", "--filter", f"label=gpukit.project={project}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def smoked(project: Path, host: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {"GPU_TEMPLATE_SMOKE": "auto", "DOCKER_HOST": host, "BASE_IMAGE": image_at(host)}
+    return start(project, **{**settings, "GPUS": "0", **environment})
+
+
+@pytest.mark.engine
+def test_smoke_starts_the_container_with_its_gpu(project: Path) -> None:
+    host = docker_at("gpu")
+    done = smoked(project, host, GPU_TEMPLATE_STRICT="1")
+    assert done.returncode == 0, done.stderr
+    assert f"starts with the flags of {MAIN}, its GPU request (NVIDIA Stand-in GPU)." in done.stdout
+    assert left_behind(host, project) == ""
+
+
+@pytest.mark.engine
+def test_smoke_says_when_the_engine_refuses_the_gpu(project: Path) -> None:
+    host = docker_at("plain")
+    done = smoked(project, host)
+    if "its GPU request" in done.stdout:
+        pytest.skip("this engine has a GPU")
+    assert done.returncode == 0, done.stderr
+    assert f"starts with the flags of {MAIN}, but without its GPU. Docker" in done.stderr
+    assert smoked(project, host, GPU_TEMPLATE_STRICT="1").returncode == 1
+    assert left_behind(host, project) == ""
+
+
+@pytest.mark.engine
+def test_smoke_starts_what_asks_for_no_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
+    project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
+    done = smoked(project, docker_at("plain"), GPU_TEMPLATE_STRICT="1")
+    assert done.returncode == 0, done.stderr
+    assert "no GPU asked for." in done.stdout
+
+
+@pytest.mark.engine
+def test_what_runs_is_what_was_written(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = docker_at("gpu")
+    monkeypatch.setenv("DOCKER_HOST", host)
+    monkeypatch.setenv("BASE_IMAGE", image_at(host))
+    monkeypatch.setenv("GPUS", "0,1")
+    monkeypatch.setattr(smoke, "removed", lambda *arguments: contextlib.nullcontext())
+    try:
+        assert smoke.run(project) == smoke.FINE, capsys.readouterr().err
+        made = left_behind(host, project).split()
+        inspected = subprocess.run(["docker", "-H", host, "inspect", *made], capture_output=True, text=True).stdout
+    finally:
+        subprocess.run(["docker", "-H", host, "rm", "-f", *left_behind(host, project).split()], capture_output=True)
+    (container,) = json.loads(inspected)
+    settings = container["HostConfig"]
+    assert settings["DeviceRequests"][0]["DeviceIDs"] == ["0", "1"]
+    assert (settings["IpcMode"], settings["Init"], settings["Privileged"]) == ("host", True, False)
+    assert {limit["Name"] for limit in settings["Ulimits"]} == {"memlock", "stack"}
+    mounts = {mount["Destination"]: mount["RW"] for mount in container["Mounts"]}
+    assert mounts == {
+        "/workspace": True,
+        "/home/dev/.cache/huggingface": True,
+        "/home/dev/.cache/wandb": True,
+        "/home/dev/.aws": False,
+        "/data": False,
+    }
+    assert "WANDB_DIR=/workspace/outputs" in container["Config"]["Env"]
+
+
+@pytest.mark.engine
+def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) -> None:
+    host = docker_at("plain")
+    change(plain / MAIN, '"--env=HF_TOKEN"', '"--env=HF_TOKEN", "--security-opt=nonsense"')
+    for operation, code in (("update", 1), ("copy", 0)):
+        done = smoked(plain, host, COPIER_OPERATION=operation)
+        assert done.returncode == code, done.stderr
+        assert f"smoke: the engine does not accept the flags of {MAIN}: " in done.stderr
+    assert left_behind(host, plain) == ""
+
+
+@pytest.mark.engine
+def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copier gives a hook a quarter of a second after Ctrl-C and then kills it."""
+    host = docker_at("plain")
+    slow = (
+        "import smoke, run; smoke.LOOK = 'sleep 60'; smoke.asks = lambda arguments: False; raise SystemExit(run.main())"
+    )
+    change(plain / MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--label=nvidia.com/gpu=none"')
+    environment = {**os.environ, "DOCKER_HOST": host, "BASE_IMAGE": image_at(host), "PYTHONPATH": str(HOOKS)}
+    code = f"import validate; validate.run = lambda project: 0; {slow}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not left_behind(host, plain) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left_behind(host, plain), "the container did not start"
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.25)
+        process.kill()
+        assert "hooks: stopped" in process.communicate()[1]
+    while left_behind(host, plain) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left_behind(host, plain) == ""
