@@ -99,7 +99,7 @@ def with_uv(missing: list[str]) -> int | None:
     uv = os.environ.get("UV") or shutil.which("uv")
     names = listed(missing)
     if not uv:
-        say("hooks", f"{names} missing here, and no uv to fetch it. To have every check: {COMMAND} ...")
+        say("hooks", f"no uv here to bring {names}. To have every check: {COMMAND} ...")
         return None
     packages = [part for requirement in NEEDS.values() for part in ("--with", requirement)]
     # --isolated: an environment that happens to be active must neither help nor hinder.

@@ -52,6 +52,8 @@ def plan(project: Path) -> Plan:
         return Plan("auto", f"GPU_TEMPLATE_SMOKE is {mode!r} and may be auto, build or off")
     if mode == "off":
         return Plan(mode)
+    if os.name == "nt":
+        return Plan(mode, "Windows itself has no GPU containers; generate the project inside WSL 2")
     engine = endpoint()
     if not engine.startswith("unix://"):
         return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
@@ -117,8 +119,11 @@ def ask(engine: str, path: str, method: str = "GET") -> int:
 
 
 def started(project: Path, planned: Plan) -> int:
-    import docker
-
+    try:
+        import docker
+    except ImportError:
+        say("not run: it needs the docker package.")
+        return SKIPPED
     sys.path.insert(0, str(project))
     try:
         from gpukit.launcher import devcontainer, errors

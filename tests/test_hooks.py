@@ -618,12 +618,23 @@ def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
     done = start(project, options=bare(), PATH=str(tmp_path))
     assert done.returncode == 0
     assert done.stderr == (
-        "hooks: jsonschema and yaml missing here, and no uv to fetch it. To have every check: "
+        "hooks: no uv here to bring jsonschema and yaml. To have every check: "
         "uvx --with jsonschema --with docker copier ...\n"
     )
     assert "the schemas (no jsonschema here) and compose.yaml (no PyYAML here)" in done.stdout
     done = start(project, options=bare(), PATH=str(tmp_path), GPU_TEMPLATE_STRICT="1")
     assert done.returncode == 1
+
+
+def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
+    image = json.loads((plain / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    engine_at(tmp_path / "s", {"/_ping": "200 OK", f"/images/{image}/json": "200 OK", "/1": "", "/2": ""})
+    done = start(
+        plain, options=bare(), PATH=str(tmp_path), GPU_TEMPLATE_SMOKE="auto", DOCKER_HOST=f"unix://{tmp_path}/s"
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("hooks: no uv here to bring jsonschema and docker.")
+    assert done.stderr.endswith("smoke: not run: it needs the docker package.\n")
 
 
 def test_a_mistake_in_a_hook_is_not_the_project_s(plain: Path) -> None:
