@@ -13,8 +13,8 @@ TEMPLATE = Path(__file__).resolve().parents[2] / "template"
 sys.path.insert(0, str(TEMPLATE))
 
 DOCKERFILE = """\
-ARG BASE_IMAGE=standin/python:slim
-FROM ${BASE_IMAGE}
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE:-standin/python:slim}
 RUN pip install --quiet --break-system-packages uv==0.9.5 six==1.16.0 packaging==24.0 && mkdir /etc/gpukit \\
     && echo packaging==24.0 six==1.16.0 | tr ' ' '\\n' > /etc/gpukit/protected.txt
 ENV JUPYTER_TOKEN_FILE=/workspace/.launch/jupyter-token

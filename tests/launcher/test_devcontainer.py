@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from gpukit.launcher import devcontainer
 from gpukit.launcher.devcontainer import ConfigError, gpu_arguments, mount_argument
 

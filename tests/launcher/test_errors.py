@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from gpukit.launcher.errors import RULES, classify, explain
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gpukit.launcher import pyproject
 from gpukit.launcher.errors import RefusalError
 from gpukit.launcher.pyproject import Requirements, name_of

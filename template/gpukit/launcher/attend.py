@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from typing import Any
 
 from .engine import Engine, copy
@@ -41,6 +40,7 @@ class Attended:
         caught = [signal.SIGINT, signal.SIGTERM]
         caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
         before = {number: signal.signal(number, self._pass_on) for number in caught}
+        said = ""
         try:
             # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
             own = "--tty" not in arguments
@@ -52,8 +52,9 @@ class Attended:
                 said = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
             code = self.process.wait()
         finally:
-            if not self.process or self.process.returncode in (None, ENGINE_FAILED) or self.process.returncode < 0:
-                self._remove()
+            code = self.process.returncode if self.process else None
+            if (code is None or code < 0 or code == ENGINE_FAILED) and "already in use by container" not in said:
+                self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)
         return self._judge(code, said)
@@ -82,9 +83,3 @@ class Attended:
                 self.process.wait(timeout=1)  # it may just have ended
             if self.process.poll() is None:
                 self.process.kill()  # nothing has run yet, so there is nothing to save
-
-    def _remove(self) -> None:
-        """Also a container that the engine was still making when we let go of it."""
-        for pause in (0, 0.5):
-            time.sleep(pause)
-            self.engine.ask("rm", "--force", self.name)

@@ -70,25 +70,33 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and the command to run in the container: `--` before it may be left out."""
+
+    def after_options(start: int) -> int:
+        while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
+            start += 2 if argv[start] in ("--gpus", "--name") else 1
+        return start
+
+    position = after_options(0)
+    if argv[position : position + 1] not in (["run"], ["shell"]):
+        return argv, []
+    position = after_options(position + 1)
+    return argv[:position], argv[position + (argv[position : position + 1] == ["--"]) :]
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Everything after `--` is the command to run, also what looks like an option of ours."""
-    rest: list[str] = []
-    if "--" in argv:
-        position = argv.index("--")
-        argv, rest = argv[:position], argv[position + 1 :]
-    elif "run" in argv or "shell" in argv:  # `./launch run python train.py --steps 10` needs no `--` either
-        position = next((i for i, word in enumerate(argv) if word in ("run", "shell")), 0) + 1
-        while position < len(argv) and argv[position].startswith("-"):
-            position += 2 if argv[position] in ("--name", "--gpus") else 1
-        argv, rest = argv[:position], argv[position:]
+    argv, rest = split(argv)
     main = parser()
     options, unknown = main.parse_known_args(argv)
     if options.command in PASSED_ON:
-        options.rest = unknown + rest
-    elif unknown or (rest and options.command not in ("run", "shell")):
-        main.error(f"`{options.command}` does not know {' '.join(unknown or rest)}")
+        options.rest = unknown
+    elif unknown:
+        main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:
         options.rest = rest
+    if options.command == "run" and options.name and not options.detach:
+        main.error("`--name` goes with `-d`")
     if options.command == "run" and not options.rest:
         main.error("`run` needs a command: ./launch run -- python -V")
     return options

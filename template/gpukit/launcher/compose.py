@@ -37,13 +37,16 @@ def command(project: Project, *arguments: str) -> list[str]:
 
 def up(project: Project) -> str:
     arguments = command(project, "up", "--detach", "--build")
-    if project.show(*arguments):
+    if project.show(*arguments, stdin=override(project)):
         return ""
     project.engine.check()
     project.engine.env.update(USER_UID=str(os.getuid()), USER_GID=str(os.getgid()))
     project.prepare()
     code, said = project.engine.stream(*arguments, stdin=override(project).encode())
     if code:
+        for found in all_of(project):
+            if not found.running:  # half made
+                project.engine.ask("rm", found.name)
         raise explain(said, "Docker Compose cannot start the services", project.engine.cpu_helps)
     name = running(project)[0].name
     say(f"{name} is up with its services: `./launch shell` enters it, `./launch stop` ends them.")

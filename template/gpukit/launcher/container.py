@@ -71,8 +71,8 @@ def start(project: Project, *arguments: str) -> None:
     name = next(value[7:] for value in arguments if value.startswith("--name="))
     try:
         code, _, errors = project.engine.ask("run", *arguments)
-    except KeyboardInterrupt:
-        project.engine.ask("rm", "--force", name)
+    except BaseException:
+        project.engine.remove(name)
         raise
     if code:
         if "already in use by container" not in errors:

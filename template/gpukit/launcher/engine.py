@@ -7,9 +7,12 @@ import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from .errors import RefusalError, explain
 
@@ -25,6 +28,8 @@ class Engine:
     def argv(self, *arguments: str) -> list[str]:
         docker = shutil.which("docker", path=self.env.get("PATH"))
         if not docker and not self.dry:
+            if Path("/etc/gpukit").is_dir():
+                raise RefusalError("You are inside the container already: run the command itself, without ./launch.")
             raise RefusalError("Docker is not installed here: https://docs.docker.com/engine/install says how.")
         return [docker or "docker", *arguments]
 
@@ -55,8 +60,10 @@ class Engine:
                 process.stdin.close()
             said = copy(reader, 2)
             return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
-        except KeyboardInterrupt:
-            process.wait()  # docker got the same Ctrl-C and undoes what it began
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # docker undoes what it began
+            copy(reader, 2)
+            process.wait()
             raise
         finally:
             os.close(reader)
@@ -64,9 +71,19 @@ class Engine:
     def become(self, *arguments: str) -> int:
         """Run docker on our terminal until it ends; Ctrl-C is for what runs there."""
         process = subprocess.Popen(self.argv(*arguments), env=self.env)
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait()
+        try:
+            while True:
+                with contextlib.suppress(KeyboardInterrupt):
+                    return process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+    def remove(self, name: str) -> None:
+        """Take a container away, also one that the engine was still making when we let go of it."""
+        for pause in (0, 0.5):
+            time.sleep(pause)
+            self.ask("rm", "--force", name)
 
     def check(self) -> None:
         """Refuse engines that this project does not support, before anything is made on them."""

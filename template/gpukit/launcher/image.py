@@ -73,7 +73,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
         raise explain(said, "The image cannot be built")
 
 
-def ensure(project: Project) -> None:
+def ensure(project: Project, gpu: bool = True) -> None:
     """Build the image if there is none that was built from the current files."""
     if project.dry:
         return
@@ -84,6 +84,7 @@ def ensure(project: Project) -> None:
     if code and "no such image" not in errors.lower():
         raise explain(errors, "Docker does not show its images", project.engine.cpu_helps)
     if label.strip() != wanted:
-        preflight(project)  # better now than after the build
+        if gpu:
+            preflight(project)  # better now than after the build
         say(f"Building the image {project.tag}: " + ("there is none yet." if code else "its inputs have changed."))
         build(project)

@@ -40,7 +40,7 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
     command = ["run", "--rm", "--network=none", project.tag, "python", "-c", CLOSURE, *names]
     if project.show(*command):
         return 0
-    image.ensure(project)
+    image.ensure(project, gpu=False)
     found = json.loads(project.engine.get(*command))
     pyproject.write(path, HEADER + lines(found, project.stack.get("protected", [])))
     say(f"{path.name} pins what the image has ({len(found)} packages); every later build installs exactly that.")

@@ -73,7 +73,7 @@ class Project:
         if self.config.ignored:
             say(f"launch leaves out what only VS Code does: {', '.join(self.config.ignored)}.")
         path = self.config.path.relative_to(self.root)
-        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus}, as GPUS says."))
+        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         if self.as_root:
             say("You are root, so the container runs as root too; an ordinary user in the group docker is better.")
         self.initialize()
@@ -99,10 +99,10 @@ class Project:
             if code:  # what it said is its sentence
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
 
-    def show(self, *arguments: str) -> bool:
+    def show(self, *arguments: str, stdin: str = "") -> bool:
         """With --dry-run print the exact command instead of running it."""
         if self.dry:
-            print(shlex.join(["docker", *arguments]))
+            print(shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
         return self.dry
 
 
