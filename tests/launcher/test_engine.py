@@ -1,0 +1,388 @@
+"""launch on real engines, one that grants GPU requests and one that refuses them, as an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.conftest import write_project
+
+pytestmark = pytest.mark.engine
+GRANTS, REFUSES = "unix:///run/docker-gpu.sock", "unix:///var/run/docker.sock"
+USER = 4711
+SECRET = "planted-3f9a7c"
+Running = subprocess.Popen[str]
+
+
+def docker(engine: str, *arguments: str) -> str:
+    done = subprocess.run(["docker", "-H", engine, *arguments], capture_output=True, text=True, timeout=120)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@pytest.fixture(scope="module", params=["small project, with a comma"])
+def project(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A project of a user who is not root, where that user may look; nothing of it stays on the engines."""
+    if os.getuid() != 0 or not docker(REFUSES, "image", "inspect", "standin/python:slim"):
+        reason = "needs root, an engine on the default socket, and the base image standin/python:slim"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    home = Path(tempfile.mkdtemp(prefix="launch-"))
+    root = write_project(home / request.param)
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(home)], check=True)
+    subprocess.run(["useradd", "--no-create-home", f"--uid={USER}", f"--home-dir={home}", "launch-tests"], check=True)
+    yield root
+    subprocess.run(["userdel", "launch-tests"], check=True, capture_output=True)
+    for engine in (REFUSES, GRANTS):
+        found = docker(engine, "ps", "-aq", f"--filter=label=gpukit.project={root}").split()
+        found += docker(engine, "ps", "-aq", f"--filter=label=devcontainer.local_folder={root}").split()
+        docker(engine, "rm", "--force", *found) if found else None
+        pictures = docker(engine, "images", "-q", f"--filter=label=gpukit.project={root}").split()
+        docker(engine, "rmi", "--force", *pictures) if pictures else None
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def granted(project: Path) -> Path:
+    if not docker(GRANTS, "version"):
+        pytest.skip(f"no engine that grants GPU requests on {GRANTS}")
+    return project
+
+
+def environment(root: Path, engine: str, **env: str) -> dict[str, str]:
+    """Of a user, with a secret and whatever proxies this machine needs."""
+    kept = {name: value for name, value in os.environ.items() if "proxy" in name.lower()}
+    path = "/usr/local/bin:/usr/bin:/bin"
+    return {**kept, "PATH": path, "HOME": str(root.parent), "DOCKER_HOST": engine, "HF_TOKEN": SECRET, **env}
+
+
+def start(root: Path, *arguments: str, engine: str = REFUSES, command: str = "./launch", **env: str) -> Running:
+    group = Path("/var/run/docker.sock").stat().st_gid
+    # the interpreter of the tests may lie where only root may look
+    words = ["/usr/bin/python3", command] if command == "./launch" else [command]
+    return subprocess.Popen(
+        [*words, *arguments],
+        cwd=root,
+        env=environment(root, engine, **env),
+        user=USER,
+        group=USER,
+        extra_groups=[group],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def launch(root: Path, *arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    process = start(root, *arguments, **options)
+    out, err = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def left(root: Path, engine: str = REFUSES) -> list[str]:
+    return docker(engine, "ps", "-a", f"--filter=label=gpukit.project={root}", "--format={{.Names}}").split()
+
+
+def test_the_status_the_output_and_the_files_are_the_programs(project: Path) -> None:
+    done = launch(project, "--cpu", "run", "--", "sh", "-c", "id -u; touch outputs/made; echo bad >&2; exit 7")
+    assert (done.returncode, done.stdout) == (7, f"{USER}\n")
+    assert "bad\n" in done.stderr
+    assert (project / "outputs/made").stat().st_uid == USER
+    assert left(project) == []
+
+
+def test_an_engine_that_refuses_gpus(project: Path) -> None:
+    for command in (
+        ["run", "--", "true"],
+        ["run", "-d", "--", "true"],
+        ["up"],
+        ["notebook"],
+        ["preflight"],
+        ["verify"],
+    ):
+        done = launch(project, *command)
+        assert done.returncode != 0, command
+        said = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
+        assert len(said) == 1 and "Container Toolkit" in said[0] and "./launch --cpu" in said[0]
+    assert left(project) == []
+    assert launch(project, "--cpu", "preflight").returncode == 0
+
+
+def test_a_gpu_that_is_granted_is_asked_for_quickly(granted: Path) -> None:
+    launch(granted, "preflight", engine=GRANTS)
+    begin = time.monotonic()
+    done = launch(granted, "--gpus", "0,1", "preflight", engine=GRANTS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_program_and_is_waited_for(project: Path, number: int) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(42)\n"
+        "signal.signal(signal.SIGINT, save); signal.signal(signal.SIGTERM, save)\n"
+        "print('ready', flush=True); time.sleep(60)\n"
+    )
+    process = start(project, "--cpu", "run", "--", "python3", "-c", code)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (42, "saved\n")
+    assert left(project) == []
+
+
+def test_every_ctrl_c_reaches_the_program(project: Path) -> None:
+    code = (
+        "import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
+        "print('ready', flush=True)\nwhile len(seen) < 5: time.sleep(0.02)\nprint(len(seen))\n"
+    )
+    process = start(project, "--cpu", "run", "--", "python3", "-c", code)
+    process.stdout.readline()
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "5\n")
+
+
+def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
+    launch(project, "--cpu", "run", "--", "true")
+    for tenth in range(1, 10):
+        process = start(project, "--cpu", "run", "--", "sleep", "20")
+        time.sleep(tenth * 0.05)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+        assert process.returncode == 130
+        assert left(project) == []
+
+
+def test_how_an_engines_error_ends(project: Path) -> None:
+    path = project / ".devcontainer/cpu/devcontainer.json"
+    before = path.read_text()
+    try:
+        for change, part in (
+            (('"--ipc=host"', '"--network=no-such-net"'), "network no-such-net"),
+            (("/.launch/huggingface,", "/not-there,"), "not-there does not exist"),
+            (("/.launch/huggingface,", "/pyproject.toml,"), "joins a file and a folder"),
+            (('"--ipc=host"', '"--no-such-flag"'), "no-such-flag"),
+        ):
+            path.write_text(before.replace(*change))
+            for command in (["run", "--", "true"], ["run", "-d", "--", "true"], ["up"]):
+                done = launch(project, "--cpu", *command)
+                assert done.returncode != 0
+                said = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
+                assert len(said) == 1 and part in said[0], done.stderr
+            assert left(project) == []
+    finally:
+        path.write_text(before)
+    done = launch(project, "--cpu", "run", "--", "no-such-command")
+    assert done.returncode == 127 and "no command `no-such-command`" in done.stderr
+
+
+def test_a_detached_run(project: Path) -> None:
+    script = "trap 'echo saving; sleep 1; echo saved > outputs/saved; exit 0' TERM; echo begun; sleep 60 & wait"
+    first = launch(project, "--cpu", "run", "-d", "--", "sh", "-c", script)
+    assert first.returncode == 0 and "logs -f" in first.stderr
+    second = launch(project, "--cpu", "run", "-d", "--", "true")
+    assert second.returncode == 1 and "is running already" in second.stderr
+    assert launch(project, "--cpu", "run", "-d", "--name", "other", "--", "echo", "hello").returncode == 0
+    time.sleep(0.5)
+    assert launch(project, "logs", "other").stdout == "hello\n"
+    assert launch(project, "--cpu", "stop").returncode == 0
+    assert (project / "outputs/saved").read_text() == "saved\n"
+    assert left(project) == []
+    assert "Nothing of this project is running" in launch(project, "stop").stderr
+
+
+def test_up_and_shell(project: Path) -> None:
+    assert launch(project, "--cpu", "shell", "--", "sh", "-c", "pwd; id -u; exit 3").stdout == f"/workspace\n{USER}\n"
+    assert "is running already" in launch(project, "--cpu", "up").stderr
+    assert launch(project, "shell", "false").returncode == 1  # the one that runs, without --cpu too
+    assert launch(project, "stop").returncode == 0
+
+
+def test_the_notebook_finds_a_free_port_and_keeps_its_address(project: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 8888))
+            taken.listen()
+        except OSError:
+            pass  # somebody else's, which serves as well
+        done = launch(project, "--cpu", "notebook")
+    assert done.returncode == 0, done.stderr
+    token = (project / ".launch/jupyter-token").read_text().strip()
+    address = done.stdout.strip()
+    assert address.startswith("http://127.0.0.1:") and address.endswith(f"/lab?token={token}")
+    assert ":8888/" not in address
+    assert launch(project, "--cpu", "notebook").stdout.strip() == address
+    name = next(name for name in left(project) if name.endswith("notebook"))
+    seen = json.loads(docker(REFUSES, "inspect", name))[0]
+    assert seen["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
+    assert [port["HostIp"] for port in seen["HostConfig"]["PortBindings"]["8888/tcp"]] == ["127.0.0.1"]
+    assert token not in json.dumps(seen)
+    launch(project, "stop")
+
+
+def test_no_list_of_processes_and_no_image_shows_a_secret(project: Path) -> None:
+    process = start(project, "--cpu", "run", "--", "sh", "-c", 'test "$HF_TOKEN" = "$(cat)" ; echo $HF_TOKEN; sleep 1')
+    seen = ""
+    while process.poll() is None:
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                seen += path.read_text(errors="replace")
+            except OSError:
+                continue
+        time.sleep(0.05)
+    out, err = process.communicate()
+    assert out == f"{SECRET}\n"
+    assert SECRET not in seen + err
+    for picture in docker(REFUSES, "images", "-q", f"--filter=label=gpukit.project={project}").split():
+        assert SECRET not in docker(REFUSES, "history", "--no-trunc", picture)
+
+
+def test_what_vs_code_makes_of_the_same_file(granted: Path) -> None:
+    cli = shutil.which("devcontainer")
+    if not cli:
+        pytest.skip("the devcontainers CLI is not here (npm install -g @devcontainers/cli)")
+    granted = write_project(granted.parent / "no comma")
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(granted)], check=True)
+    again = ["up", f"--workspace-folder={granted}", "--remove-existing-container"]
+    for gpus in (None, "0", "0,1", "GPU-00000000-0000-0000-0000-000000000000"):
+        env = {} if gpus is None else {"GPUS": gpus}
+        done = launch(granted, *again, engine=GRANTS, command=cli, **env)
+        assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+        theirs = docker(GRANTS, "ps", "-q", f"--filter=label=devcontainer.local_folder={granted}")
+        entered = launch(granted, "shell", "--", "sh", "-c", "id -u; pwd", engine=GRANTS, **env)
+        assert entered.stdout == f"{USER}\n/workspace\n", entered.stderr
+        assert "is up" not in entered.stderr  # VS Code's container served
+        up = launch(granted, "up", engine=GRANTS, **env)
+        assert up.returncode == 0, up.stderr
+        ours = next(name for name in left(granted, GRANTS) if name.endswith("-dev"))
+        assert facts(theirs) == facts(ours)
+        docker(GRANTS, "rm", "--force", theirs, ours)
+    assert launch(granted, "clean", "--yes", engine=GRANTS).returncode == 0
+    assert docker(GRANTS, "images", "-q", f"--filter=reference=vsc-*{granted.name.replace(' ', '')}*") == ""
+
+
+def facts(name: str) -> dict[str, object]:
+    """What must be the same in every entrance."""
+    seen = json.loads(docker(GRANTS, "inspect", name))[0]
+    host, config = seen["HostConfig"], seen["Config"]
+    return {
+        "gpus": [{**request, "Options": request["Options"] or {}} for request in host["DeviceRequests"]],
+        "ipc": host["IpcMode"],
+        "shm": host["ShmSize"],
+        "init": host["Init"],
+        "network": host["NetworkMode"],
+        "ulimits": sorted(host["Ulimits"], key=str),
+        "mounts": sorted((m["Type"], m["Source"], m["Destination"], m["RW"]) for m in seen["Mounts"]),
+        "environment": sorted(line.partition("=")[0] for line in config["Env"]),
+        "user": config["User"],
+    }
+
+
+def test_compose_gives_what_launch_gives(granted: Path) -> None:
+    root = write_project(granted.parent / f"composed-{os.getpid()}")
+    (root / "compose.yaml").write_text(
+        "services:\n  dev:\n    build: {context: ., args: {USER_UID: '${USER_UID}', USER_GID: '${USER_GID}'}}\n"
+        "    user: dev\n    init: true\n    command: sleep infinity\n    ipc: host\n    ulimits: {stack: 67108864}\n"
+        "    environment: [HF_TOKEN, WANDB_DIR=/workspace/outputs]\n    network_mode: bridge\n    volumes:\n"
+        "      - {type: bind, source: ., target: /workspace}\n"
+        "      - {type: bind, source: ./.launch/huggingface, target: /home/dev/.cache/huggingface}\n"
+        "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], device_ids: ['${GPUS:-all}']}]}}}\n"
+    )
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root)], check=True)
+    try:
+        for gpus in (None, "0,1"):
+            env = {} if gpus is None else {"GPUS": gpus}
+            done = launch(root, "up", engine=GRANTS, **env)
+            assert done.returncode == 0, done.stderr
+            composed = docker(GRANTS, "ps", "-q", f"--filter=label=com.docker.compose.project.working_dir={root}")
+            assert launch(root, "shell", "id", "-u", engine=GRANTS).stdout == f"{USER}\n"
+            assert launch(root, "run", "-d", "--", "sleep", "60", engine=GRANTS, **env).returncode == 0
+            same = [facts(composed), facts(next(iter(left(root, GRANTS))))]
+            for one in same:
+                one["shm"] = None  # of no meaning with the host's ipc, and compose leaves it to the engine
+            assert same[0] == same[1]
+            assert launch(root, "stop", engine=GRANTS).returncode == 0
+            assert docker(GRANTS, "ps", "-aq", f"--filter=label=com.docker.compose.project.working_dir={root}") == ""
+    finally:
+        launch(root, "stop", engine=GRANTS)
+        launch(root, "clean", "--yes", engine=GRANTS)
+        docker(GRANTS, "rmi", "--force", f"{root.name}-dev")
+
+
+def test_add_changes_everything_or_nothing(project: Path) -> None:
+    path = project / "pyproject.toml"
+    before = path.read_text()
+    for package, part in (
+        ("pyproject-api>=1.9", "and the base keeps packaging 24.0"),
+        ("no-such-package-at-all-0", "there is no package"),
+        ("packaging>=25", "comes with the base image"),
+    ):
+        done = launch(project, "--cpu", "add", package)
+        assert done.returncode == 1 and part in done.stderr, done.stderr
+        assert path.read_text() == before
+    assert left(project) == []
+    launch(project, "--cpu", "up")
+    try:
+        done = launch(project, "--cpu", "add", "click<8.1")
+        assert "the next build has it too" in done.stderr and '    "click<8.1",\n' in path.read_text()
+        assert launch(project, "--cpu", "shell", "python", "-c", "import click").returncode == 0
+        assert "is in pyproject.toml already" in launch(project, "--cpu", "add", "click").stderr
+        done = launch(project, "--cpu", "add", "idna<3.5")
+        assert "this container may not" in done.stderr
+        done = launch(project, "--cpu", "add", "pyproject-api>=1.9")
+        assert "and the base keeps packaging 24.0" in done.stderr
+        assert [file.name for file in (project / ".launch").iterdir() if file.name.startswith("add-")] == []
+    finally:
+        launch(project, "stop")
+    done = launch(project, "--cpu", "pin")
+    assert done.returncode == 0, done.stderr
+    pinned = (project / "requirements.txt").read_text()
+    assert "\nclick==8.0.4\nidna==3.4\n" in pinned and "packaging" not in pinned.partition("click")[2]
+    assert "http" not in pinned and "index" not in pinned
+    assert launch(project, "--cpu", "run", "--", "true").returncode == 0  # the build takes it
+    assert launch(project, "--cpu", "pin", "--remove").returncode == 0
+    assert not (project / "requirements.txt").exists()
+
+
+def test_what_a_base_that_cannot_be_had_says(project: Path) -> None:
+    done = launch(project, "--cpu", "run", "--", "true", BASE_IMAGE="no-such-host.invalid/base:1")
+    assert done.returncode == 1
+    assert "launch: no-such-host.invalid/base:1 cannot be fetched" in done.stderr
+
+
+def test_clean_takes_the_images(project: Path) -> None:
+    launch(project, "--cpu", "run", "--", "true")
+    listed = launch(project, "clean")
+    assert listed.returncode == 1 and "image small-" in listed.stdout
+    assert launch(project, "clean", "--yes").returncode == 0
+    assert docker(REFUSES, "images", "-q", f"--filter=label=gpukit.project={project}") == ""
+
+
+def test_launch_adds_little_to_docker_run(project: Path) -> None:
+    import shlex
+
+    launch(project, "--cpu", "run", "--", "true")
+    by_hand = shlex.split(launch(project, "--cpu", "--dry-run", "run", "--", "true").stdout)
+    times: dict[str, list[float]] = {"launch": [], "docker": []}
+    for _ in range(5):
+        for name, command in (("launch", ["./launch", "--cpu", "run", "--", "true"]), ("docker", by_hand)):
+            begin = time.monotonic()
+            assert launch(project, *command[1:], command=command[0]).returncode == 0
+            times[name].append(time.monotonic() - begin)
+    assert statistics.median(times["launch"]) - statistics.median(times["docker"]) < 0.3
