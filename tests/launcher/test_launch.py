@@ -126,9 +126,7 @@ def test_without_docker(small: Path) -> None:
     assert "Docker is not installed" in sentence(launch(small, "run", "--", "true"))
 
 
-@pytest.mark.parametrize(
-    "command", ["up", "run -- true", "run -d -- true", "stop", "clean", "logs", "shell", "preflight"]
-)
+@pytest.mark.parametrize("command", ["up", "run -- true", "run -d -- true", "stop", "clean", "logs", "preflight"])
 def test_an_engine_that_does_not_answer(small: Path, command: str) -> None:
     docker = "echo 'Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?' >&2; exit 1"
     assert "systemctl start docker" in sentence(launch(small, *command.split(), docker=docker))
