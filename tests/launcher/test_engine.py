@@ -135,6 +135,7 @@ def test_a_signal_reaches_the_program_and_is_waited_for(project: Path, number: i
     )
     process = start(project, "--cpu", "run", "--", "python3", "-c", code)
     assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (42, "saved\n")
@@ -147,7 +148,8 @@ def test_every_ctrl_c_reaches_the_program(project: Path) -> None:
         "print('ready', flush=True)\nwhile len(seen) < 5: time.sleep(0.02)\nprint(len(seen))\n"
     )
     process = start(project, "--cpu", "run", "--", "python3", "-c", code)
-    process.stdout.readline()
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
     for _ in range(5):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -157,9 +159,9 @@ def test_every_ctrl_c_reaches_the_program(project: Path) -> None:
 
 def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
     launch(project, "--cpu", "run", "--", "true")
-    for tenth in range(1, 10):
+    for moment in range(1, 20):
         process = start(project, "--cpu", "run", "--", "sleep", "20")
-        time.sleep(tenth * 0.05)
+        time.sleep(moment * 0.03)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=15)
         assert process.returncode == 130

@@ -8,12 +8,14 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from typing import Any
 
 from .engine import Engine, copy
 from .errors import RefusalError, explain
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
 OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
 
 
@@ -34,6 +36,7 @@ class Attended:
         self.engine, self.name = engine, name
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = 0
+        self.begun = 0.0
 
     def run(self, *arguments: str) -> int:
         command = self.engine.argv(*arguments)
@@ -44,6 +47,7 @@ class Attended:
         try:
             # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
             own = "--tty" not in arguments
+            self.begun = time.monotonic()
             self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
             if self.stopped:  # by a signal that came while it was being started
                 self._signal(self.stopped)
@@ -75,8 +79,13 @@ class Attended:
 
     def _signal(self, number: int) -> None:
         while self.process and self.process.poll() is None:
+            young = time.monotonic() - self.begun < YOUNG
             if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0:
-                return
+                if not young:
+                    return
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=YOUNG / 2)
+                continue
             if self.engine.ask("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
                 continue  # it has started just now
             with contextlib.suppress(subprocess.TimeoutExpired):

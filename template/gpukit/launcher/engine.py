@@ -33,9 +33,13 @@ class Engine:
             raise RefusalError("Docker is not installed here: https://docs.docker.com/engine/install says how.")
         return [docker or "docker", *arguments]
 
-    def ask(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
         """Run docker quietly: exit status, output, errors."""
-        done = subprocess.run(self.argv(*arguments), env=self.env, input=stdin, capture_output=True)
+        command = self.argv(*arguments)
+        try:
+            done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise RefusalError(f"Docker did not answer within {seconds} s: restart it.", kind="engine") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
     def get(self, *arguments: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import secrets
 import tarfile
 
 from .devcontainer import gpu_arguments
@@ -11,21 +12,28 @@ from .errors import explain
 from .project import Project, say
 
 PROBE = "gpukit-probe"
+SECONDS = 60  # a driver that loads, or a GPU that hangs
 # The engine gets as far as looking for a program that is not there: everything before that it has granted.
 GRANTED = re.compile(r"/none\W{0,3}:? .*no such file|executable file not found|exec /none failed", re.IGNORECASE)
 
 
 def preflight(project: Project) -> int:
-    arguments = ["run", "--rm", "--pull=never", "--network=none", *gpu_arguments(project.config), PROBE, "/none"]
+    name = f"{PROBE}-{secrets.token_hex(4)}"
+    flags = [f"--name={name}", "--rm", "--pull=never", "--network=none"]
+    arguments = ["run", *flags, *gpu_arguments(project.config), PROBE, "/none"]
     if project.gpus is None:
         return 0
     project.gpu_is_chosen()
     if project.show(*arguments):
         return 0
-    errors = project.engine.ask(*arguments)[2]
-    if re.search(rf"no such image|unable to find image|{PROBE}.*not known", errors, re.IGNORECASE):
-        project.engine.ask("import", "-", PROBE, stdin=empty_image())
-        errors = project.engine.ask(*arguments)[2]
+    try:
+        errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
+        if re.search(rf"no such image|unable to find image|{PROBE}.*not known", errors, re.IGNORECASE):
+            project.engine.ask("import", "-", PROBE, stdin=empty_image())
+            errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
+    except BaseException:
+        project.engine.remove(name)
+        raise
     if GRANTED.search(errors):
         return 0
     refusal = explain(errors, "The engine could not be asked for its GPUs", project.engine.cpu_helps)
