@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher.errors import RULES, classify, explain
+from gpukit.launcher.errors import BUILDING, RULES, classify, explain
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
 CASES = [block.strip().splitlines() for block in BLOCKS]
@@ -40,3 +40,9 @@ def test_what_nobody_knows_is_handed_on() -> None:
     text = "docker: Error response from daemon: the moon is full"
     assert str(explain(f"{text}\nSee 'docker run --help'.\n", "It cannot start")) == f"It cannot start: {text}"
     assert str(explain("", "It cannot start")) == "It cannot start."
+
+
+def test_a_build_is_not_judged_by_what_its_steps_print() -> None:
+    text = 'libnvidia-ml.so is missing, never mind\nERROR: failed to solve: process "x" did not complete successfully'
+    assert classify(text)[0] == "gpu"
+    assert classify(text, BUILDING)[0] == "build"

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .errors import explain
+from .preflight import preflight
 from .project import Project, say
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def up(project: Project) -> str:
     project.engine.check()
     project.engine.env.update(USER_UID=str(os.getuid()), USER_GID=str(os.getgid()))
     project.prepare()
+    preflight(project)  # better now than after the build
     code, said = project.engine.stream(*arguments, stdin=override(project).encode())
     if code:
         for found in all_of(project):

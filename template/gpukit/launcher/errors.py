@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 
 class RefusalError(Exception):
@@ -18,6 +19,7 @@ TOOLKIT = (
     "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`"
 )
 CDI = "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and restart Docker"
+BUILDING = ("engine", "disk", "image", "build")  # the kinds that a build can meet; its steps may print anything
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 # Of what kind, what the engine says, and what that means. The first that matches counts; {0} is its first group.
@@ -69,7 +71,7 @@ RULES = [
     ),
     (
         "gpu",
-        r"version mismatch",
+        r"driver/library version mismatch|nvml error: .*version mismatch",
         "The NVIDIA driver was updated and the old one is still loaded: restart this machine.",
     ),
     (
@@ -161,22 +163,37 @@ RULES = [
         "The container has no command `{0}`: check its name, and that it is executable.",
     ),
     (
+        "image",
+        r"Failed to fetch:? `?(https?://[^/\s`]+)",
+        "The build cannot reach {0}: check network and proxy, or name a mirror, for PyTorch with UV_INDEX=pytorch=URL.",
+    ),
+    (
+        "build",
+        r"([\w.-]+) is \S+ here and was \S+ in the base",
+        "The build would change {0}, which the base brings: the guard's words above say what to do.",
+    ),
+    (
+        "build",
+        r"No solution found when resolving dependencies",
+        "What pyproject.toml asks for does not fit together, or not what the base brings: uv's words above name it.",
+    ),
+    (
         "build",
         r"ERROR: (?:failed to build: )?failed to solve: (?!process)(.*)",
         "The image cannot be built: {0}.",
     ),
     (
         "build",
-        r"failed to solve: process \"(?:/bin/\w+ (?:-\w+ )*)?([^\"]{0,60})",
-        "The image cannot be built: the step `{0}` failed, and the lines above it say why.",
+        r"failed to solve: process",
+        "The image cannot be built: a step of the Dockerfile failed, and its lines above say why.",
     ),
 ]
 
 
-def classify(text: str) -> tuple[str, str] | None:
-    """The kind of an engine's error and one sentence for it; None where it is not known."""
+def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, str] | None:
+    """The kind of an engine's error and one sentence for it; None where it is not known, or not of these kinds."""
     for kind, pattern, sentence in RULES:
-        found = re.search(pattern, text, re.IGNORECASE)
+        found = None if kinds and kind not in kinds else re.search(pattern, text, re.IGNORECASE)
         if found:
             seen = next((group for group in found.groups() if group), "")
             sentence = sentence.replace("{0}", seen.strip().rstrip(".").replace("\n", " "))
@@ -184,9 +201,9 @@ def classify(text: str) -> tuple[str, str] | None:
     return None
 
 
-def explain(text: str, otherwise: str, cpu: bool = False) -> RefusalError:
+def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
     """The refusal for an engine's error; where nobody knows it, `otherwise` and the engine's own last line."""
-    known = classify(text)
+    known = classify(text, kinds)
     if known:
         kind, sentence = known
         return RefusalError(sentence + (WITHOUT_GPU if kind == "gpu" and cpu else ""), kind=kind)

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from .errors import RefusalError, explain
+from .errors import BUILDING, RefusalError, explain
 from .preflight import preflight
 from .project import Project, say
 
@@ -70,7 +70,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, said = project.engine.stream(*command)
     if code:
-        raise explain(said, "The image cannot be built")
+        raise explain(said, "The image cannot be built", kinds=BUILDING)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:
