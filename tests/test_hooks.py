@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, cannot, git
+from tests.conftest import ROOT, cannot, git
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 from jsonschema import Draft202012Validator

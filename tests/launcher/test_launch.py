@@ -251,9 +251,16 @@ def test_what_compose_cannot_say_itself(small: Path, monkeypatch: pytest.MonkeyP
     assert 'user: "0:0"' in compose.override(Project(small, {}))
 
 
+def test_pins_hold_the_release_of_torch_but_not_its_build_and_leave_nvidias_alone() -> None:
+    wheels = {"torch": ["2.14.1+cu130", False], "torchvision": ["0.29.2+cu130", False], "triton": ["3.8.0", False]}
+    assert pin.lines(wheels, ["torch*", "triton"]) == "torch==2.14.1\ntorchvision==0.29.2\n# triton==3.8.0\n"
+    nvidia = {"torch": ["2.10.0a0+b558c986e8.nv25.11", False]}
+    assert pin.lines(nvidia, ["torch"]) == "# torch==2.10.0a0+b558c986e8.nv25.11\n"
+
+
 def test_pins_leave_the_base_and_addresses_alone() -> None:
-    found = {"torch": ["2.9", False], "b": ["1", False], "a": ["2", True], "c": ["1+local", False]}
-    assert pin.lines(found, ["torch"]) == "# a==2\nb==1\n# c==1+local\n# torch==2.9\n"
+    found = {"triton": ["2.9", False], "b": ["1", False], "a": ["2", True], "c": ["1+local", False]}
+    assert pin.lines(found, ["triton"]) == "# a==2\nb==1\n# c==1+local\n# triton==2.9\n"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ while todo:
     todo += [canonical(re.match(r"[\\w.-]+", line)[0]) for line in package.requires or []]
 print(json.dumps(found))
 """
+TORCH = {"torch", "torchvision", "torchaudio"}
 BASE = re.compile(r"(\$\{BASE_IMAGE:-|^ARG BASE_IMAGE=[\"']?)([^}\"'\s@]+)(@sha256:[0-9a-f]+)?", re.MULTILINE)
 
 
@@ -48,9 +49,12 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
 
 
 def lines(found: dict[str, list], protected: list[str]) -> str:
+    """One line a package. PyTorch's wheels are pinned without "+cu130", so that the CPU image gets the same release."""
     text = ""
     for name, (version, address) in sorted(found.items()):
         own = pyproject.matches(name, protected) or "+" in version
+        if name in TORCH and re.fullmatch(r"[\d.]+(\+\w+)?", version):  # NVIDIA's own builds are pre-releases
+            own, version = False, version.partition("+")[0]
         text += f"{'# ' if own or address else ''}{name}=={version}\n"
     return text
 
