@@ -1,0 +1,270 @@
+"""The documents against what they talk about: links, commands, files, answers, versions, and the words of errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "template"))
+from gpukit import guard
+from gpukit.doctor import gpu as doctor_gpu
+from gpukit.launcher import cli, errors
+from gpukit.verify import compute, device
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/*.md"))
+PEOPLE = [path for path in DOCUMENTS if path.name not in ("hardware.md", "benchmarks.md")]  # written by hand
+PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "hooks/", "template/")
+TEMPLATES = ("gpukit/", ".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # of a generated project
+MADE = {"requirements.txt", ".env", "compose.yaml", "docs/benchmarks.md", "examples/"}  # by a command, or an answer
+
+
+def named(documents: list[Path]) -> list:
+    return [pytest.param(path, id=path.name) for path in documents]
+
+
+@cache
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(path: Path) -> list[str]:
+    """The lines of shell in code blocks."""
+    found = re.findall(r"^```sh\n(.*?)^```", text(path), re.MULTILINE | re.DOTALL)
+    return [line.strip() for block in found for line in block.splitlines() if line.strip()]
+
+
+def spans(path: Path) -> list[str]:
+    """What stands in backticks, outside code blocks."""
+    rest = re.sub(r"^```.*?^```", "", text(path), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"`((?:\\`|[^`\n])+)`", rest.replace("\n", " "))
+    return [span.replace("\\|", "|").replace("\\`", "`") for span in found]
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Every command in a document, without comments and pipes, as words."""
+    found = []
+    for line in blocks(path) + spans(path):
+        for part in re.split(r" && |; ", line):
+            try:
+                words = shlex.split(part, comments=True)
+            except ValueError:
+                continue  # a fragment of an error, not a command
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words.pop(0)
+            if words:
+                found.append(words)
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", text(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", named(DOCUMENTS))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", text(path)):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        to = (path.parent / file).resolve() if file else path
+        assert to.is_file(), f"{target} is not there"
+        assert not anchor or anchor in anchors(to), f"{to.name} has no heading for #{anchor}"
+
+
+@pytest.mark.parametrize("path", named(DOCUMENTS))
+def test_nothing_names_a_registry_or_somebodys_machine(path: Path) -> None:
+    for word in ("pypi.org", "pythonhosted", "npmjs", "/work/", "/tmp/", "/root/."):
+        assert word not in text(path).replace("`/root/.cache`", "")
+
+
+def check_launch(words: list[str]) -> None:
+    """The command line of ./launch takes it."""
+    if words[1:] in ([], ["--help"]) or "..." in words[1:3]:
+        return
+    if len(words) == 2 and words[1] in cli.COMMANDS:
+        return  # its name, in a sentence
+    try:
+        cli.parse(words[1:])
+    except SystemExit:
+        pytest.fail(f"launch does not take: {shlex.join(words)}")
+
+
+@pytest.mark.parametrize("path", named(PEOPLE))
+def test_launch_takes_what_the_documents_tell_it(path: Path) -> None:
+    for words in commands(path):
+        if words[0] == "./launch":
+            check_launch(words)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"hardware": "rtx-50"}, {"hardware": "dgx-spark", "workflow": "scripts", "tracking": ["mlflow", "wandb"]}],
+    ids=["one notebook", "one with a service"],
+)
+def test_launch_takes_what_the_generated_readme_tells_it(generate, answers: dict) -> None:
+    path = generate(**answers) / "README.md"
+    launched = [words for words in commands(path) if words[0] == "./launch"]
+    assert len(launched) > 8
+    for words in launched:
+        check_launch(words)
+
+
+@pytest.mark.parametrize("path", named(PEOPLE))
+def test_files_are_there(path: Path, generate) -> None:
+    project = generate(hardware="rtx-50", tracking=["mlflow"])
+    for span in spans(path) + [word for words in commands(path) for word in words[1:]]:
+        name = span.removeprefix("./")
+        if name in MADE or re.search(r"[\s<>$*{}:=]|\.\.\.", name):
+            continue
+        if name.startswith(PARTS):
+            assert (ROOT / name).exists(), f"{name} is not in this repository"
+        elif name.startswith("tests/"):
+            assert (ROOT / name).exists() or (project / name).exists(), f"{name} is nowhere"
+        elif name.startswith(TEMPLATES):
+            assert (project / name).exists(), f"{name} is not in a generated project"
+        elif re.fullmatch(r"[\w.-]+\.(py|toml|ya?ml|json|txt|md|sh)", name) and name != "devcontainer.json":
+            places = [*ROOT.rglob(name), *project.rglob(name)]
+            assert places, f"no file is called {name}"
+
+
+def test_the_picture_shows_what_one_gets(generate) -> None:
+    project = generate(hardware="rtx-50", tracking=["mlflow"])
+    names = re.findall(r"[├└]── (\S+)", text(ROOT / "README.md"))
+    assert len(names) >= 9
+    for name in names:
+        assert list(project.glob(name.replace("<package>", "*"))), f"{name} is not in a generated project"
+    listed = re.search(r"── launch +([a-z, ]+)$", text(ROOT / "README.md"), re.MULTILINE)[1].split(", ")
+    assert {*listed} == {*cli.COMMANDS} - {"preflight"}  # which VS Code calls, not people
+
+
+@cache
+def copier_help(command: str) -> str:
+    """What Copier says of one of its commands; nothing where it has none of that name."""
+    done = subprocess.run([sys.executable, "-m", "copier", command, "--help"], capture_output=True, text=True)
+    return done.stdout if re.search(rf"^\S+ {command} ", done.stdout) else ""
+
+
+@pytest.mark.parametrize("path", named(PEOPLE))
+def test_copier_takes_what_the_documents_tell_it(path: Path, catalogue: dict) -> None:
+    questions = set(re.findall(r"^([a-z_]+):", text(ROOT / "copier.yml"), re.MULTILINE))
+    ids = set(catalogue["hardware"]["hardware"])
+    releases = {id for found in catalogue["images"]["releases"].values() for id in found}
+    for words in commands(path):
+        if "copier" not in words or words[words.index("copier") + 1 :] == []:
+            continue  # Copier itself
+        command, *arguments = words[words.index("copier") + 1 :]
+        assert copier_help(command), f"copier has no {command}"
+        for flag in (word.partition("=")[0] for word in arguments if word.startswith("-")):
+            assert re.search(rf"(?<![\w-]){re.escape(flag)}\b", copier_help(command)), f"copier {command} has no {flag}"
+        for answer in (word for word in arguments if "=" in word and not word.startswith("-")):
+            key, _, value = answer.partition("=")
+            assert key in questions, f"there is no question {key}"
+            if value != "...":
+                assert value in {"hardware": ids, "release": releases | {"current"}}.get(key, {value})
+
+
+@pytest.mark.parametrize("path", named(PEOPLE))
+def test_versions_are_in_the_catalogue(path: Path) -> None:
+    known = "".join(text(file) for file in (ROOT / "catalogue").glob("*.yml"))
+    for version in re.findall(r"(?<![\d.])(?:5\d\d\.\d+\.\d+|\d+\.\d+\.\d+-cu\d+|\d\d\.\d\d-py3)(?![\d.])", text(path)):
+        assert version in known, f"{version} is not in the catalogue"
+    for span in spans(path):
+        if re.fullmatch(r"GPU_TEMPLATE_\w+(=\w+)?", span):
+            assert span.partition("=")[0] in text(ROOT / "hooks/run.py") + text(ROOT / "hooks/smoke.py")
+
+
+def test_sizes_of_the_bases(catalogue: dict) -> None:
+    row = re.search(r"\| unpacked, about \| (.*?) \| (.*?) \| (.*?) \|", text(ROOT / "docs/choosing-a-base.md"))
+    for base, said in zip(("wheel", "ngc", "cuda"), row.groups()):
+        sizes = {release["size_gb"] for release in catalogue["images"]["releases"][base].values()}
+        told = {int(number) for number in re.findall(r"\d+", said)}
+        assert {min(sizes), max(sizes)} == told
+
+
+@pytest.mark.parametrize("script", ["catalogue/document.py", "benchmarks/document.py"])
+def test_generated_documents_are_current(script: str) -> None:
+    done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_results_of_benchmarks_say_where_they_are_from() -> None:
+    files = sorted((ROOT / "benchmarks/results").glob("*.json"))
+    assert files
+    for file in files:
+        result = json.loads(text(file))
+        assert {"benchmark", "date", "commit", "command", "machine", "versions", "figures", "results"} <= result.keys()
+        assert file.name == f"{result['date']}-{result['benchmark']}.json"
+        assert (ROOT / f"benchmarks/{result['benchmark']}.py").is_file()
+
+
+# Troubleshooting says what the tools say.
+
+
+def rows(heading: str) -> list[tuple[list[str], str]]:
+    """The tables below a heading of docs/troubleshooting.md: the errors of each row, and its remedy."""
+    section = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text(ROOT / "docs/troubleshooting.md"), re.M | re.S
+    )[1]
+    found = []
+    for line in section.splitlines():
+        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 3 and "`" in cells[0]:
+            found.append((re.findall(r"`((?:\\`|[^`])+)`", cells[0]), cells[2]))
+    return found
+
+
+def said_by_launch() -> list[tuple[str, str]]:
+    sections = [rows("Docker"), rows("The GPU is refused"), rows("The image is not built")]
+    nvidia_smi = ("NVIDIA-SMI has failed", "No devices were found")
+    return [
+        (said, remedy) for said_in, remedy in chain(*sections) for said in said_in if not said.startswith(nvidia_smi)
+    ]
+
+
+@pytest.mark.parametrize(("said", "remedy"), said_by_launch(), ids=lambda value: value[:40])
+def test_troubleshooting_says_what_launch_says(said: str, remedy: str) -> None:
+    known = errors.classify(said)
+    assert known, "launch does not know this error"
+    sentence = known[1]
+    commands = re.findall(r"`([^`]+)`", remedy)
+    assert not commands or any(command.partition("=...")[0] in sentence for command in commands), sentence
+
+
+def test_every_kind_that_launch_knows_is_in_troubleshooting() -> None:
+    found = {errors.classify(said)[1].split(":")[0] for said, _ in said_by_launch()}
+    kinds = {errors.classify(said)[0] for said, _ in said_by_launch()}
+    assert {kind for kind, _, _ in errors.RULES} - kinds <= {"port", "command"}
+    assert len(found) >= 20
+
+
+def test_troubleshooting_knows_what_doctor_and_verify_know() -> None:
+    page = text(ROOT / "docs/troubleshooting.md").replace("\\|", "|")
+    lines = page.splitlines()
+    for words, _, remedy in chain(doctor_gpu.COMPLAINTS, device.COMPLAINTS, compute.COMPLAINTS):
+        command = remedy.partition(": ")[2] if remedy.startswith("On the host: ") else remedy
+        here = [line for line in lines if words in line.lower()]
+        if words in ("not a valid field", "cannot find -lcuda", "cannot find a working triton"):
+            continue  # rare, and their finding says it all
+        assert here, f"{words!r} is not in troubleshooting"
+        told = re.findall(r"`([^`]+)`", command) or [command]
+        alike = {"sudo reboot": "restart this machine", "Restart the container.": "restart the container"}
+        told = [alike.get(part, part) for part in told]
+        assert any(part.split(",")[0].split(";")[0] in line for part in told for line in here) or told[0].startswith(
+            ("Add ", "Rebuild", "Make room", "Restart the container", "On the host", "install the driver")
+        ), f"{words!r}: {told} is not in {here}"
+
+
+def test_the_guards_words_are_known() -> None:
+    change = str(guard.Change("numpy", "2.1.0", "2.4.6"))
+    assert f"`{change}`" in text(ROOT / "docs/troubleshooting.md")
