@@ -1,0 +1,35 @@
+"""After an edit of catalogue/*.yml: check it, write anew what is made from it, and say which files moved.
+
+uv run --group test python catalogue/refresh.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "tests/test_examples.py"
+STEPS = [
+    ("docs/hardware.md", ["catalogue/document.py"], {}),
+    *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
+    ("the catalogue against its schemas and rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),
+]
+
+
+def main() -> int:
+    for what, command, environment in STEPS:
+        print(f"-- {what}", flush=True)
+        code = subprocess.run([sys.executable, *command], cwd=ROOT, env={**os.environ, **environment}).returncode
+        if code:
+            print(f"{what}: this step ended with exit status {code}; what to correct stands above.", file=sys.stderr)
+            return 1
+    moved = ["git", "status", "--short", "catalogue", "docs", "examples"]
+    print("-- to commit", flush=True)
+    return subprocess.run(moved, cwd=ROOT).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
