@@ -63,7 +63,7 @@ def test_only_what_was_answered_is_named(generate) -> None:
         assert not names.search((plain / name).read_text(encoding="utf-8")), name
     assert not (plain / "notebooks").exists()
     readme = (full / "README.md").read_text(encoding="utf-8")
-    for word in ("export GPUS=0", "MIG", "5000", "6006", "WANDB_API_KEY", "~/.aws", "~/.kaggle", "`/data`", "16gb"):
+    for word in ("export GPUS=0", "MIG", "5000", "6006", "WANDB_API_KEY", "~/.aws", "~/.kaggle", "`/data`", "16 GB"):
         assert word in readme
 
 

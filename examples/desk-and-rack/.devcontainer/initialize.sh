@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs on the host before the container starts, from VS Code and from ./launch, as you: makes what is mounted, so that
+# Docker does not make it as root. `cpu` as its argument means: no GPU is asked for.
+set -eu
+
+fail() {
+  printf '%s\n' "$1" >&2
+  exit 1
+}
+
+folder() {
+  [ -e "$1" ] && [ ! -d "$1" ] && fail "$1 is mounted into the container and must be a folder, but it is a file: move it away."
+  [ -d "$1" ] && return
+  mkdir -p "$1" || fail "$1 is mounted into the container and cannot be made: make it yourself, or change the mount."
+  echo "made $1"
+}
+
+if [ "${GPUKIT_ENTRANCE:-}" != launch ]; then
+  case $PWD in *,*) fail "Docker cannot mount a folder with a comma in its path: rename $PWD." ;; esac
+  if [ "$(id -u)" = 0 ] && [ -n "$(find . -prune -user 0)" ]; then
+    fail "You are root, and VS Code's container would not be allowed to write here: work as an ordinary user, or use ./launch."
+  fi
+fi
+
+mkdir -p outputs
+umask 077
+mkdir -p .launch
+cache=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}
+folder "$cache"
+ln -sfn "$cache" .launch/huggingface
+
+# compose.yaml reads this machine's user from .env.
+touch .env
+for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)"; do
+  grep -q "^${line%%=*}=" .env || echo "$line" >>.env
+done
+
+# Better now than after the image is built: ask the engine for the GPU.
+if [ "${1:-}" != cpu ] && [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
+  ./launch preflight
+fi

@@ -1,0 +1,68 @@
+"""The examples are what their answers generate, to the byte. UPDATE_EXAMPLES=1 writes them anew."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.yml"))
+
+
+def shared() -> set[bytes]:
+    """What every project gets byte for byte: the examples leave it out, so that they show what the answers decide."""
+    files = (path for path in (ROOT / "template").rglob("*") if path.is_file())
+    return {path.read_bytes() for path in files}
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in sorted(files)}
+
+
+def generated(project: Path) -> dict[str, str]:
+    same = shared()
+    files = tree(project)
+    return {name: text for name, text in files.items() if text.encode() not in same and name != ".copier-answers.yml"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(generate: Callable[..., Path], name: str) -> None:
+    answers = yaml.safe_load((ROOT / f"examples/{name}.yml").read_text(encoding="utf-8"))
+    now = generated(generate(**answers))
+    folder = ROOT / "examples" / name
+    if os.environ.get("UPDATE_EXAMPLES"):
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, text in now.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    before = tree(folder)
+    changes = [
+        line
+        for path in sorted({*before, *now})
+        for line in difflib.unified_diff(
+            before.get(path, "").splitlines(),
+            now.get(path, "").splitlines(),
+            f"examples/{name}/{path}",
+            "now",
+            lineterm="",
+        )
+    ]
+    told = "\n".join(changes[:200])
+    assert not changes, f"If this is meant: UPDATE_EXAMPLES=1 pytest tests/test_examples.py\n{told}"
+    assert before == now
+
+
+def test_each_example_is_told_of() -> None:
+    readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    assert len(EXAMPLES) >= 5
+    assert [name for name in EXAMPLES if f"({name}.yml)" not in readme] == []
+    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
+    assert folders == set(EXAMPLES)
