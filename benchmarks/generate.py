@@ -36,7 +36,7 @@ def main() -> None:
         seconds = side_by_side(steps, given.times)
         files = sum(path.is_file() for path in project.rglob("*"))
     floor, bare, validated, whole = (statistics.median(one) for one in seconds.values())
-    smoke = [line for line in said["whole"].splitlines() if line.startswith("smoke: ")]
+    smoke = next((line for line in said["whole"].splitlines() if line.startswith("smoke: ")), "nothing")
     write(
         "generate",
         load,
@@ -55,7 +55,7 @@ def main() -> None:
         notes=[
             f"{files} files, all answers at their defaults.",
             f"Hooks take {validated - bare:.2f} s of it; everything but Copier's own import {validated - floor:.2f} s.",
-            f"Smoke adds {whole - validated:.2f} s. What it said: {smoke[0] if smoke else 'nothing'}",
+            f"Smoke adds {whole - validated:.2f} s. It said: {smoke.partition('. ')[0].rstrip('.')}.",
         ],
     )
 

@@ -105,11 +105,13 @@ def figure(what: str, seconds: list[float]) -> dict[str, Any]:
 
 def write(name: str, load: float, engine: bool, **result: Any) -> None:
     """Put a result where docs/benchmarks.md is made from, and make that."""
+    named = [key for key in ("BASE_IMAGE", "UV_INDEX") if engine and key in os.environ]
+    mirrors = [f"{key}={os.environ[key]}" for key in named]
     document = {
         "benchmark": name,
         "date": date.today().isoformat(),
         "commit": run("git", "rev-parse", "--short", "HEAD", cwd=ROOT).strip(),
-        "command": shlex.join(["uv", "run", "python", f"benchmarks/{name}.py", *sys.argv[1:]]),
+        "command": shlex.join([*mirrors, "uv", "run", "python", f"benchmarks/{name}.py", *sys.argv[1:]]),
         "machine": {**machine(), "load": load},
         "versions": versions(engine),
         **result,

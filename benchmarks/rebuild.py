@@ -28,6 +28,7 @@ PACKAGES = [
 ]  # small, and with nothing of their own
 PLAIN = """\
 FROM {base}
+ENV PROJECT={name}
 WORKDIR /workspace
 RUN pip install --no-cache-dir {packages}
 RUN python -m ipykernel install --user --name=project
@@ -77,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
         template = clone(Path(spare) / "template")
         answers = {"hardware": given.hardware, "base": given.base, "use_case": given.use_case, "workflow": "notebook"}
-        name = f"Benchmark of rebuild {os.getpid()}"  # of its own: the builder remembers layers by the project's name
+        name = f"Benchmark of rebuild {time.time_ns()}"  # a new one, or the builder remembers the last run's layers
         project = generate(template, Path(spare) / "project", project_name=name, **answers)
         text = (project / "pyproject.toml").read_text(encoding="utf-8")
         stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
@@ -98,7 +99,9 @@ def main() -> None:
             (project / "pyproject.toml").write_text(edited, encoding="utf-8")
             packages = " ".join(f"'{one}'" for one in [*wanted, *extra])
             base = os.environ.get("BASE_IMAGE") or stack["image"]
-            (folder / "Dockerfile").write_text(PLAIN.format(base=base, packages=packages), encoding="utf-8")
+            (folder / "Dockerfile").write_text(
+                PLAIN.format(base=base, name=name.split()[-1], packages=packages), encoding="utf-8"
+            )
 
         try:
             ask([])

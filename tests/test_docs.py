@@ -192,6 +192,13 @@ def test_sizes_of_the_bases(catalogue: dict) -> None:
         assert {min(sizes), max(sizes)} == told
 
 
+def test_the_readmes_command_for_the_tests_is_the_one_that_ci_runs() -> None:
+    command = blocks(ROOT / "README.md")[1]
+    assert command.endswith(" pytest")
+    for file in (".ci/run", ".github/workflows/ci.yml"):
+        assert text(ROOT / file).rstrip().endswith(command)
+
+
 @pytest.mark.parametrize("script", ["catalogue/document.py", "benchmarks/document.py"])
 def test_generated_documents_are_current(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
