@@ -1,0 +1,454 @@
+"""Real engines, real users, real projects. Run it as root: the ordinary users that work here are made, and removed.
+
+Engines   the default one, unix:///run/docker-gpu.sock where it is there, and $GPU_TEMPLATE_GPU_ENGINE. Each is asked
+          whether it grants GPUs. Where none does, what needs a grant is skipped with the reason, and the rest runs with
+          the request taken out of the project's devcontainer.json.
+Bases     STANDINS where every engine has them, else PUBLIC images, pulled, and one of our own, built from those.
+PyTorch   CPU builds: the wheels of pip's find-links folder, served as an index, or download.pytorch.org.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import http.server
+import io
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import cannot
+
+HERE = Path(__file__).parent
+SLUG = "engine-tests"  # of every project: so their images share what they can
+STANDINS = {"wheel": "standin/python:slim", "ngc": "standin/pytorch:ngc", "cuda": "standin/cuda:runtime"}
+PUBLIC = {"wheel": "python:3.12-slim-trixie", "ngc": "gpu-template-tests/pytorch:ngc", "cuda": "ubuntu:24.04"}
+# For each base a machine that may have it, and answers: with wheels also a second service, a secret and all mounts.
+ANSWERS: dict[str, dict[str, Any]] = {
+    "wheel": {
+        "hardware": "rtx-50",
+        "tracking": ["tensorboard", "wandb"],
+        "credentials": ["aws"],
+        "data_dir": "~/data sets",
+    },
+    "ngc": {"hardware": "dgx-spark"},
+    "cuda": {"hardware": "rtx-40"},
+}
+SLIGHT = """\
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE}
+ARG USER_UID=1000
+ARG USER_GID=1000
+RUN groupadd -o -g "$USER_GID" dev && useradd -o -m -u "$USER_UID" -g dev dev \\
+    && mkdir -p /workspace /home/dev/.cache/huggingface && chown -R dev:dev /workspace /home/dev
+USER ${USER_UID}
+WORKDIR /workspace
+CMD ["bash"]
+"""
+LABELS = ("gpukit.project", "devcontainer.local_folder", "com.docker.compose.project.working_dir")
+Done = subprocess.CompletedProcess
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+# Engines
+
+
+@dataclass(frozen=True)
+class Engine:
+    host: str
+
+    def ask(self, *arguments: str, timeout: float = 120, stdin: bytes | None = None) -> Done[str]:
+        command = ["docker", "-H", self.host, *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout)
+        out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+        return Done(command, done.returncode, out, err)
+
+    def get(self, *arguments: str, timeout: float = 120) -> str:
+        done = self.ask(*arguments, timeout=timeout)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        return json.loads(self.get("inspect", name))[0]
+
+    def has(self, image: str) -> bool:
+        return self.ask("image", "inspect", image).returncode == 0
+
+    @functools.cached_property
+    def grants(self) -> bool:
+        """Whether it takes a GPU request: then it gets as far as looking for a program that is not there."""
+        probe = f"{SLUG}-probe"
+        if not self.has(probe):
+            content = io.BytesIO()
+            with tarfile.open(fileobj=content, mode="w") as archive:
+                entry = tarfile.TarInfo("usr/bin")
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(entry)
+            self.ask("import", "-", probe, stdin=content.getvalue())
+        return "no such file" in self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
+
+    @functools.cached_property
+    def gateway(self) -> str:
+        """This machine, as this engine's containers and builds reach it."""
+        return self.get("network", "inspect", "bridge", "--format={{(index .IPAM.Config 0).Gateway}}")
+
+
+@pytest.fixture(scope="session")
+def engines() -> list[Engine]:
+    if not shutil.which("docker"):
+        cannot("there is no docker command")
+    default = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    hosts = [os.environ.get("GPU_TEMPLATE_GPU_ENGINE", ""), default, "unix:///run/docker-gpu.sock"]
+    found = [Engine(host) for host in dict.fromkeys(hosts) if host]
+    found = [engine for engine in found if engine.ask("version").returncode == 0]
+    if not found:
+        cannot("no Docker engine answers")
+    return found
+
+
+@pytest.fixture(scope="session")
+def granting(engines: list[Engine]) -> Engine:
+    """An engine that grants GPU requests."""
+    named = os.environ.get("GPU_TEMPLATE_GPU_ENGINE")
+    found = [engine for engine in engines if engine.grants]
+    if not found and named:
+        pytest.fail(f"the engine on {named} does not grant GPUs")
+    return found[0] if found else pytest.skip("no engine here grants GPUs (GPU_TEMPLATE_GPU_ENGINE may name one)")
+
+
+@pytest.fixture(scope="session")
+def refusing(engines: list[Engine]) -> Engine:
+    """An engine that has no GPU."""
+    found = [engine for engine in engines if not engine.grants]
+    return found[0] if found else pytest.skip("every engine here grants GPUs")
+
+
+@pytest.fixture(scope="session")
+def engine(engines: list[Engine]) -> Engine:
+    """The one on which most tests run: it grants GPU requests, if any does."""
+    return next((engine for engine in engines if engine.grants), engines[0])
+
+
+@pytest.fixture(scope="session")
+def plain(engines: list[Engine]) -> Engine:
+    """One for what needs no GPU: here it has networks of its own that work, and nothing else runs on it."""
+    return next((engine for engine in engines if not engine.grants), engines[0])
+
+
+# What a project stands on
+
+
+class Index:
+    """PyTorch's index, and a few packages of our own, as builds and containers reach them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers: dict[str, http.server.ThreadingHTTPServer] = {}
+        ask = [shutil.which("pip") or "pip3", "config", "get", "global.find-links"]
+        places = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout.split()
+        found = [wheel for place in places for wheel in Path(place).glob("torch*.whl")]
+        self.local = bool(found)
+        for wheel in found:
+            link = folder / wheel.name.partition("-")[0] / wheel.name
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(wheel)
+
+    def own(self, name: str, *requires: str, version: str = "1.0") -> str:
+        """A package that holds nothing but its requirements; its path below the index."""
+        path = self.folder / "own" / f"{name}-{version}-py3-none-any.whl"
+        path.parent.mkdir(exist_ok=True)
+        metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
+        kind = ["Wheel-Version: 1.0", "Generator: tests", "Root-Is-Purelib: true", "Tag: py3-none-any"]
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"{name}.py", "here = True\n")
+            for file, lines in {"METADATA": metadata, "WHEEL": kind, "RECORD": []}.items():
+                archive.writestr(f"{name}-{version}.dist-info/{file}", "".join(f"{line}\n" for line in lines))
+        return f"own/{path.name}"
+
+    def at(self, engine: Engine) -> str:
+        address = engine.gateway
+        for port in range(8931, 8999):  # the same one each time, or PyTorch's layer would be built anew
+            if address in self.servers:
+                break
+            with contextlib.suppress(OSError):
+                handler = functools.partial(Quiet, directory=str(self.folder))
+                self.servers[address] = server = http.server.ThreadingHTTPServer((address, port), handler)
+                threading.Thread(target=server.serve_forever, daemon=True).start()
+        if address not in self.servers:
+            cannot(f"no free port on {address} for the package index of these tests")
+        return f"http://{address}:{self.servers[address].server_port}"
+
+    def pytorch(self, engine: Engine) -> str:
+        return f"pytorch={self.at(engine)}/" if self.local else "pytorch=https://download.pytorch.org/whl/cpu"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A folder as a list of links, which is what an index is (PEP 503); without a log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def index(place: Path) -> Iterator[Index]:
+    (place / "index").mkdir()
+    found = Index(place / "index")
+    yield found
+    for server in found.servers.values():
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def bases(engines: list[Engine]) -> dict[str, str]:
+    """Images that stand in for those of the catalogue, in every engine."""
+    if all(engine.has(image) for engine in engines for image in STANDINS.values()):
+        for engine in engines:
+            if not engine.has(PUBLIC["wheel"]):  # what the configuration without a GPU is built on
+                engine.get("tag", STANDINS["wheel"], PUBLIC["wheel"])
+        return STANDINS
+    for engine in engines:
+        for image in (PUBLIC["wheel"], PUBLIC["cuda"]):
+            if not engine.has(image) and engine.ask("pull", "--quiet", image, timeout=300).returncode:
+                cannot(f"{engine.host} has no stand-ins for the bases and cannot pull {image}")
+        file = HERE / "standin-ngc.Dockerfile"
+        engine.get("build", "--quiet", f"--file={file}", f"--tag={PUBLIC['ngc']}", str(HERE), timeout=900)
+    return PUBLIC
+
+
+# People
+
+
+@dataclass(frozen=True)
+class Person:
+    """A user of this machine, with a home made for the tests."""
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
+    groups: tuple[int, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *command: str, cwd: Path, env: dict[str, str], **options: Any) -> subprocess.Popen[str]:
+        who = {"user": self.uid, "group": self.gid, "extra_groups": self.groups} if os.getuid() == 0 else {}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=cwd, env={**self.environment, **env}, **{**who, **pipes, **options})
+
+    def run(self, *command: str, timeout: float, cwd: Path, env: dict[str, str], **options: Any) -> Done[str]:
+        process = self.start(*command, cwd=cwd, env=env, **options)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # so that launch takes its container with it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            raise
+        return Done(command, process.returncode, out, err)
+
+    def give(self, path: Path) -> None:
+        """Make a tree theirs."""
+        for file in [path, *path.rglob("*")]:
+            os.chown(file, self.uid, self.gid, follow_symlinks=False)
+
+
+@pytest.fixture(scope="session")
+def people(place: Path, engines: list[Engine]) -> Iterator[Callable[..., Person]]:
+    """`people(1001)`: the user of that uid, made if there is none; `allowed=False`: not in the engines' group."""
+    made: list[str] = []
+    tools = [str(Path(found).parent) for tool in ("docker", "devcontainer", "node") if (found := shutil.which(tool))]
+    # the system's Python: that of the tests may lie where only root may look
+    path = os.pathsep.join(dict.fromkeys([*tools, "/usr/local/bin", "/usr/bin", "/bin"]))
+    sockets = [Path(engine.host.partition("://")[2]) for engine in engines if engine.host.startswith("unix://")]
+
+    @functools.cache
+    def person(uid: int = 1000, allowed: bool = True) -> Person:
+        if os.getuid() != 0 and (uid != 1000 or not allowed):
+            cannot("only root can work as another user")
+        uid = os.getuid() or uid if uid == 1000 else uid
+        try:
+            entry = pwd.getpwuid(uid)
+        except KeyError:
+            made.append(f"gputest{uid}")
+            subprocess.run(["useradd", f"--uid={uid}", "--no-create-home", made[-1]], check=True, timeout=60)
+            entry = pwd.getpwuid(uid)
+        home = place / f"{uid}{'' if allowed else '-outside'}"
+        (home / "tmp").mkdir(parents=True)
+        environment = {name: value for name, value in os.environ.items() if "proxy" in name.lower()}
+        environment.update(PATH=path, HOME=str(home), TMPDIR=str(home / "tmp"), LANG="C.UTF-8", USER=entry.pw_name)
+        groups = {socket.stat().st_gid for socket in sockets} if allowed else set()
+        found = Person(entry.pw_name, uid, entry.pw_gid, home, tuple(groups), environment)
+        found.give(home)
+        return found
+
+    yield person
+    for name in made:
+        subprocess.run(["userdel", name], check=False, capture_output=True, timeout=60)
+
+
+# Projects
+
+
+@dataclass(frozen=True)
+class Project:
+    path: Path
+    person: Person
+    engine: Engine
+    environment: dict[str, str]
+
+    def start(self, *command: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        return self.person.start(*command, cwd=self.path, env={**self.environment, **(env or {})}, **options)
+
+    def run(self, *command: str, timeout: float = 300, **env: str) -> Done[str]:
+        return self.person.run(*command, cwd=self.path, env={**self.environment, **env}, timeout=timeout)
+
+    def launch(self, *arguments: str, **options: Any) -> Done[str]:
+        return self.run("./launch", *arguments, **options)
+
+    def launched(self, *arguments: str, **options: Any) -> str:
+        """The output of a launch that must succeed."""
+        done = self.launch(*arguments, **options)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    def cli(self, command: str, *arguments: str, **options: Any) -> Done[str]:
+        """The devcontainers CLI, which is what VS Code starts containers with."""
+        if not shutil.which("devcontainer"):
+            cannot("the devcontainers CLI is not here (npm install --global @devcontainers/cli)")
+        return self.run("devcontainer", command, f"--workspace-folder={self.path}", *arguments, **options)
+
+    def up(self, *arguments: str, **options: Any) -> str:
+        """The id of the container that the CLI started."""
+        done = self.cli("up", *arguments, **{"timeout": 600, **options})
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])["containerId"]
+
+    def inside(self, *command: str, **options: Any) -> Done[str]:
+        """In the container that the CLI started."""
+        return self.cli("exec", *command, **options)
+
+    def containers(self, *options: str) -> list[str]:
+        """Names of this project's containers, whoever started them; options of `docker ps` narrow them."""
+        names = "--format={{.Names}}"
+        ours = [f"--filter=label={label}={self.path}" for label in LABELS]
+        return sorted({name for one in ours for name in self.engine.get("ps", one, names, *options).split()})
+
+    def stop(self) -> None:
+        found = self.containers("--all")
+        if found:
+            self.engine.get("rm", "--force", *found)
+
+    def layers(self, image: str) -> list[str]:
+        return self.engine.inspect(image)["RootFS"]["Layers"]
+
+    @property
+    def image(self) -> str:
+        """What launch calls it."""
+        return f"{SLUG}-{hashlib.sha256(str(self.path).encode()).hexdigest()[:8]}"
+
+    @property
+    def stack(self) -> dict[str, Any]:
+        return json.loads((self.path / "gpukit/stack.json").read_text())
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text, encoding="utf-8")
+        os.chown(self.path / name, self.person.uid, self.person.gid)
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Path]:
+    """Where ordinary users may look, unlike pytest's own folder."""
+    path = Path(tempfile.mkdtemp(prefix="gpu-template-")).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def project(
+    generate: Callable[..., Path],
+    place: Path,
+    engine: Engine,
+    engines: list[Engine],
+    people: Callable[..., Person],
+    bases: dict[str, str],
+    index: Index,
+) -> Iterator[Callable[..., Project]]:
+    """`project("wheel", "notebook")`: a project of an ordinary user, ready to be started; the same one every time.
+
+    `name` makes another one, in a folder of that name; `on` and `person` choose engine and user; `slight` puts a
+    Dockerfile of a few lines in the place of the generated one, where a test is not about the image.
+    """
+    made: dict[str, Project] = {}
+
+    def make(
+        base: str = "wheel",
+        workflow: str = "scripts",
+        name: str = "",
+        on: Engine = engine,
+        person: Person | None = None,
+        slight: bool = False,
+        **answers: Any,
+    ) -> Project:
+        person = person or people()
+        path = person.home / (name or f"{base}-{workflow}")
+        if str(path) not in made:
+            answers = {**({"hardware": "rtx-50"} if slight else ANSWERS[base]), **answers}
+            shutil.copytree(generate(project_name="Engine tests", workflow=workflow, base=base, **answers), path)
+            if slight:
+                (path / "Dockerfile").write_text(SLIGHT)
+            if not engine.grants:
+                without_request(path / ".devcontainer/devcontainer.json")
+            person.give(path)
+            environment = {"DOCKER_HOST": on.host, "BASE_IMAGE": bases[base], "UV_INDEX": index.pytorch(on)}
+            made[str(path)] = Project(path, person, on, environment)
+        return made[str(path)]
+
+    yield make
+    for one in engines:
+        tidy(one, str(place), [project.path for project in made.values()])
+
+
+def without_request(file: Path) -> None:
+    config = json.loads(file.read_text())
+    config["runArgs"] = [value for value in config["runArgs"] if not value.startswith(("--gpus", "--runtime"))]
+    file.write_text(json.dumps(config, indent=2))
+
+
+def tidy(engine: Engine, folder: str, projects: list[Path]) -> None:
+    """Take away the containers, images and networks of the projects in a folder."""
+    row = "\t".join(["{{.ID}}", *(f'{{{{.Label "{label}"}}}}' for label in LABELS)])
+    rows = [line.split("\t") for line in engine.ask("ps", "--all", "--no-trunc", f"--format={row}").stdout.splitlines()]
+    containers = [identity for identity, *labels in rows if any(label.startswith(folder) for label in labels)]
+    if containers:
+        engine.ask("rm", "--force", "--volumes", *containers)
+    vscode = [f"vsc-.*{hashlib.sha256(str(path).encode()).hexdigest()}" for path in projects]
+    ours = re.compile("|".join([rf"{SLUG}\b", *vscode]))
+    table = engine.ask("images", "--format={{.ID}}\t{{.Repository}}").stdout.splitlines()
+    images = {line.split("\t")[0] for line in table if ours.match(line.split("\t")[1])}
+    if images:
+        engine.ask("rmi", "--force", *images)
+    for network in engine.ask("network", "ls", f"--filter=name={SLUG}", "--format={{.Name}}").stdout.split():
+        engine.ask("network", "rm", network)

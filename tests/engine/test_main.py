@@ -1,0 +1,166 @@
+"""The main job, three bases and two workflows: devcontainer up, train, Ctrl-C, resume, notebook, JupyterLab, verify."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import ANSWERS, Project
+
+TRAIN = ("python", "-m", "engine_tests.train")
+
+
+@pytest.fixture(scope="module", params=[f"{base}-{flow}" for base in ANSWERS for flow in ("notebook", "scripts")])
+def standing(request: pytest.FixtureRequest, project: Callable[..., Project]) -> Iterator[Project]:
+    """A project whose container the devcontainers CLI has started."""
+    found = project(*request.param.split("-"))
+    found.up()
+    yield found
+    found.stop()
+
+
+scripts = pytest.mark.parametrize("standing", [f"{base}-scripts" for base in ANSWERS], indirect=True)
+notebooks = pytest.mark.parametrize("standing", [f"{base}-notebook" for base in ANSWERS], indirect=True)
+
+
+def checkpoints(project: Project, run: str) -> list[str]:
+    return sorted(path.name for path in (project.path / "outputs" / run).glob("step-*.pt"))
+
+
+def test_training(standing: Project) -> None:
+    done = standing.inside(*TRAIN, "--name=ten", "--max-steps=10", "--save-steps=5")
+    assert done.returncode == 0, done.stderr
+    assert "Done: step 10" in done.stdout
+    assert checkpoints(standing, "ten") == ["step-00000005.pt", "step-00000010.pt"]
+    assert {path.lstat().st_uid for path in (standing.path / "outputs").rglob("*")} == {standing.person.uid}
+
+
+def test_ctrl_c_saves_and_resume_continues(standing: Project) -> None:
+    """The key on a terminal where there are notebooks; a signal to launch alone, as a scheduler sends it, elsewhere."""
+    terminal = (standing.path / "notebooks").is_dir()
+    run, forever = "--name=stopped", ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
+    command = ["./launch", "run", "--", *TRAIN, run, *forever]
+    if terminal:
+        master, slave = pty.openpty()
+        tty = {"stdin": slave, "stdout": slave, "stderr": slave, "text": False}
+        process = standing.start("setsid", "--ctty", "--wait", *command, **tty)
+        os.close(slave)
+    else:
+        process = standing.start(*command)
+        master = process.stdout.fileno()
+    said = read(master, until=r"step \d+/100000")
+    if terminal:
+        os.write(master, b"\x03")
+    else:
+        process.send_signal(signal.SIGINT)
+    said += read(master)
+    assert process.wait(60) == 130, said
+    os.close(master) if terminal else process.communicate()
+    saved = re.search(r"saved \S*/step-0*(\d+)\.pt", said)
+    assert saved, said
+    assert len(checkpoints(standing, "stopped")) == 1
+    assert standing.containers("--all", "--filter=label=gpukit.role=run") == []
+    more = int(saved[1]) + 5
+    said = standing.launched("run", "--", *TRAIN, run, "--resume", f"--max-steps={more}")
+    assert f"at step {saved[1]}." in said
+    assert f"Done: step {more}" in said
+
+
+def read(descriptor: int, until: str = "(?!)") -> str:
+    """What comes, until a pattern or the end."""
+    said = ""
+    while not re.search(until, said):
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # a terminal ends so
+            break
+        if not data:
+            break
+        said += data.decode(errors="replace")
+    return said
+
+
+def test_verify(standing: Project) -> None:
+    """All is well with what the stand-in is; held against the real base, exactly torch, CUDA and Python are wrong."""
+    versions = "import platform, importlib.metadata as m; print(m.version('torch'), platform.python_version())"
+    torch, python = standing.launched("run", "--", "python", "-c", versions).split()
+    standing.write("standin.json", json.dumps({**standing.stack, "torch": torch, "cuda": None, "python": python}))
+
+    # Where there are notebooks verify also tries torch.compile; test_torch_compile does so where there are none.
+    skip = [] if (standing.path / "notebooks").is_dir() else ["--skip=compile"]
+    done = standing.launch("verify", "--json", "--stack=standin.json", *skip)
+    found = findings(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    looked = {"torch", "cuda", "python", "protected", "tensor", "compile", "mounts", "user"} - (
+        {"compile"} if skip else set()
+    )
+    assert {check: found.get(check) for check in looked} == dict.fromkeys(looked, "PASS")
+
+    done = standing.launch("verify", "--json", "--skip=compile")
+    found = findings(done.stdout)
+    assert done.returncode == 1
+    assert {check for check, status in found.items() if status == "FAIL"} == {"torch", "cuda", "python"}
+
+
+def findings(output: str) -> dict[str, str]:
+    return {finding["id"]: finding["status"] for finding in json.loads(output)["findings"]}
+
+
+@scripts
+def test_torch_compile(standing: Project) -> None:
+    """As the image is built; in the container of the CLI, where verify's own try is in launch's."""
+    code = (
+        "import torch; f = torch.compile(lambda x: (x.sin() + x.cos()).relu()); x = torch.randn(64, 64);"
+        "torch.testing.assert_close(f(x), (x.sin() + x.cos()).relu()); print('compiled')"
+    )
+    done = standing.inside("python", "-c", code)
+    assert done.stdout.strip() == "compiled", done.stderr[-3000:]
+
+
+@notebooks
+def test_the_notebook_runs_from_top_to_bottom(standing: Project) -> None:
+    nbconvert = ("jupyter", "nbconvert", "--to=notebook", "--execute", "--output-dir=outputs")
+    done = standing.inside(*nbconvert, "notebooks/quickstart.ipynb")
+    assert done.returncode == 0, done.stderr[-3000:]
+    cells = json.loads((standing.path / "outputs/quickstart.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["execution_count"] for cell in code)
+    assert any("image/png" in output.get("data", {}) for cell in code for output in cell["outputs"])
+
+
+@notebooks
+def test_jupyterlab_answers_with_its_token(standing: Project) -> None:
+    url = standing.launched("notebook").strip()
+    address, _, token = url.partition("/lab?token=")
+    assert len(token) >= 32
+    assert [get(f"{address}/api/contents{query}") for query in (f"?token={token}", "", "?token=0")] == [200, 403, 403]
+    (name,) = standing.containers("--filter=label=gpukit.role=notebook")
+    ports = standing.engine.inspect(name)["HostConfig"]["PortBindings"].values()
+    assert [binding["HostIp"] for bindings in ports for binding in bindings] == ["127.0.0.1"]
+    assert Path(standing.path / ".launch/jupyter-token").stat().st_mode & 0o777 == 0o600
+    assert token not in standing.engine.get("logs", name)
+    assert standing.launched("notebook").strip() == url  # it runs already: the same address
+    standing.engine.get("rm", "--force", name)
+    assert standing.launched("notebook").strip() == url  # and after it was taken away
+
+
+def get(url: str) -> int:
+    for _ in range(3):
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=20) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except urllib.error.URLError:
+            time.sleep(1)
+    return 0
