@@ -55,7 +55,7 @@ def main() -> None:
         notes=[
             f"{files} files, all answers at their defaults.",
             f"Hooks take {validated - bare:.2f} s of it; everything but Copier's own import {validated - floor:.2f} s.",
-            f"Smoke adds {whole - validated:.2f} s. It said: {smoke.partition('. ')[0].rstrip('.')}.",
+            f"Smoke adds {whole - validated:.2f} s. It said: {smoke.partition('. ')[0].rstrip('.')}",
         ],
     )
 
