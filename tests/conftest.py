@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,24 +47,36 @@ def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig:
 
 
 @pytest.fixture(scope="session")
-def generate(copier_template: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Render a project: `generate(hardware="h100", ...)` -> its folder. The same answers give the same folder.
-
-    There are many, so what only takes time is left out: a clone each, and a `git config` for each file, which is for
-    file systems without modes. libyaml reads what Copier's YAML parser in Python reads, in a tenth of the time.
-    """
-    made: dict[str, Path] = {}
+def plain_template(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working tree's files alone, without git: there is no version in what comes of it, and it comes sooner."""
     plain = tmp_path_factory.mktemp("plain") / "template"
-    shutil.copytree(copier_template, plain, ignore=shutil.ignore_patterns(".git"))
+    return shutil.copytree(copier_template, plain, ignore=shutil.ignore_patterns(".git"))
+
+
+@contextlib.contextmanager
+def quick() -> Iterator[None]:
+    """For the many renders of the tests, without what only takes time.
+
+    That is a `git config` for each file, which is for file systems without modes, and a YAML parser in Python: libyaml
+    reads the same in a tenth of the time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("copier._main.is_git_available", lambda: False)
+        patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        yield
+
+
+@pytest.fixture(scope="session")
+def generate(plain_template: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Render a project: `generate(hardware="h100", ...)` -> its folder. The same answers give the same folder."""
+    made: dict[str, Path] = {}
 
     def render(**answers: object) -> Path:
         key = repr(sorted(answers.items()))
         if key not in made:
             path = tmp_path_factory.mktemp("project") / "project"
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("copier._main.is_git_available", lambda: False)
-                patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-                run_copy(str(plain), path, data=answers, defaults=True, quiet=True, skip_tasks=True)
+            with quick():
+                run_copy(str(plain_template), path, data=answers, defaults=True, quiet=True, skip_tasks=True)
             made[key] = path
         return made[key]
 

@@ -1,0 +1,517 @@
+"""The questions: what is offered, what each answer does, what is refused, and that free text stays text."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+from copier import run_copy
+from copier.errors import UserMessageError
+
+from catalogue import support
+from tests.conftest import ROOT, quick
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+sys.path.insert(0, str(ROOT / "hooks"))
+
+import validate
+
+HARDWARE = support.load("hardware")["hardware"]
+RELEASES = support.load("images")["releases"]
+USE_CASES = support.load("packages")["use_cases"]
+HIDDEN = {"hardware_yml", "images_yml", "packages_yml", "given", "facts"}
+ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
+ORDER += ["tracking", "credentials", "ci", "advanced", "base", "release"]
+
+
+class Loader(yaml.SafeLoader):
+    """copier.yml, without reading what it includes."""
+
+
+Loader.add_constructor("!include", lambda loader, node: node.value)
+CONFIG = yaml.load((ROOT / "copier.yml").read_text(encoding="utf-8"), Loader)
+QUESTIONS = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
+
+
+@pytest.fixture(scope="module")
+def offered() -> Callable[..., dict[str, str]]:
+    """The choices of a question, as Copier would show them after some answers: id -> why it is greyed, or ""."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROOT),
+        extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates = {
+        name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("hardware", "also_on", "use_case")
+    }
+    templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("base", "release")}
+    catalogue = {f"{name}_yml": [support.load(name)] for name in ("hardware", "images", "packages")}
+
+    def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
+        shown = yaml.safe_load(templates[question].render({**catalogue, **answers}))
+        if labels:
+            return {value if isinstance(value, str) else value["value"]: label for label, value in shown.items()}
+        pairs = [
+            (value, "") if isinstance(value, str) else (value["value"], value["validator"]) for value in shown.values()
+        ]
+        return dict(pairs)
+
+    return choices
+
+
+@pytest.fixture
+def refused(plain_template: Path, tmp_path: Path) -> Callable[..., str]:
+    """What Copier says of answers that it does not take; nothing is written."""
+
+    def refusal(**data: object) -> str:
+        with quick(), pytest.raises(UserMessageError) as error:
+            run_copy(str(plain_template), tmp_path / "x", data=data, defaults=True, quiet=True, skip_tasks=True)
+        assert not (tmp_path / "x").exists()
+        assert "\n" not in str(error.value)
+        return re.fullmatch(r"""'None' has no attribute (['"])(.*)\1""", str(error.value))[2]
+
+    return refusal
+
+
+def stored(project: Path) -> dict:
+    return yaml.safe_load((project / ".copier-answers.yml").read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The questions themselves
+
+
+def test_questions_are_asked_in_order_each_with_a_help_and_a_default() -> None:
+    assert [name for name in QUESTIONS if name not in HIDDEN] == ORDER
+    for name in ORDER:
+        assert "default" in QUESTIONS[name], name
+        assert re.search(r"\w\S*\?", QUESTIONS[name]["help"]), name
+
+
+def test_copier_knows_every_key() -> None:
+    """It says nothing of one that it does not know, and leaves it out."""
+    known = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask", "placeholder"}
+    for name, question in QUESTIONS.items():
+        assert set(question) <= known, name
+    settings = {
+        "_min_copier_version",
+        "_subdirectory",
+        "_envops",
+        "_skip_if_exists",
+        "_exclude",
+        "_tasks",
+        "_migrations",
+    }
+    settings |= {"_message_after_copy", "_message_after_update"}
+    assert {name for name in CONFIG if name.startswith("_")} <= settings
+
+
+def test_hidden_questions_are_hidden() -> None:
+    for name in HIDDEN:
+        assert str(QUESTIONS[name]["when"]).lower().endswith("false")
+
+
+def test_labels_fit_a_terminal(offered: Callable[..., dict]) -> None:
+    labels = offered("hardware", labels=True)
+    assert list(labels) == list(HARDWARE)
+    assert labels["rtx-50"].startswith("GeForce RTX 50 series: RTX 5090 desktop 32 GB, ")
+    assert labels["rtx-50"].endswith(", …")
+    assert labels["cpu"] == "No NVIDIA GPU"
+    assert labels["jetson-thor"].endswith("(experimental)")
+    for name, label in labels.items():
+        assert label.count(" GB") <= 5, name
+        assert len(label) < 200, name
+        assert ("…" in label) == (len(HARDWARE[name]["cards"]) > 5), name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is offered is what catalogue/support.py allows
+
+
+def test_bases_are_offered_where_they_serve(offered: Callable[..., dict]) -> None:
+    for name, machine in HARDWARE.items():
+        for use_case in USE_CASES:
+            shown = offered("base", hardware=name, also_on=[], use_case=use_case)
+            assert next(iter(shown)) == machine["base"]["recommended"]
+            assert {base for base, reason in shown.items() if not reason} == set(support.bases([name], use_case)), name
+
+
+def test_releases_are_offered_where_they_serve(offered: Callable[..., dict]) -> None:
+    for name in HARDWARE:
+        for base, use_case in ((base, case) for case in USE_CASES for base in support.bases([name], case)):
+            shown = offered("release", hardware=name, also_on=[], use_case=use_case, base=base)
+            assert next(iter(shown.items())) == ("current", "")
+            reasons = {release: support.refused(item, [name], use_case) for release, item in RELEASES[base].items()}
+            assert shown == {"current": "", **reasons}
+
+
+def test_other_machines_are_offered_where_one_build_serves_both(offered: Callable[..., dict]) -> None:
+    for name in HARDWARE:
+        shown = offered("also_on", hardware=name)
+        assert list(shown) == [other for other in HARDWARE if other != name]
+        possible = {other for other in HARDWARE if other != name and support.bases([name, other])}
+        assert {other for other, reason in shown.items() if not reason} == possible
+
+
+def test_use_cases_are_offered_where_their_torch_serves(offered: Callable[..., dict]) -> None:
+    for targets in ([name] for name in HARDWARE):
+        shown = offered("use_case", hardware=targets[0], also_on=targets[1:])
+        assert list(shown) == list(USE_CASES)
+        assert {case for case, reason in shown.items() if not reason} == {
+            c for c in USE_CASES if support.bases(targets, c)
+        }
+
+
+def test_a_retired_machine_is_shown_only_to_those_who_have_it(
+    offered: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(HARDWARE["gtx-10"], "status", "retired")
+    assert "gtx-10" not in offered("hardware")
+    assert "gtx-10" not in offered("hardware", hardware="rtx-50")
+    assert "gtx-10" in offered("hardware", hardware="gtx-10")
+    assert "gtx-10" not in offered("also_on", hardware="v100")
+    assert "gtx-10" in offered("also_on", hardware="v100", also_on=["gtx-10"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is answered
+
+
+def test_defaults_alone_give_a_good_project(generate: Callable[..., Path]) -> None:
+    project = generate()
+    assert validate.Validation(project).problems() == []
+    asked = {name for name in ORDER if name != "base"}  # stored where somebody chose it
+    assert {name for name in stored(project) if not name.startswith("_")} == asked
+
+
+GIVEN = {
+    "project_name": "Other Name",
+    "package_name": "other",
+    "hardware": "dgx-spark",
+    "also_on": ["h100", "rtx-40"],
+    "shared_machine": True,
+    "workflow": "scripts",
+    "use_case": "vision",
+    "data_dir": "/srv/data",
+    "tracking": ["tensorboard", "mlflow"],
+    "credentials": ["aws", "kaggle"],
+    "ci": "none",
+    "advanced": True,
+    "base": "ngc",
+    "release": "2.13.0-cu130",
+}
+
+
+def test_every_question_is_in_the_table() -> None:
+    assert list(GIVEN) == ORDER
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_each_can_be_given(generate: Callable[..., Path], name: str) -> None:
+    """It is stored as it was given, and changes what is generated."""
+    project, plain = generate(**{name: GIVEN[name]}), generate()
+    value = stored(project)[name]
+    assert (sorted(value) if isinstance(value, list) else value) == (
+        sorted(GIVEN[name]) if isinstance(GIVEN[name], list) else GIVEN[name]
+    )
+    if name != "advanced":
+        texts = [
+            {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+            for folder in (project, plain)
+        ]
+        texts[0].pop(Path(".copier-answers.yml"))
+        texts[1].pop(Path(".copier-answers.yml"))
+        assert texts[0] != texts[1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "base"),
+    [
+        ({"hardware": "dgx-spark"}, "ngc"),
+        ({"hardware": "dgx-spark", "base": "wheel"}, "wheel"),
+        ({"base": "ngc"}, "ngc"),
+    ],
+)
+def test_the_base_follows_the_hardware_unless_it_is_chosen(
+    generate: Callable[..., Path], answers: dict, base: str
+) -> None:
+    project = generate(**answers)
+    assert json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["base"] == base
+    assert stored(project).get("base") == answers.get("base")
+
+
+def test_a_pin_keeps_its_base(generate: Callable[..., Path]) -> None:
+    """A release is one of a base: should another base be recommended one day, this project stays where it is."""
+    assert stored(generate(release="2.13.0-cu130"))["base"] == "wheel"
+
+
+@pytest.mark.parametrize("also_on", [["rtx-50"], ["rtx-50", "h100"], ["h100", "h100"], []])
+def test_the_main_machine_may_be_among_the_others(generate: Callable[..., Path], also_on: list[str]) -> None:
+    project = generate(hardware="rtx-50", also_on=also_on)
+    stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+    assert list(stack["targets"]) == list(dict.fromkeys(["rtx-50", *also_on]))
+    assert validate.Validation(project).problems() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("Torch", "torch_project"),
+        ("import", "import_project"),
+        ("3D Nets", "d_nets"),
+        ("项目", "project"),
+        ("Ünïcode näme", "n_code_n_me"),
+        ("x" * 80, "x" * 40),
+    ],
+)
+def test_a_package_is_named_after_any_project(generate: Callable[..., Path], name: str, package: str) -> None:
+    project = generate(project_name=name)
+    assert (project / "src" / package / "train.py").exists()
+    slug = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["project"]
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", slug)
+
+
+@pytest.mark.parametrize("name", ["Null", "yes", "Host", "2026-11-20", "1.10", "0x1f"])
+def test_a_name_that_yaml_or_docker_takes_for_something_else(generate: Callable[..., Path], name: str) -> None:
+    project = generate(project_name=name, package_name="pkg", tracking=["mlflow"])
+    slug = "project-" + re.sub(r"\W", "-", name.lower())
+    compose = validate.compose_yaml(yaml, project / "compose.yaml")
+    assert (compose["name"], compose["networks"]["default"]["name"]) == (slug, slug)
+    assert validate.Validation(project).problems() == []
+
+
+def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Path]) -> None:
+    assert stored(generate(tracking="[wandb, mlflow]", also_on="[]"))["tracking"] == ["wandb", "mlflow"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+REFUSED = [
+    ({"hardware": "rtx-60"}, 'hardware: There is no "rtx-60"; there is rtx-50, '),
+    ({"hardware": ""}, 'hardware: There is no ""; there is '),
+    ({"also_on": ["h100", "h1000"]}, 'also_on: There is no "h1000"; '),
+    ({"also_on": "h100"}, "also_on: It is a list, as in ["),
+    ({"also_on": "[h100"}, "also_on: It is a list, as in ["),
+    ({"tracking": "[neptune]"}, 'tracking: There is no "neptune"; there is tensorboard, wandb, mlflow.'),
+    ({"credentials": ["azure"]}, 'credentials: There is no "azure"; '),
+    ({"workflow": "both"}, 'workflow: There is no "both"; there is notebook, scripts.'),
+    ({"use_case": "audio"}, 'use_case: There is no "audio"; '),
+    ({"ci": "gitlab"}, 'ci: There is no "gitlab"; there is github, none.'),
+    ({"base": "conda"}, 'base: There is no "conda"; there is wheel, ngc, cuda.'),
+    ({"shared_machine": "maybe"}, "shared_machine: It is yes or no."),
+    ({"advanced": "\n"}, "advanced: It is yes or no."),
+    # pairs that nothing can serve
+    (
+        {"hardware": "gtx-10", "also_on": ["rtx-50"]},
+        "also_on: No single PyTorch build runs on GeForce GTX 10 series, P40 and ",
+    ),
+    (
+        {"hardware": "dgx-spark", "also_on": ["v100"]},
+        "also_on: No single PyTorch build runs on DGX Spark (GB10) and V100",
+    ),
+    ({"hardware": "rtx-40", "also_on": ["gtx-10", "b200"]}, "also_on: No single PyTorch build runs on "),
+    ({"hardware": "gtx-10", "base": "ngc"}, "base: ngc cannot serve GeForce GTX 10 series, P40: CUDA "),
+    (
+        {"hardware": "rtx-50", "base": "wheel", "release": "2.14.1-cu126"},
+        "release: 2.14.1-cu126 cannot serve GeForce RTX 50",
+    ),
+    ({"release": "26.07"}, "release: 26.07 is one of the base ngc, and the base is wheel: give base=ngc with it."),
+    ({"release": "1.0"}, 'release: There is no "1.0" of wheel; there is current, '),
+    ({"base": "ngc", "use_case": "llm", "release": "latest"}, 'release: There is no "latest" of ngc; '),
+    # names that are no directory
+    *[
+        ({"project_name": name}, "project_name: It is one line without slashes")
+        for name in ("a/b", "..", ".", "/", "../../x")
+    ],
+    *[({"project_name": name}, "project_name: It has between 1 and 80 characters.") for name in ("", "  ", "x" * 300)],
+    *[
+        ({"project_name": f"a{c}b"}, "project_name: It is one line")
+        for c in "\n\r\t\0\x1b\x7f\x85\u2028\u2029\u202e\ud800\uffff"
+    ],
+    ({"project_name": "a "}, "project_name: It has no spaces at its ends."),
+    # names that are no package
+    *[
+        (
+            {"package_name": name},
+            "package_name: It has at most 60 lower-case letters, digits and underscores, a letter first",
+        )
+        for name in ("", "1x", "a-b", "a.b", "A", "é", "a\n", "_a", "a b", "x" * 61, "../a", "$(touch x)")
+    ],
+    *[
+        (
+            {"package_name": name},
+            f"package_name: {name} is already the name of something that Python or this project imports.",
+        )
+        for name in ("class", "torch", "tests", "gpukit", "json", "mlflow")
+    ],
+    # folders that cannot be mounted
+    ({"data_dir": "data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
+    ({"data_dir": "./data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
+    ({"data_dir": "~bob/data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
+    *[
+        (
+            {"data_dir": f"/srv/{text}"},
+            "data_dir: It is a path without commas, double quotes, ${ and control characters",
+        )
+        for text in ("a,b", 'a"b', "${HOME}", "${localEnv:HOME}", "a\nb", "a\0b")
+    ],
+    *[({"data_dir": path}, "data_dir: It is a path without .. in it.") for path in ("/srv/../etc", "~/..", "/..")],
+    ({"data_dir": "/" + "x" * 300}, "data_dir: It has at most 255 characters."),
+    # what follows from the answers, and what is not asked
+    *[
+        ({name: "{}"}, f"{name}: It follows from the catalogue and the answers, and cannot be given.")
+        for name in ("facts", "given", "hardware_yml", "images_yml", "packages_yml")
+    ],
+    ({"hardwear": "h100"}, "hardwear: Nothing of that name is asked; what is asked is project_name, "),
+]
+
+
+@pytest.mark.parametrize(("answers", "sentence"), REFUSED, ids=lambda value: ascii(value)[1:60])
+def test_refused_in_a_sentence(refused: Callable[..., str], answers: dict, sentence: str) -> None:
+    said = refused(**answers)
+    assert said.encode().decode("unicode_escape" if "\\\\" in said else "utf-8").startswith(sentence), said
+    assert said.rstrip("'").endswith(".")
+
+
+def test_the_command_ends_with_that_sentence(plain_template: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "copier",
+        "copy",
+        "--trust",
+        "--defaults",
+        "-d",
+        "hardware=5070",
+        str(plain_template),
+    ]
+    result = subprocess.run([*command, str(tmp_path / "x")], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert 'hardware: There is no "5070"; there is rtx-50, ' in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Free text stays text
+
+
+HOSTILE = [
+    "It's \"quoted\" & 'single'",
+    "back\\slash \\n \\\\ \\",
+    "$(touch PWNED)",
+    "`touch PWNED`; touch PWNED & touch PWNED",
+    "${HOME} $HOME $$ %HOME%",
+    "{{ 7*7 }} {{ facts.slug }}",
+    "{% raw %}{{ x }} {# note #}",
+    "emoji 🚀 👩‍💻 é",
+    "שלום עולם",
+    "中文 项目",
+    "# not a heading #comment",
+    "<script>alert(1)<script> <!-- &amp; &lt;",
+    "a | b || c |",
+    "---",
+    "key: value: [x] {y} - z",
+    "!include &anchor *alias @at",
+    "null",
+    "1.10",
+    "**bold** _it_ ~~no~~ [a](b) `code` $x^2$",
+    '"""',
+    "'''",
+    "-n --flag",
+    "%s %(x)s {0}",
+]
+
+
+@pytest.fixture(params=HOSTILE, ids=ascii)
+def hostile(request: pytest.FixtureRequest, generate: Callable[..., Path]) -> tuple[str, str, Path]:
+    """A text, a path of which it is part, and the project that has both."""
+    text = request.param
+    path = "~/" + (re.sub(r'["/,]|\$\{', "", text).strip() or "x")
+    return text, path, generate(project_name=text, data_dir=path, tracking=["mlflow"], package_name="the_package")
+
+
+def test_free_text_comes_out_intact(hostile: tuple[str, str, Path]) -> None:
+    text, path, project = hostile
+    assert (stored(project)["project_name"], stored(project)["data_dir"]) == (text, path)
+    for name, title in (
+        (".devcontainer/devcontainer.json", text),
+        (".devcontainer/cpu/devcontainer.json", f"{text} (CPU)"),
+    ):
+        config = json.loads((project / name).read_text(encoding="utf-8"))
+        assert config["name"] == title
+        assert f"type=bind,source=${{localEnv:HOME}}{path[1:]},target=/data,readonly" in config["mounts"]
+    assert tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["description"] == text
+    compose = validate.compose_yaml(yaml, project / "compose.yaml")
+    volumes = validate.interpolated(compose["services"]["dev"]["volumes"], {"HOME": "/home/you"})
+    assert [volume["source"] for volume in volumes if volume["target"] == "/data"] == ["/home/you" + path[1:]]
+    notebook = json.loads((project / "notebooks/quickstart.ipynb").read_text(encoding="utf-8"))
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    for markdown in (notebook["cells"][0]["source"][0], readme.splitlines(keepends=True)[0]):
+        assert re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", markdown) == f"# {text}\n"
+        assert "<script" not in markdown.replace("\\<", "")
+    assert validate.Validation(project).problems() == []
+
+
+def test_free_text_is_nowhere_else(hostile: tuple[str, str, Path], generate: Callable[..., Path]) -> None:
+    """Dockerfile, shell, workflows and Python are those of a project with a plain name."""
+    text, _, project = hostile
+    plain = generate(project_name="Plain", data_dir="~/plain", tracking=["mlflow"], package_name="the_package")
+    slug = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["project"]
+    holds = {
+        "README.md",
+        "pyproject.toml",
+        "compose.yaml",
+        ".copier-answers.yml",
+        "devcontainer.json",
+        "quickstart.ipynb",
+    }
+    for path in (path for path in plain.rglob("*") if path.is_file() and path.name not in {*holds, "initialize.sh"}):
+        here = (project / path.relative_to(plain)).read_text(encoding="utf-8")
+        assert re.sub(rf"\b{slug}\b", "plain", here) == path.read_text(encoding="utf-8"), (text, path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX runs it, on a host that is not Windows")
+def test_initialize_runs_nothing_of_it(hostile: tuple[str, str, Path], tmp_path: Path) -> None:
+    _, path, project = hostile
+    project = shutil.copytree(project, tmp_path / "project", symlinks=True)
+    home, tools = tmp_path / "home", tmp_path / "tools"
+    home.mkdir()
+    tools.mkdir()
+    (tools / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "docker").chmod(0o755)
+    environment = {"HOME": str(home), "PATH": f"{tools}:{os.environ['PATH']}", "GPUKIT_ENTRANCE": "launch"}
+    command = ["sh", ".devcontainer/initialize.sh"]
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (home / path[2:]).is_dir()
+    assert {entry.name for entry in home.iterdir()} == {".cache", path[2:].split("/")[0]}
+    assert list(tmp_path.rglob("PWNED*")) == []
+
+
+def test_an_absolute_data_dir_is_mounted_as_it_is(generate: Callable[..., Path]) -> None:
+    project = generate(data_dir="/srv/a b's $x", tracking=["tensorboard"])
+    config = json.loads((project / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert "type=bind,source=/srv/a b's $x,target=/data,readonly" in config["mounts"]
+    compose = validate.compose_yaml(yaml, project / "compose.yaml")
+    assert "/srv/a b's $$x" in [volume["source"] for volume in compose["services"]["dev"]["volumes"]]
+    assert '\nfolder "/srv/a b\'s \\$x"\n' in (project / ".devcontainer/initialize.sh").read_text(encoding="utf-8")
