@@ -1,0 +1,226 @@
+"""VS Code's CLI, launch and compose: the same container, the same user, the same layers, the same refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .conftest import SLUG, Engine, Person, Project
+
+UUID = "GPU-8d3f0a52-4c1e-4b7e-9a39-0c2d5b7e1f60"
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+GPUS = {"unset": None, "one": "0", "two": "0,1", "uuid": UUID}
+
+
+def facts(engine: Engine, name: str) -> dict[str, Any]:
+    """What must be the same whoever started the container."""
+    seen = engine.inspect(name)
+    host, config = seen["HostConfig"], seen["Config"]
+    of_image = {line.partition("=")[0] for line in engine.inspect(seen["Image"])["Config"]["Env"] or []}
+    return {
+        "gpus": [(one["DeviceIDs"], one["Capabilities"], one["Count"]) for one in host["DeviceRequests"] or []],
+        "runtime": host["Runtime"],
+        "ipc": host["IpcMode"],
+        "shm": host["ShmSize"] if host["IpcMode"] != "host" else "the host's",
+        "ulimits": sorted((one["Name"], one["Soft"], one["Hard"]) for one in host["Ulimits"] or []),
+        "mounts": sorted((one["Type"], one["Source"], one["Destination"], one["RW"]) for one in seen["Mounts"]),
+        # a name without a value is a variable that the host does not have
+        "environment": sorted({line.partition("=")[0] for line in config["Env"] if "=" in line} - of_image),
+        "nvidia": [line for line in config["Env"] if line.startswith(f"{VISIBLE}=")],
+        "user": config["User"],
+        "init": host["Init"],
+    }
+
+
+def started(project: Project, **env: str) -> dict[str, dict[str, Any]]:
+    """Facts of the containers that the CLI, launch run and launch up (compose, where there is one) make."""
+    engine, found = project.engine, {}
+    found["the devcontainers CLI"] = facts(engine, project.up("--remove-existing-container", **env))
+    project.launched("run", "-d", "--", "sleep", "infinity", **env)
+    found["launch run"] = facts(engine, *project.containers("--filter=label=gpukit.role=run"))
+    project.stop()
+    project.launched("up", **env)
+    composed = (project.path / "compose.yaml").is_file()
+    service = ["--filter=label=com.docker.compose.service=dev"] if composed else []
+    found["compose" if composed else "launch up"] = facts(engine, *project.containers(*service))
+    project.stop()
+    return found
+
+
+@pytest.mark.parametrize("gpus", GPUS.values(), ids=GPUS)
+def test_the_same_container(granting: Engine, project: Callable[..., Project], gpus: str | None) -> None:
+    one = project()
+    env = {"HF_TOKEN": "x"} if gpus is None else {"HF_TOKEN": "x", "GPUS": gpus}
+    seen = started(one, **env)
+    home = one.person.home
+    expected = {
+        "gpus": [((gpus or "all").split(","), [["gpu"]], 0)],
+        "runtime": granting.get("info", "--format={{.DefaultRuntime}}"),
+        "ipc": "host",
+        "shm": "the host's",
+        "ulimits": [("memlock", -1, -1), ("stack", 67108864, 67108864)],
+        "mounts": [
+            ("bind", str(home / ".aws"), "/home/dev/.aws", False),
+            ("bind", str(home / ".cache/wandb"), "/home/dev/.cache/wandb", True),
+            ("bind", str(home / "data sets"), "/data", False),
+            ("bind", str(one.path), "/workspace", True),
+            ("bind", str(one.path / ".launch/huggingface"), "/home/dev/.cache/huggingface", True),
+        ],
+        "environment": ["DATA_DIR", "HF_TOKEN", "WANDB_DIR"],
+        "nvidia": [],
+        "user": "dev",
+        "init": True,
+    }
+    for entrance, found in seen.items():
+        assert found == expected, entrance
+
+
+@pytest.mark.parametrize(
+    ("answers", "env", "different"),
+    [
+        ({"shared_machine": True}, {"GPUS": "1"}, {"gpus": [(["1"], [["gpu"]], 0)], "ipc": "private", "shm": 16 << 30}),
+        ({"hardware": "jetson-orin", "base": "ngc"}, {"GPUS": "0"}, {"runtime": "nvidia", "nvidia": [f"{VISIBLE}=0"]}),
+        ({"hardware": "jetson-orin", "base": "ngc"}, {}, {"runtime": "nvidia", "nvidia": [f"{VISIBLE}=all"]}),
+        ({"hardware": "cpu"}, {}, {"gpus": [], "ipc": "private"}),
+    ],
+    ids=["shared", "jetson", "jetson-all", "cpu"],
+)
+def test_the_same_container_elsewhere(
+    granting: Engine,
+    project: Callable[..., Project],
+    answers: dict[str, Any],
+    env: dict[str, str],
+    different: dict[str, Any],
+) -> None:
+    """Machines that ask in another way; their images are of no interest here."""
+    one = project(name=f"same-{answers.get('hardware', 'shared')}", slight=True, tracking=["tensorboard"], **answers)
+    seen = started(one, **env)
+    first = seen.pop("the devcontainers CLI")
+    assert {key: first[key] for key in different} == different
+    for entrance, found in seen.items():
+        assert found == first, entrance
+
+
+ENTRANCES = {
+    "the devcontainers CLI": ("devcontainer", "up", "--workspace-folder=."),
+    "launch": ("./launch", "run", "--", "true"),
+    "compose": ("./launch", "up"),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_engine_that_refuses(refusing: Engine, project: Callable[..., Project], entrance: str) -> None:
+    """One sentence with the remedy, before anything is built."""
+    one = project(name="refused", slight=True, on=refusing, tracking=["tensorboard"])
+    done = one.run(*ENTRANCES[entrance])
+    assert done.returncode != 0
+    sentences = re.findall(r"(?m)^(?:\[\S+Z\] )?(launch: .*)$", done.stderr)  # the CLI puts the time before it
+    assert len(sentences) == 1, done.stderr
+    assert "nvidia-ctk" in sentences[0]
+    assert sentences[0].endswith("Without a GPU: `./launch --cpu ...`.")
+    assert "Traceback" not in done.stderr + done.stdout
+    assert one.containers("--all") == []
+    assert not one.engine.has(one.image)
+    assert not one.engine.has("engine-tests-dev")
+
+
+def test_a_shared_machine_without_a_choice(granting: Engine, project: Callable[..., Project]) -> None:
+    one = project(name="same-shared", slight=True, tracking=["tensorboard"], shared_machine=True)
+    for entrance, command in {**ENTRANCES, "compose itself": ("docker", "compose", "config")}.items():
+        done = one.run(*command)
+        assert done.returncode != 0, entrance
+        assert "GPUS=0" in done.stderr, entrance
+    assert one.containers("--all") == []
+
+
+# Users
+
+
+PROBES = 'for place in . ~/.cache ~/.cache/huggingface; do touch "$place/by-$0" || exit 1; done; id -u'
+
+
+@pytest.fixture(params=[1001, 4242424])
+def somebody(
+    request: pytest.FixtureRequest, project: Callable[..., Project], people: Callable[..., Person]
+) -> Iterator[Project]:
+    """A project of a user whose uid is not that of the image."""
+    found = project(person=people(request.param))
+    yield found
+    found.stop()
+
+
+def test_files_are_the_users(somebody: Project) -> None:
+    """Through every entrance: what is made inside is theirs, and the caches can be written to."""
+    ways = {
+        "cli": lambda *command: (somebody.up(), somebody.inside(*command))[1],
+        "run": lambda *command: somebody.launch("run", "--", *command),
+        "up": lambda *command: (somebody.stop(), somebody.launched("up"), somebody.launch("shell", "--", *command))[2],
+        "compose": lambda *command: compose(somebody, *command),
+    }
+    uid = somebody.person.uid
+    for name, way in ways.items():
+        done = way("sh", "-c", PROBES, name)
+        assert done.returncode == 0, f"{name}: {done.stdout} {done.stderr}"
+        assert done.stdout.split()[-1] == str(uid), name
+        made = [somebody.path / f"by-{name}", somebody.person.home / f".cache/huggingface/by-{name}"]
+        assert [path.stat().st_uid for path in made] == [uid, uid], name
+    assert {path.lstat().st_uid for path in somebody.person.home.rglob("*")} == {uid}
+
+
+def compose(project: Project, *command: str) -> Any:
+    """Compose by hand, as compose.yaml itself says."""
+    project.stop()
+    for step in (["sh", ".devcontainer/initialize.sh"], ["docker", "compose", "up", "--detach", "--build"]):
+        done = project.run(*step)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return project.run("docker", "compose", "exec", "--no-TTY", "dev", *command)
+
+
+def test_images_share_all_layers_but_the_last_two(somebody: Project) -> None:
+    """Between the image that the CLI built and changed to this uid, launch's and compose's."""
+    name = somebody.engine.inspect(somebody.up("--remove-existing-container"))["Image"]
+    somebody.launched("build")
+    done = somebody.run("docker", "compose", "build", "dev")
+    assert done.returncode == 0, done.stderr
+    names = {"cli": name, "launch": somebody.image, "compose": f"{SLUG}-dev"}
+    images = {entrance: somebody.layers(name) for entrance, name in names.items()}
+    shared = [layer for layer, *others in zip(*images.values()) if set(others) == {layer}]
+    assert images["launch"] == images["compose"]
+    assert {entrance: layers[:-2] == shared[: len(layers) - 2] for entrance, layers in images.items()} == dict.fromkeys(
+        images, True
+    )
+
+
+def test_an_edit_in_src_builds_no_layer(project: Callable[..., Project]) -> None:
+    one = project()
+
+    def images() -> list[str]:
+        container = one.up("--remove-existing-container")
+        one.launched("build")
+        return [one.engine.inspect(container)["Image"], one.engine.inspect(one.image)["Id"]]
+
+    before = images()
+    source = one.path / "src/engine_tests/model.py"
+    one.write("src/engine_tests/model.py", source.read_text() + "\n\nEDITED = True\n")
+    one.write("src/engine_tests/another.py", "")
+    one.write("README.md", "Edited.\n")
+    assert images() == before
+    edited = one.inside("python", "-c", "from engine_tests import another, model; print(model.EDITED)")
+    assert edited.stdout == "True\n", edited.stderr
+    one.stop()
+
+
+def test_root_is_told_and_gets_roots_container(project: Callable[..., Project], people: Callable[..., Person]) -> None:
+    one = project(name="of-root", person=people(0), slight=True)
+    done = one.launch("run", "--", "sh", "-c", "id -u; touch by-root $HOME/.cache/huggingface/by-root")
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert [line for line in done.stderr.splitlines() if "You are root" in line] == [
+        "You are root, so the container runs as root too; an ordinary user in the group docker is better."
+    ]
+    done = one.cli("up")
+    assert done.returncode != 0
+    assert "You are root, and VS Code's container would not be allowed to write here" in done.stderr
+    assert one.containers("--all") == []
