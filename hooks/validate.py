@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ STACK = "gpukit/stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
-
+DAYS_BEFORE_AN_END = 90
 
 # The host that both files are read for: how GPUS is set decides what they ask for, so agreement is tried in each case.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
@@ -93,6 +94,8 @@ def run(project: Path) -> int:
         return WRONG
     skipped = f"; not checked: {' and '.join(validation.skipped)}" if validation.skipped else ""
     print(f"validate: {', '.join(validation.read)} are complete and agree{skipped}.", flush=True)
+    if validation.ending:
+        print(f"validate: notice: {validation.ending}", flush=True)
     return SKIPPED if validation.skipped else FINE
 
 
@@ -104,6 +107,7 @@ class Validation:
         self.read: list[str] = []
         self.skipped: list[str] = []
         self.found: list[Problem] = []
+        self.ending = ""
         self.launcher = launchers_reader(project)
         self.validator: Any = None
         try:
@@ -128,6 +132,7 @@ class Validation:
                 self.attempt(devcontainer_secrets, name, raw)
                 self.attempt(safe, name, self.container(name))
         if stack is not None:
+            self.ending = self.attempt(ending, stack) or ""
             self.attempt(dockerfile, self.project / "Dockerfile", stack)
             self.attempt(readme, self.project / "README.md", stack)
             for name, raw in configs.items():
@@ -242,6 +247,18 @@ def launchers_reader(project: Path) -> ModuleType:
 
 def has_gpu(stack: Mapping[str, Any]) -> bool:
     return any(target["capability"] for target in stack["targets"].values())
+
+
+def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
+    """A pin stays where it is on `copier update`, so somebody has to say when its fixes end."""
+    if stack["channel"] != "pin" or not stack["end_of_life"]:
+        return ""
+    left = (date.fromisoformat(stack["end_of_life"]) - (today or date.today())).days
+    if left > DAYS_BEFORE_AN_END:
+        return ""
+    when = "gets no fixes after" if left >= 0 else "has had no fixes since"
+    remedy = "`copier update --trust -d release=current` takes the newest."
+    return f"release {stack['release']} is pinned and {when} {stack['end_of_life']}; {remedy}"
 
 
 def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:

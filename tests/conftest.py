@@ -43,6 +43,7 @@ def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig:
     git("add", "-A", cwd=repository)
     git("commit", "-qm", "working tree", "--allow-empty", cwd=repository)
     git("tag", HERE, cwd=repository)
+    git("repack", "-adq", cwd=repository)  # it is cloned a few hundred times
     return repository
 
 

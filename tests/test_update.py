@@ -1,0 +1,462 @@
+"""`copier update`: what a new version of the template brings, and what it leaves alone."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from copier import run_copy, run_update
+
+from tests.conftest import HERE, ROOT, git, quick
+
+sys.path.insert(0, str(ROOT / "hooks"))
+
+import validate
+
+OLD, NEW = HERE, "9999.1.0"
+YOURS = ("src", "tests", "notebooks")
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def commit(folder: Path, message: str = "mine") -> None:
+    git("add", "-A", cwd=folder)
+    git("commit", "-qm", message, cwd=folder)
+
+
+@pytest.fixture
+def template(copier_template: Path, tmp_path: Path) -> Path:
+    """A clone of the template, in which a test makes the next version: `release(template)` tags it."""
+    clone = tmp_path / "template"
+    git("clone", "-q", str(copier_template), str(clone), cwd=tmp_path)
+    return clone
+
+
+def release(template: Path) -> None:
+    commit(template, "new")
+    git("tag", NEW, cwd=template)
+
+
+def fresh(template: Path, project: Path, version: str = OLD, **answers: object) -> Path:
+    with quick():
+        run_copy(
+            str(template),
+            project,
+            data=answers,
+            vcs_ref=version,
+            defaults=True,
+            quiet=True,
+            skip_tasks=True,
+            unsafe=True,
+        )
+    return project
+
+
+@pytest.fixture
+def project(generate: Callable[..., Path], template: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A project of the old version, under git: a render that tests share, with its version and where `template` is."""
+
+    def make(**answers: object) -> Path:
+        folder = shutil.copytree(generate(**answers), tmp_path / "project", symlinks=True)
+        stored = folder / ".copier-answers.yml"
+        comment, rest = stored.read_text(encoding="utf-8").split("\n", 1)
+        rest = re.sub("^_src_path:.*\n", "", rest, flags=re.M)
+        stored.write_text(f"{comment}\n_commit: {OLD}\n_src_path: {template}\n{rest}", encoding="utf-8")
+        git("init", "-q", cwd=folder)
+        commit(folder, "generated")
+        return folder
+
+    return make
+
+
+def update(project: Path, version: str = NEW, hooks: bool = False, **answers: object) -> None:
+    with quick():
+        run_update(
+            project,
+            data=answers,
+            vcs_ref=version,
+            defaults=True,
+            overwrite=True,
+            quiet=True,
+            unsafe=True,
+            skip_tasks=not hooks,
+        )
+
+
+def texts(project: Path, *without: str) -> dict[str, str]:
+    paths = (path for path in sorted(project.rglob("*")) if path.is_file())
+    found = {path.relative_to(project).as_posix(): path for path in paths}
+    return {
+        name: path.read_text(encoding="utf-8")
+        for name, path in found.items()
+        if name.split("/")[0] not in (".git", "__pycache__", *without)
+    }
+
+
+def answers(project: Path) -> dict:
+    return yaml.safe_load((project / ".copier-answers.yml").read_text(encoding="utf-8"))
+
+
+def stack(project: Path) -> dict:
+    return json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+
+
+def clean(project: Path) -> bool:
+    assert git("ls-files", "-u", cwd=project) == ""
+    return git("status", "--porcelain", cwd=project) == ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A new version
+
+
+def test_an_update_equals_a_fresh_copy(template: Path, project: Callable[..., Path], tmp_path: Path) -> None:
+    mine = project(tracking=["mlflow"], credentials=["aws"])
+    change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
+    (template / "template/gpukit/verify/places.py").unlink()
+    (template / "template/gpukit/new.py").write_text('"""New."""\n')
+    (template / "template/launch").rename(template / "template/start")
+    release(template)
+    update(mine)
+    assert texts(mine) == texts(fresh(template, tmp_path / "fresh", NEW, tracking=["mlflow"], credentials=["aws"]))
+    assert (mine / "start").stat().st_mode & 0o111
+    commit(mine, "updated")
+    update(mine)
+    assert clean(mine), "a second update changes nothing"
+
+
+@pytest.fixture
+def last_release(copier_template: Path) -> str:
+    tags = [tag for tag in git("tag", "--sort=-v:refname", cwd=copier_template).split() if tag != HERE]
+    if not tags:
+        pytest.skip("nothing is released yet, or this clone has no tags")
+    return tags[0]
+
+
+def test_an_update_from_the_last_release_equals_a_fresh_copy(
+    copier_template: Path, last_release: str, tmp_path: Path
+) -> None:
+    mine = fresh(copier_template, tmp_path / "mine", last_release)
+    git("init", "-q", cwd=mine)
+    commit(mine, "generated")
+    update(mine, HERE)
+    assert git("ls-files", "-u", cwd=mine) == ""
+    assert texts(mine, *YOURS) == texts(fresh(copier_template, tmp_path / "fresh", HERE), *YOURS)
+
+
+def test_what_you_wrote_survives(template: Path, project: Callable[..., Path]) -> None:
+    mine = project()
+    pyproject, package = mine / "pyproject.toml", mine / "src/my_gpu_project"
+    change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
+    change(pyproject, '    "tyro>=0.9,<2",\n', '    "tyro>=0.9,<2",\n    "einops>=0.8",\n')
+    change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
+    change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
+    (mine / "apt.txt").write_text("ffmpeg\n")
+    (package / "train.py").write_text("mine = 1\n")
+    (package / "more.py").write_text("more = 1\n")
+    (mine / "tests/test_train.py").write_text("def test_mine(): ...\n")
+    (mine / "notebooks/quickstart.ipynb").write_text('{"cells": [], "mine": 1}\n')
+    (mine / "notebooks/second.ipynb").write_text("{}\n")
+    commit(mine)
+    change(template / "template/pyproject.toml.jinja", "line-length = 120", "line-length = 100")
+    change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
+    for file in ("template/src/{{ package_name }}/train.py.jinja", "template/tests/test_train.py.jinja"):
+        (template / file).write_text("new = 1\n")
+    (template / "template/{% if workflow == 'notebook' %}notebooks{% endif %}/quickstart.ipynb.jinja").write_text(
+        "{}\n"
+    )
+    release(template)
+    update(mine)
+    assert git("ls-files", "-u", cwd=mine) == ""
+    text = pyproject.read_text(encoding="utf-8")
+    assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text and "line-length = 100" in text
+    assert 'CMD ["bash", "-l"]' in (mine / "Dockerfile").read_text(encoding="utf-8")
+    assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
+    assert "// mine" in (mine / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+    changed = set(git("diff", "--name-only", "HEAD", cwd=mine).split())
+    assert changed == {".copier-answers.yml", "Dockerfile", "pyproject.toml"}
+    assert validate.Validation(mine).problems() == []
+
+
+def test_what_you_deleted_stays_away(template: Path, project: Callable[..., Path]) -> None:
+    mine = project()
+    gone = [
+        "src/my_gpu_project/data.py",
+        "tests/test_environment.py",
+        "notebooks/quickstart.ipynb",
+        ".vscode/launch.json",
+    ]
+    for name in gone:
+        (mine / name).unlink()
+    (mine / "notebooks/own.ipynb").write_text("{}\n")
+    commit(mine)
+    (template / "template/src/{{ package_name }}/data.py").write_text("new = 1\n")
+    change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
+    release(template)
+    update(mine)
+    assert [name for name in gone if (mine / name).exists()] == []
+    assert (mine / "notebooks/own.ipynb").exists()
+
+
+def test_answers_survive_and_nothing_else_is_stored(template: Path, project: Callable[..., Path]) -> None:
+    given = {
+        "project_name": 'A "b" $(c) 😀',
+        "hardware": "dgx-spark",
+        "also_on": ["h100"],
+        "workflow": "scripts",
+        "use_case": "llm",
+        "data_dir": "~/my data",
+        "tracking": ["wandb", "mlflow"],
+        "credentials": ["aws"],
+        "ci": "none",
+        "base": "wheel",
+    }
+    mine = project(**given)
+    before = answers(mine)
+    assert {name: before[name] for name in given} == given
+    change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
+    release(template)
+    update(mine)
+    after = answers(mine)
+    assert after.pop("_commit") == NEW
+    before.pop("_commit")
+    assert after == before
+    assert {"facts", "given", "hardware_yml", "images_yml", "packages_yml"} & set(after) == set()
+
+
+def test_a_conflict_is_announced_and_not_hidden(
+    template: Path, project: Callable[..., Path], copier: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mine = project()
+    change(mine / "Dockerfile", 'CMD ["bash"]', 'CMD ["zsh"]')
+    change(mine / "launch", "#!/usr/bin/env python3\n", "#!/usr/bin/env python3\n# mine\n")
+    commit(mine)
+    change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
+    release(template)
+    command = [sys.executable, "-m", "copier", "update", "--trust", "--defaults", "--vcs-ref", NEW, str(mine)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "validate: not run: merge conflicts in Dockerfile. Resolve them, then run ./launch verify.\n" in done.stderr
+    assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"Dockerfile"}
+    text = (mine / "Dockerfile").read_text(encoding="utf-8")
+    assert 'CMD ["zsh"]' in text and 'CMD ["bash", "-l"]' in text and "<<<<<<< " in text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A new release of the stack
+
+RELEASES = {
+    "wheel": ("2.16.0-cu130", "2.16.0+cu130", "python:3.12-slim-trixie", "torch>=2.16,<2.17"),
+    "ngc": ("26.11", "2.16.0a0+abcdef1.nv26.11", "nvcr.io/nvidia/pytorch:26.11-py3", None),
+    "cuda": ("13.0.4-torch-2.16.0", "2.16.0+cu130", "nvidia/cuda:13.0.4-devel-ubuntu24.04", "torch>=2.16,<2.17"),
+}
+
+
+def add_release(template: Path, base: str, **changes: object) -> None:
+    """A release on top of a base's list, as a maintainer would add one: the newest confirmed, with another version."""
+    path = template / "catalogue/images.yml"
+    text = path.read_text(encoding="utf-8")
+    releases = yaml.safe_load(text)["releases"][base]
+    name, torch, image, requirement = RELEASES[base]
+    entry = dict(next(entry for entry in releases.values() if entry["status"] == "confirmed" and entry["cuda"]))
+    entry.update(torch=torch, image=image, requirement=requirement, torchvision=requirement and "0.31.0", **changes)
+    block = f"  {base}:\n    {json.dumps(name)}: {json.dumps(entry)}\n"
+    head, found, tail = text.partition("\nreleases:\n")
+    assert found and tail.count(f"  {base}:\n") == 1
+    path.write_text(head + found + tail.replace(f"  {base}:\n", block), encoding="utf-8")
+
+
+@pytest.mark.parametrize("base", RELEASES)
+def test_a_new_release_arrives_everywhere_at_once(
+    template: Path, project: Callable[..., Path], tmp_path: Path, base: str
+) -> None:
+    mine = project(base=base)
+    name, torch, image, requirement = RELEASES[base]
+    add_release(template, base)
+    release(template)
+    update(mine)
+    dockerfile = (mine / "Dockerfile").read_text(encoding="utf-8")
+    readme = (mine / "README.md").read_text(encoding="utf-8")
+    assert (stack(mine)["release"], stack(mine)["torch"], stack(mine)["image"]) == (name, torch, image)
+    assert image in dockerfile
+    assert requirement is None or f'"{requirement}"' in dockerfile
+    assert f"`{image}`" in readme and f"PyTorch {torch}," in readme and f"| Release | {name}, " in readme
+    assert answers(mine)["release"] == "current"
+    assert texts(mine) == texts(fresh(template, tmp_path / "fresh", NEW, base=base))
+    assert validate.Validation(mine).problems() == []
+
+
+def test_a_new_release_arrives_on_untouched_answers(template: Path, project: Callable[..., Path]) -> None:
+    mine = project()
+    before = stack(mine)["release"]
+    add_release(template, "wheel")
+    release(template)
+    update(mine)
+    assert before != stack(mine)["release"] == RELEASES["wheel"][0]
+
+
+def test_an_uncertain_release_does_not_arrive(template: Path, project: Callable[..., Path]) -> None:
+    mine = project()
+    before = stack(mine)
+    add_release(template, "wheel", status="uncertain")
+    release(template)
+    update(mine)
+    assert stack(mine) == before
+
+
+PINS = {"wheel": "2.13.0-cu130", "ngc": "26.06", "cuda": "13.0.3-torch-2.14.1"}
+
+
+@pytest.mark.parametrize("base", PINS)
+def test_a_pin_stays(template: Path, project: Callable[..., Path], base: str) -> None:
+    mine = project(base=base, release=PINS[base])
+    before = texts(mine, ".copier-answers.yml")
+    assert stack(mine)["channel"] == "pin"
+    add_release(template, base)
+    release(template)
+    update(mine)
+    assert texts(mine, ".copier-answers.yml") == before
+    assert answers(mine)["release"] == PINS[base]
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        (91, ""),
+        (
+            90,
+            "release 26.06 is pinned and gets no fixes after {end}; `copier update --trust -d release=current`",
+        ),
+        (
+            -1,
+            "release 26.06 is pinned and has had no fixes since {end}; `copier update --trust -d release=current`",
+        ),
+    ],
+)
+def test_the_end_of_a_pin_is_announced(
+    template: Path,
+    project: Callable[..., Path],
+    copier: object,
+    capfd: pytest.CaptureFixture[str],
+    days: int,
+    said: str,
+) -> None:
+    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
+    mine = project(base="ngc", release="26.06")
+    end = str(datetime.date.today() + datetime.timedelta(days=days))
+    images = template / "catalogue/images.yml"
+    entry = re.search(r'    "26\.06":\n.*?end_of_life: null', images.read_text(encoding="utf-8"), re.S)[0]
+    change(images, entry, entry.replace("end_of_life: null", f'end_of_life: "{end}"'))
+    release(template)
+    update(mine, hooks=True)
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("validate: notice: ")]
+    assert [line.removeprefix("validate: notice: ").startswith(said.format(end=end)) for line in lines] == [
+        True
+    ] * bool(said)
+
+
+def test_who_follows_current_needs_no_such_notice() -> None:
+    past = {"release": "1", "end_of_life": "2020-01-01"}
+    assert validate.ending({**past, "channel": "current"}) == ""
+    assert validate.ending({**past, "channel": "pin", "end_of_life": None}) == ""
+    assert validate.ending({**past, "channel": "pin"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Another answer
+
+
+def test_a_notebook_comes_when_the_workflow_is_asked_for(project: Callable[..., Path]) -> None:
+    mine = project(workflow="scripts")
+    assert not (mine / "notebooks").exists()
+    update(mine, OLD, workflow="notebook")
+    assert (mine / "notebooks/quickstart.ipynb").exists()
+    assert "./launch notebook" in (mine / "README.md").read_text(encoding="utf-8")
+    assert "jupyterlab" in (mine / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"hardware": "dgx-spark"}),
+        ({"hardware": "cpu", "tracking": ["mlflow"]}, {"hardware": "h100", "also_on": ["rtx-40"]}),
+        ({"hardware": "dgx-spark"}, {"hardware": "gtx-10"}),
+        ({"hardware": "jetson-orin", "tracking": ["tensorboard"]}, {"hardware": "gb300"}),
+        ({"hardware": "rtx-50"}, {"hardware": "cpu"}),
+        ({"shared_machine": True, "tracking": ["mlflow"]}, {"shared_machine": False, "tracking": []}),
+    ],
+    ids=lambda answers: "-".join(map(str, answers.values())) or "defaults",
+)
+def test_another_answer_reaches_everything(
+    template: Path, project: Callable[..., Path], tmp_path: Path, before: dict, after: dict
+) -> None:
+    mine = project(**before)
+    update(mine, OLD, **after)
+    assert git("ls-files", "-u", cwd=mine) == ""
+    assert texts(mine, *YOURS) == texts(fresh(template, tmp_path / "fresh", **{**before, **after}), *YOURS)
+    assert validate.Validation(mine).problems() == []
+
+
+def test_a_chosen_base_outlives_the_hardware_where_it_can(project: Callable[..., Path]) -> None:
+    mine = project(hardware="rtx-50", base="ngc")
+    update(mine, OLD, hardware="h100")
+    assert (stack(mine)["base"], answers(mine)["base"]) == ("ngc", "ngc")
+    commit(mine)
+    update(mine, OLD, hardware="gtx-10")
+    assert stack(mine)["base"] == "wheel"
+
+
+def test_the_main_machine_may_become_one_of_the_others(project: Callable[..., Path]) -> None:
+    mine = project(hardware="rtx-40", also_on=["a100", "h100"])
+    update(mine, OLD, hardware="h100")
+    assert list(stack(mine)["targets"]) == ["h100", "a100"]
+
+
+@pytest.mark.parametrize("given", [{"hardware": "gtx-10"}, {"hardware": "v100", "also_on": ["gtx-10"]}])
+def test_a_retired_machine_stays_with_who_has_it(template: Path, project: Callable[..., Path], given: dict) -> None:
+    mine = project(**given)
+    before = stack(mine)
+    path = template / "catalogue/hardware.yml"
+    head, found, tail = path.read_text(encoding="utf-8").partition("\n  gtx-10:\n")
+    path.write_text(head + found + tail.replace("status: ended", "status: retired", 1), encoding="utf-8")
+    release(template)
+    update(mine)
+    assert stack(mine) == before
+    assert {name: answers(mine)[name] for name in given} == given
+
+
+def test_a_wrong_answer_changes_nothing(project: Callable[..., Path]) -> None:
+    mine = project()
+    command = [sys.executable, "-m", "copier", "update", "--trust", "--defaults", "-T", "--vcs-ref", OLD]
+    done = subprocess.run([*command, "-d", "hardware=rtx-60", str(mine)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert 'hardware: There is no "rtx-60"; there is rtx-50, ' in done.stderr
+    assert clean(mine)
+
+
+def test_a_project_may_be_a_folder_of_a_repository(template: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    mine = fresh(template, repository / "training")
+    (repository / "other.txt").write_text("other\n")
+    git("init", "-q", cwd=repository)
+    commit(repository, "generated")
+    (mine / "notebooks/quickstart.ipynb").write_text("{}\n")
+    commit(repository)
+    add_release(template, "wheel")
+    release(template)
+    update(mine)
+    assert stack(mine)["release"] == RELEASES["wheel"][0]
+    assert (mine / "notebooks/quickstart.ipynb").read_text() == "{}\n"
