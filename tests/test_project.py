@@ -212,7 +212,7 @@ def init(**_):
     ("tracking", "environment", "said"),
     [
         ("mlflow", {"MLFLOW_TRACKING_URI": ""}, "left out: MLFLOW_TRACKING_URI names no server"),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}, "left out: no server answers at 127.0.0.1:9"),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, "left out: no server answers at none.invalid:9"),
         ("wandb", {"WANDB_API_KEY": "x"}, "left out: no network"),
         ("wandb", {"WANDB_API_KEY": "x", "WORKS": "a while"}, "left out from here: the line broke"),
     ],

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,10 +19,16 @@ class MLflow:
         if not server.hostname:
             raise RuntimeError("MLFLOW_TRACKING_URI names no server")
         port = server.port or (443 if server.scheme == "https" else 80)
-        try:  # where no server answers, the client alone would wait for minutes
-            socket.create_connection((server.hostname, port), timeout=3).close()
-        except OSError as error:
-            raise ConnectionError(f"no server answers at {server.hostname}:{port} ({error})") from error
+        until = time.monotonic() + 30
+        while True:
+            try:  # where no server answers, the client alone would wait for minutes
+                socket.create_connection((server.hostname, port), timeout=3).close()
+                break
+            except OSError as error:
+                # refused: its container is there, and the server in it may be starting
+                if not isinstance(error, ConnectionRefusedError) or time.monotonic() > until:
+                    raise ConnectionError(f"no server answers at {server.hostname}:{port} ({error})") from error
+            time.sleep(1)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         import mlflow
