@@ -1,0 +1,161 @@
+"""The base's torch is never displaced: by whatever way another one is asked for, it is stopped by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .conftest import Done, Index, Project
+
+PROTECTED = "/etc/gpukit/protected.txt"
+
+
+@pytest.fixture(scope="module", params=["wheel", "ngc"])
+def guarded(request: pytest.FixtureRequest, project: Callable[..., Project]) -> Iterator[Project]:
+    """A project with a running container. Whatever a test does, pyproject.toml and what is protected stay."""
+    found = project(request.param, name=f"guarded-{request.param}")
+    found.up()
+    found.launched("build")
+    yield found
+    found.stop()
+
+
+def inside(project: Project, *command: str) -> Done[str]:
+    """In the container that the CLI started, as its user; quicker than by the CLI itself."""
+    (name,) = project.containers("--filter=label=devcontainer.local_folder")
+    return project.engine.ask("exec", "--user=dev", "--workdir=/workspace", name, *command)
+
+
+@pytest.fixture(autouse=True)
+def unchanged(guarded: Project) -> Iterator[None]:
+    before = (guarded.path / "pyproject.toml").read_text()
+    yield
+    assert (guarded.path / "pyproject.toml").read_text() == before
+    check = inside(guarded, "python", "-m", "gpukit.guard", "check")
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+def version(project: Project, name: str) -> str:
+    recorded = inside(project, "cat", PROTECTED).stdout
+    return re.search(rf"(?m)^{name}==(\S+)$", recorded)[1]
+
+
+def named(project: Project, name: str) -> str:
+    """A pattern for text that names a package and what is held: the version recorded, or the release's range."""
+    held = [version(project, name), *re.findall(r'torch\.txt "torch(.*)"', (project.path / "Dockerfile").read_text())]
+    # uv writes nv26.06 as nv26.6
+    return rf"\b{name}[=<> ]*({'|'.join(map(re.escape, held))})".replace(r"nv26\.0", r"nv26\.0?")
+
+
+@pytest.fixture(scope="module")
+def unwanted(guarded: Project, index: Index) -> dict[str, str]:
+    """What must not come in. All of it can be had from the package index: only the guard stands in the way."""
+    torch = version(guarded, "torch")
+    major, minor = torch.split(".")[:2]
+    # NVIDIA's build is a pre-release, so that even its own release number asks for another one
+    newer = f"torch>={major}.{minor}" if "a0" in torch else f"torch>={major}.{int(minor) + 1}"
+    base = guarded.stack["base"]
+    address = f"{index.at(guarded.engine)}/{index.own(f'gputest_for_{base}', newer)}"
+    found = {"newer": newer, "another": "torch==2.10.0", "required": f"gputest-for-{base} @ {address}"}
+    if "a0" in torch:
+        found["numpy"] = "numpy<2.4" if version(guarded, "numpy") >= "2.4" else "numpy>=2.4"
+    return found
+
+
+KINDS = pytest.mark.parametrize(
+    ("guarded", "kind"),
+    [
+        *[("wheel", kind) for kind in ("newer", "another", "required")],
+        *[("ngc", kind) for kind in ("newer", "another", "required", "numpy")],
+    ],
+    indirect=["guarded"],
+    scope="module",
+)
+
+
+@KINDS
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_in_a_running_container(guarded: Project, unwanted: dict[str, str], tool: str, kind: str) -> None:
+    name = "numpy" if kind == "numpy" else "torch"
+    done = inside(guarded, *tool.split(), "install", unwanted[kind])
+    assert done.returncode != 0
+    assert re.search(named(guarded, name), done.stdout + done.stderr)
+
+
+@KINDS
+@pytest.mark.parametrize("running", [True, False], ids=["into a running container", "without one"])
+def test_launch_add(guarded: Project, unwanted: dict[str, str], kind: str, running: bool) -> None:
+    name = "numpy" if kind == "numpy" else "torch"
+    if not running:
+        guarded.stop()
+    try:
+        done = guarded.launch("add", unwanted[kind])
+        assert done.returncode == 1
+        (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
+        assert re.search(rf"\b{name}\b.*(base image|base keeps {name})", sentence), sentence
+    finally:
+        if not running:
+            guarded.up()
+
+
+@KINDS
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_in_the_build(guarded: Project, unwanted: dict[str, str], tool: str, kind: str) -> None:
+    """By uv as pyproject.toml has it installed, by pip in a step that a user adds."""
+    name = "numpy" if kind == "numpy" else "torch"
+    image = guarded.engine.inspect(guarded.image)["Id"]
+    file = "pyproject.toml" if tool == "uv" else "Dockerfile"
+    before = (guarded.path / file).read_text()
+    if tool == "uv":
+        edited = before.replace("dependencies = [\n", f'dependencies = [\n    "{unwanted[kind]}",\n', 1)
+    else:
+        edited = f"{before}\nRUN pip install '{unwanted[kind]}'\n"
+    assert edited != before
+    try:
+        guarded.write(file, edited)
+        done = guarded.launch("build")
+    finally:
+        guarded.write(file, before)
+    assert done.returncode == 1
+    assert re.search(named(guarded, name), done.stderr), done.stderr[-3000:]
+    assert "Traceback" not in done.stderr
+    assert guarded.engine.inspect(guarded.image)["Id"] == image
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_round_the_constraint(guarded: Project, index: Index, tool: str) -> None:
+    """Who takes the constraint away stands before folders in which only root may replace something."""
+    address = f"{index.at(guarded.engine)}/{index.own('torch', version='99.0')}"
+    without = ("env", "--unset=PIP_CONSTRAINT", "--unset=UV_CONSTRAINT")
+    done = inside(guarded, *without, *tool.split(), "install", "--no-deps", address)
+    assert done.returncode != 0
+    assert re.search(r"not permitted|permission denied", done.stdout + done.stderr, re.IGNORECASE)
+
+
+def test_what_is_added_is_seen_everywhere(guarded: Project, index: Index) -> None:
+    """By python, torchrun and Jupyter's kernel; in the running container, and in the next build."""
+    before = (guarded.path / "pyproject.toml").read_text()
+    package = f"gputest-added @ {index.at(guarded.engine)}/{index.own('gputest_added')}"
+    try:
+        guarded.launched("add", package)
+        assert f'"{package}"' in (guarded.path / "pyproject.toml").read_text()
+        guarded.write("seen.py", "import gputest_added, torch; print('seen', gputest_added.here)\n")
+        assert inside(guarded, "python", "seen.py").stdout == "seen True\n"
+        assert "seen True" in inside(guarded, "torchrun", "--nproc-per-node=1", "seen.py").stdout
+        assert guarded.launched("run", "--", "python", "seen.py") == "seen True\n"
+        done = inside(guarded, "python", "-m", "gpukit.guard", "check")
+        assert done.returncode == 0, done.stderr
+    finally:
+        guarded.write("pyproject.toml", before)
+
+
+def test_jupyters_interpreter_is_the_same(guarded: Project) -> None:
+    """torchrun and Jupyter start the very Python that pip and uv install into."""
+    scripts = ["torchrun", "pip", *(["jupyter"] if (guarded.path / "notebooks").is_dir() else [])]
+    lines = inside(guarded, "sh", "-c", 'for x in "$@"; do head -1 "$(command -v "$x")"; done', "sh", *scripts).stdout
+    python = inside(guarded, "python", "-c", "import os, sys; print(os.path.realpath(sys.executable))").stdout.strip()
+    for line in lines.splitlines():
+        real = inside(guarded, "realpath", line.removeprefix("#!").split()[0]).stdout.strip()
+        assert real == python, line
