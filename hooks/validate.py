@@ -531,7 +531,7 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
             ids, count = device.get("device_ids"), device.get("count", "all")
             names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
             container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
-    container.network = entry.get("network_mode") or joined_network(content, entry)
+    container.network = entry.get("network_mode") or interpolated(joined_network(content, entry), env)
     for volume in entry.get("volumes") or []:
         mount = short_volume(volume) if isinstance(volume, str) else volume
         source = str(mount.get("source") or "")

@@ -133,11 +133,19 @@ def test_labels_fit_a_terminal(offered: Callable[..., dict]) -> None:
     assert labels["rtx-50"].startswith("GeForce RTX 50 series: RTX 5090 desktop 32 GB, ")
     assert labels["rtx-50"].endswith(", …")
     assert labels["cpu"] == "No NVIDIA GPU"
-    assert labels["jetson-thor"].endswith("(experimental)")
+    assert labels["jetson-thor"].partition(":")[0].endswith("(experimental)")
     for name, label in labels.items():
         assert label.count(" GB") <= 5, name
         assert len(label) < 200, name
         assert ("…" in label) == (len(HARDWARE[name]["cards"]) > 5), name
+
+
+def test_questions_fit_a_terminal_of_80_columns() -> None:
+    """Copier does not wrap the text of a question with choices, it cuts it."""
+    questions = yaml.safe_load((ROOT / "copier.yml").read_text(encoding="utf-8").replace("!include", ""))
+    for name, question in questions.items():
+        if isinstance(question, dict) and "help" in question:
+            assert len(question["help"]) <= 76, name
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -292,7 +300,8 @@ def test_a_name_that_yaml_or_docker_takes_for_something_else(generate: Callable[
     project = generate(project_name=name, package_name="pkg", tracking=["mlflow"])
     slug = "project-" + re.sub(r"\W", "-", name.lower())
     compose = validate.compose_yaml(yaml, project / "compose.yaml")
-    assert (compose["name"], compose["networks"]["default"]["name"]) == (slug, slug)
+    assert compose["networks"]["default"]["name"] == slug + "-${USER:-me}"
+    assert f"COMPOSE_PROJECT_NAME={slug}-" in (project / ".devcontainer/initialize.sh").read_text(encoding="utf-8")
     assert validate.Validation(project).problems() == []
 
 

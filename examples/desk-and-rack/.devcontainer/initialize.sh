@@ -29,10 +29,12 @@ cache=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}
 folder "$cache"
 ln -sfn "$cache" .launch/huggingface
 
-# compose.yaml reads this machine's user from .env.
+# compose.yaml reads from .env who you are, and a name that no other folder's containers have.
 touch .env
-for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)"; do
-  grep -q "^${line%%=*}=" .env || echo "$line" >>.env
+for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)" "COMPOSE_PROJECT_NAME=desk-rack-$(pwd | cksum | cut -d' ' -f1)"; do
+  grep -qx "$line" .env && continue
+  others=$(grep -v "^${line%%=*}=" .env || true)
+  printf '%s\n' ${others:+"$others"} "$line" >.env
 done
 
 # Better now than after the image is built: ask the engine for the GPU.

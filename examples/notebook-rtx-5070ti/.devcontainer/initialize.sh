@@ -31,16 +31,17 @@ ln -sfn "$cache" .launch/huggingface
 folder "$HOME/.aws"
 [ -s .launch/jupyter-token ] || od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >.launch/jupyter-token
 
-# compose.yaml reads this machine's user from .env.
+# compose.yaml reads from .env who you are, and a name that no other folder's containers have.
 touch .env
-for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)"; do
-  grep -q "^${line%%=*}=" .env || echo "$line" >>.env
+for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)" "COMPOSE_PROJECT_NAME=neural-notebook-$(pwd | cksum | cut -d' ' -f1)"; do
+  grep -qx "$line" .env && continue
+  others=$(grep -v "^${line%%=*}=" .env || true)
+  printf '%s\n' ${others:+"$others"} "$line" >.env
 done
 
-# The network on which the container finds MLflow; the labels let Docker Compose take it for its own.
-docker network inspect neural-notebook >/dev/null 2>&1 ||
-  docker network create --label com.docker.compose.network=default --label com.docker.compose.project=neural-notebook \
-    neural-notebook >/dev/null 2>&1 || true
+# The network on which the container finds MLflow.
+network=neural-notebook-${USER:-me}
+docker network inspect "$network" >/dev/null 2>&1 || docker network create "$network" >/dev/null 2>&1 || true
 
 # Better now than after the image is built: ask the engine for the GPU.
 if [ "${1:-}" != cpu ] && [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then

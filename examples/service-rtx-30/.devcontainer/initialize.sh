@@ -32,16 +32,17 @@ cache=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}
 folder "$cache"
 ln -sfn "$cache" .launch/huggingface
 
-# compose.yaml reads this machine's user from .env.
+# compose.yaml reads from .env who you are, and a name that no other folder's containers have.
 touch .env
-for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)"; do
-  grep -q "^${line%%=*}=" .env || echo "$line" >>.env
+for line in "USER_UID=$(id -u)" "USER_GID=$(id -g)" "COMPOSE_PROJECT_NAME=training-service-$(pwd | cksum | cut -d' ' -f1)"; do
+  grep -qx "$line" .env && continue
+  others=$(grep -v "^${line%%=*}=" .env || true)
+  printf '%s\n' ${others:+"$others"} "$line" >.env
 done
 
-# The network on which the container finds MLflow; the labels let Docker Compose take it for its own.
-docker network inspect training-service >/dev/null 2>&1 ||
-  docker network create --label com.docker.compose.network=default --label com.docker.compose.project=training-service \
-    training-service >/dev/null 2>&1 || true
+# The network on which the container finds MLflow.
+network=training-service-${USER:-me}
+docker network inspect "$network" >/dev/null 2>&1 || docker network create "$network" >/dev/null 2>&1 || true
 
 # Better now than after the image is built: ask the engine for the GPU.
 if [ "${1:-}" != cpu ] && [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then

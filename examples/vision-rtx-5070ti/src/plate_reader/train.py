@@ -74,6 +74,12 @@ def accuracy(model: nn.Module, data: TensorDataset, device: torch.device) -> flo
 
 def train(settings: Settings) -> Path:
     """Run the loop to `max_steps` and return the folder with checkpoints and metrics.jsonl."""
+    with StopSignals() as stop:
+        return loop(settings, stop)
+
+
+def loop(settings: Settings, stop: StopSignals) -> Path:
+    """What `train` does, between the signals that may stop it."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SystemExit("This loop trains in one process: start it with --nproc-per-node 1.")
     device = choose_device()
@@ -102,7 +108,7 @@ def train(settings: Settings) -> Path:
     batches = Batches(len(data), settings.batch_size, settings.seed, first_step=step)
     loader = DataLoader(data, batch_sampler=batches, pin_memory=device.type == "cuda")
 
-    with StopSignals() as stop, Tracker(folder, settings) as tracker:
+    with Tracker(folder, settings) as tracker:
         since, since_step = time.perf_counter(), step
         for points, arm in loader:
             if step >= settings.max_steps:
