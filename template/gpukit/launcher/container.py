@@ -170,7 +170,7 @@ def shell(project: Project, command: list[str]) -> int:
 def logs(project: Project, name: str = "", follow: bool = False) -> int:
     """The output of the newest run, else of the notebook, else of the container that stays."""
     found = own(project) + compose.all_of(project)
-    found = [one for one in found if not name or one.role == name or one.name.endswith(f"-{name}")]
+    found = [one for one in found if not name or one.name.endswith(f"-{name}") or one.role == name != "run"]
     order = ("run", "notebook", "dev")
     found.sort(key=lambda one: order.index(one.role) if one.role in order else len(order))
     if not found:
