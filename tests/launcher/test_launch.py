@@ -541,7 +541,7 @@ def test_clean_takes_vs_codes_stopped_container_and_leaves_the_one_that_runs(sma
         assert part in done.stdout
     assert "vsc-x" not in done.stdout and "container open" not in done.stdout
     assert "open runs in VS Code, so it stays" in done.stderr
-    assert "Removed 2 containers, 1 image, 0 checkpoints." in done.stderr
+    assert "Removed 2 containers, 1 network, 1 image." in done.stderr
     removed = [call for call in calls(small) if "rm " in call]
     assert removed == ["rm small-run", "rm old", "network rm small-ada", "image rm --force bbbb"]
 

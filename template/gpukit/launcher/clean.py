@@ -49,8 +49,9 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     for name in nets:
         project.engine.ask("network", "rm", name)
     failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
-    removed = ((len(containers), "container"), (len(pictures) - len(failed), "image"), (len(checkpoints), "checkpoint"))
-    say(f"Removed {', '.join(count(number, thing) for number, thing in removed)}.")
+    removed = {"container": len(containers), "network": len(nets), "checkpoint": len(checkpoints)}
+    removed["image"] = len(pictures) - len(failed)
+    say(f"Removed {', '.join(count(number, thing) for thing, number in removed.items() if number) or 'nothing'}.")
     if failed:
         raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it stays.")
     return 0

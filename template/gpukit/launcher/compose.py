@@ -40,7 +40,7 @@ def override(project: Project) -> str:
 
 def variables(project: Project) -> dict[str, str]:
     """What compose.yaml reads from the environment and who calls launch need not have set."""
-    found = {"COMPOSE_PROJECT_NAME": name(project), "USER_UID": str(os.getuid()), "USER_GID": str(os.getgid())}
+    found = {"USER_UID": str(os.getuid()), "USER_GID": str(os.getgid())}
     if project.cpu and not project.env.get("GPUS"):
         found["GPUS"] = "none"  # compose.yaml may insist on one, though compose.cpu.yaml takes the request away
     return found
@@ -58,7 +58,7 @@ def up(project: Project) -> str:
         return ""
     project.engine.check()
     project.prepare()
-    project.engine.env.update(variables(project))
+    project.engine.env.update(variables(project), COMPOSE_PROJECT_NAME=name(project))
     preflight(project)  # better now than after the build
     before = [found.name for found in all_of(project) if found.running]
     try:
