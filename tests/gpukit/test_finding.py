@@ -68,5 +68,5 @@ def test_json_matches_its_schema(findings_schema):
 
 
 def test_what_tools_say_is_one_harmless_line():
-    assert plain("a\n  b\t\033[31mred\a") == "a b [31mred"
+    assert plain("a\n  b\t\033[31mred\a") == "a b red"
     assert plain("proxy http://me:secret@proxy:3128/ fails") == "proxy http://***@proxy:3128/ fails"
