@@ -29,7 +29,7 @@ from gpukit.finding import (
     table,
     to_json,
 )
-from gpukit.private import Mask, mask
+from gpukit.private import mask
 from gpukit.stack import BESIDE, Stack, StackError, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -240,27 +240,50 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
         "`--explain ID` prints one entry, `--report` writes a file fit for an issue.",
     ]
     tools = [(tool, title, list(checks)) for tool, title, checks in tools]
-    known = [
-        (words, f"{tool}-{each.id}", each.title)
-        for tool, _, checks in tools
-        for each in checks
-        for cause in each.causes
-        for words in cause.says
-    ]
-    if known:
-        lines += ["", "## By the words of the error", "", "| it says | look at |", "|---|---|"]
-        ordered = sorted(known, key=lambda entry: (entry[0].lower(), entry[1]))
-        lines += [f"| `{words.replace('|', chr(92) + '|')}` | [{title}](#{anchor}) |" for words, anchor, title in ordered]
+    lines += ["", "## By the words of the error", "", "| it says | cause | remedy | look with |", "|---|---|---|---|"]
+    for (words, cause), anchors in sorted(_by_words(tools).items(), key=lambda entry: entry[0][0].lower()):
+        tool, id = anchors[0]
+        where = f"[`./launch {tool}`](#{tool}-{id})"
+        lines.append(f"| `{words}` | {_row(cause.why)} | {_row(cause.remedy)} | {where} |")
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
+        common = _common(checks)
+        if common:
+            lines += ["", f'<a id="{tool}-common"></a>', "", "### What several checks can meet", "", *_causes(common)]
         for each in checks:
-            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{tool} --only {each.id}`)"]
+            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`--only {each.id}`)"]
             if each.about:
                 lines += ["", each.about]
-            if each.causes:
-                lines += ["", "| | cause | remedy |", "|---|---|---|"]
-                lines += [f"| {cause.status} | {_row(cause.why)} | {_row(cause.remedy)} |" for cause in each.causes]
+            own = [cause for cause in each.causes if cause not in common]
+            if own:
+                lines += ["", *_causes(own)]
+            if len(own) < len(each.causes):
+                lines += ["", f"And [what several checks can meet](#{tool}-common)."]
     return "\n".join([*lines, ""])
+
+
+def _by_words(tools: list[tuple[str, str, list[Check]]]) -> dict[tuple[str, Cause], list[tuple[str, str]]]:
+    found: dict[tuple[str, Cause], list[tuple[str, str]]] = {}
+    for tool, _, checks in tools:
+        for each in checks:
+            for cause in each.causes:
+                for words in cause.says:
+                    found.setdefault((words, cause), []).append((tool, each.id))
+    return found
+
+
+def _common(checks: list[Check]) -> list[Cause]:
+    """Those that more than three checks name, in their order."""
+    named: dict[Cause, int] = {}
+    for each in checks:
+        for cause in dict.fromkeys(each.causes):
+            named[cause] = named.get(cause, 0) + 1
+    return [cause for cause, times in named.items() if times > 3]
+
+
+def _causes(causes: list[Cause]) -> list[str]:
+    rows = [f"| {cause.status} | {_row(cause.why)} | {_row(cause.remedy)} |" for cause in dict.fromkeys(causes)]
+    return ["| | cause | remedy |", "|---|---|---|", *rows]
 
 
 def _blanks(text: str) -> str:

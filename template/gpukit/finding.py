@@ -34,9 +34,9 @@ TEXTS = ("seen", "expected", "cause", "remedy")
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that can be wrong, and the one thing to do about it: what a check says, and what the page about it says.
+    """One thing that can be wrong, and the one thing to do about it, as a check and as the page about it say it.
 
-    `why` and `remedy` may hold names in braces, filled in where it is found. `says`: the words under which people meet it.
+    `why` and `remedy` may hold names in braces, filled in where it is found. `says`: the words people meet it in.
     """
 
     why: str

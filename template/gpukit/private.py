@@ -147,8 +147,8 @@ def _people(environment: Mapping[str, str], home: Path, spare: set[str]) -> dict
     with contextlib.suppress(OSError):
         hosts.add(socket.gethostname())
     hosts |= {host.partition(".")[0] for host in hosts}
-    names = {user: "<user>" for user in users - spare}
-    names.update({host: "<host>" for host in hosts - spare})
+    names = dict.fromkeys(users - spare, "<user>")
+    names.update(dict.fromkeys(hosts - spare, "<host>"))
     if str(home) not in ("/", "/nonexistent", "/root"):
         names[str(home)] = "~"
     return names

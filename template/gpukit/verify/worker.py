@@ -14,6 +14,8 @@ import time
 import warnings
 from typing import Any
 
+from gpukit.verify import exercises, loads, processes
+
 
 def facts() -> dict[str, Any]:
     import torch
@@ -37,7 +39,13 @@ def devices() -> dict[str, Any]:
     cards = []
     for index in range(torch.cuda.device_count() if available else 0):
         properties = torch.cuda.get_device_properties(index)
-        cards.append({"name": properties.name, "capability": f"{properties.major}.{properties.minor}"})
+        cards.append(
+            {
+                "name": properties.name,
+                "capability": f"{properties.major}.{properties.minor}",
+                "shared": bool(getattr(properties, "is_integrated", False)),
+            }
+        )
     return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
 
 
@@ -63,6 +71,10 @@ def compile(device: str) -> dict[str, Any]:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
         import torch
+        from torch._inductor import config
+
+        if hasattr(config, "cpp_cache_precompile_headers"):
+            config.cpp_cache_precompile_headers = False  # pays from the second kernel on, and costs a third of the first
 
         def wave(x: Any) -> Any:
             return torch.sin(x) * 2 + torch.cos(x)
@@ -76,7 +88,23 @@ def compile(device: str) -> dict[str, Any]:
     return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
 
 
-REQUESTS = {"facts": facts, "devices": devices, "tensor": tensor, "compile": compile}
+REQUESTS = {
+    "facts": facts,
+    "devices": devices,
+    "tensor": tensor,
+    "compile": compile,
+    "matmul": exercises.matmul,
+    "convolution": exercises.convolution,
+    "attention": exercises.attention,
+    "amp": exercises.amp,
+    "train": exercises.train,
+    "pattern": loads.pattern,
+    "oom": loads.out_of_memory,
+    "transfer": loads.transfer,
+    "gemm": loads.gemm,
+    "loader": processes.loader,
+    "collective": processes.collective,
+}
 
 
 def main() -> None:
