@@ -27,12 +27,13 @@ class Diagnosis:
 def diagnose(text: str) -> Diagnosis | None:
     """The cause that a text names; None where nobody knows it. Never a guess."""
     text = plainly(text)
-    for rule in RULES:
-        found = re.search(rule.pattern, text, re.IGNORECASE | re.MULTILINE)
-        if found:
-            part = next((group for group in found.groups() if group), "")
-            cause = rule.cause.replace("{0}", part).replace(" ()", "")
-            return Diagnosis(rule.id, cause, rule.remedy, rule.look, _line(text, found.start()))
+    for said in (text, re.sub(r"\s*\n\s*", " ", text)):  # the second where a terminal or a mail broke the lines
+        for rule in RULES:
+            found = re.search(rule.pattern, said, re.IGNORECASE | re.MULTILINE)
+            if found:
+                part = next((group for group in found.groups() if group), "")
+                cause = rule.cause.replace("{0}", part).replace(" ()", "")
+                return Diagnosis(rule.id, cause, rule.remedy, rule.look, _line(said, found.start()))
     known = classify(text)
     if known and not _vague(known[1]):
         cause, colon, remedy = known[1].partition(": ")

@@ -169,10 +169,28 @@ RULES = (
         "ptxas-too-old",
         r"Value '(sm_\w+)' is not defined for option 'gpu-name'|"
         r"ptxas[^\n]{0,40}(?:Unsupported|is not a recognized)[^\n]{0,20}(sm_\w+)|"
-        r"PTXAS error[^\n]{0,80}sm_\d+a?",
+        r"PTXAS error[^\n]{0,80}sm_\d+a?|'(sm_\d+a?)' is not a recognized processor",
         "The compiler ptxas that Triton brings does not know this GPU ({0}), so torch.compile and Triton kernels fail; "
         "the rest of PyTorch works.",
         "A newer torch, or TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas where the image has CUDA 12.9 or newer.",
+        VERIFY,
+    ),
+    Words(
+        "kernel-refused",
+        r"device kernel image is invalid|cudaErrorInvalidKernelImage|CUDA_ERROR_INVALID_IMAGE",
+        "The driver does not accept a compiled kernel: it is older than the compiler that made it (Triton brings "
+        "its own), "
+        "or the kernel lies in a cache and is another GPU's.",
+        "A newer driver; rm -r ~/.triton/cache",
+        DRIVER,
+    ),
+    Words(
+        "other-triton",
+        r"cannot import name '[^']+' from 'triton|Cannot find a working triton installation|"
+        r"module 'triton[\w.]*' has no attribute|"
+        r"Triton installation not found|TritonMissing",
+        "Triton is missing, or of another version than the one that this torch was made with.",
+        "Take triton out of pyproject.toml, then ./launch build",
         VERIFY,
     ),
     Words(
@@ -194,7 +212,8 @@ RULES = (
         r"no kernel image is available for execution|is not compatible with the current PyTorch installation|"
         r"cudaErrorNoKernelImageForDevice|"
         r"which is of cuda capability [\d.]+\.\s+(?:PyTorch no longer supports|Minimum and Maximum)|"
-        r"no longer supports this GPU because it is too old|CUDA_ERROR_NO_BINARY_FOR_GPU",
+        r"sm_\d+ is not supported by this|no longer supports this GPU because it is too old|"
+        r"CUDA_ERROR_NO_BINARY_FOR_GPU",
         "PyTorch, or another package with CUDA code, was not built for this GPU.",
         "`./launch doctor --only card` names the command that adds this card to the project's targets.",
         "./launch doctor --only card",
@@ -250,7 +269,7 @@ RULES = (
     # Memory
     Words(
         "shared-memory",
-        r"killed by signal: Bus error|insufficient shared memory \(shm\)|"
+        r"killed by signal:\s+Bus\s+error|insufficient shared memory \(shm\)|"
         r"unable to (?:write to file|open shared memory object|"
         r"mmap \d+ bytes from file|allocate shared memory\(shm\) for file) ?<?/?/?(?:torch_|dev/shm|\w)?|"
         r"/dev/shm[^\n]{0,80}No space left on device|"
@@ -271,13 +290,64 @@ RULES = (
         "sudo dmesg | grep -i 'out of memory'",
     ),
     Words(
+        "worker-gone",
+        r"DataLoader worker \(pid\(?s?\)?[^)]*\) exited unexpectedly",
+        "A DataLoader worker ended without a word of its own: most often memory or shared memory ran out, else "
+        "it crashed.",
+        "num_workers=0 shows a crash of its own; `./launch verify` measures shared memory; dmesg tells of a lack "
+        "of memory.",
+        VERIFY,
+    ),
+    Words(
+        "ended-from-outside",
+        r"exit(?:ed)?(?: with)? (?:code|status):? 137\b|exitcode ?: ?-9\b|Signal 9 \(SIGKILL\)|^Killed$|\) Killed\b|"
+        r"died with <Signals\.SIGKILL",
+        "The process was ended from outside: by the system when the machine's memory ran out, or by `docker stop`.",
+        "Fewer DataLoader workers, or smaller samples held in memory.",
+        "sudo dmesg | grep -i 'out of memory'",
+    ),
+    Words(
         "gpu-memory-full",
         r"CUDA out of memory|OutOfMemoryError: CUDA|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
         r"CUDA_ERROR_OUT_OF_MEMORY|"
-        r"CUDA error: out of memory|Cuda failure (?:2 )?'out of memory'",
+        r"Unable to find a valid cuDNN algorithm to run convolution|CUDA error: out of memory|"
+        r"Cuda failure (?:2 )?'out of memory'",
         "The GPU's memory is full: the batch is too large, or another process holds some of it.",
         "Halve the batch size; `nvidia-smi` shows who else is there.",
         "nvidia-smi",
+    ),
+    Words(
+        "gpu-memory-or-libraries",
+        r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|CUDNN_STATUS_ALLOC_FAILED",
+        "One of CUDA's libraries could not start: most often the GPU's memory is full, else two versions of it "
+        "are mixed.",
+        "Halve the batch size first; `./launch verify` tells whether the libraries are the base's.",
+        VERIFY,
+    ),
+    Words(
+        "nccl-aborted",
+        r"Watchdog caught collective operation timeout|collective operation timeout|"
+        r"ncclRemoteError|Connection (?:closed|reset) by (?:remote )?peer[^\n]{0,80}nccl|"
+        r"NCCL[^\n]{0,80}remote process exited",
+        "NCCL waited in vain for another process: it died, hangs, or calls other collectives.",
+        "Look for the first error of the other ranks; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells who waited where.",
+        VERIFY,
+    ),
+    Words(
+        "nccl-system",
+        r"ncclSystemError|NCCL[^\n]{0,120}unhandled system error|unhandled system error[^\n]{0,60}NCCL|"
+        r"\bNCCL failure [^\n]{0,40}unhandled system error",
+        "NCCL was refused something by the system: among processes of one machine mostly shared memory, which Docker "
+        "bounds to 64 MB; among machines the network.",
+        "Start with ./launch, which gives more shared memory; NCCL_DEBUG=INFO names the call.",
+        VERIFY,
+    ),
+    Words(
+        "nccl-cuda",
+        r"ncclUnhandledCudaError|NCCL[^\n]{0,120}unhandled cuda error",
+        "A call of CUDA failed inside NCCL, whose message does not say which.",
+        "NCCL_DEBUG=INFO names it; give that text to `./launch doctor --about -`.",
+        VERIFY,
     ),
     Words(
         "open-files",
@@ -321,6 +391,72 @@ RULES = (
         VERIFY,
     ),
     Words(
+        "mixed-cuda-libraries",
+        r"undefined symbol: (?:__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)|"
+        r"undefined symbol: iJIT_NotifyEvent|"
+        r"libtorch\w*\.so: (?:cannot open|undefined symbol)|libc10\w*\.so: cannot open",
+        "Libraries of two releases are mixed: one of CUDA's (or torch's own) is found elsewhere than where torch "
+        "brought it.",
+        "unset LD_LIBRARY_PATH, and take what brings a second one out of pyproject.toml; ./launch build",
+        VERIFY,
+    ),
+    Words(
+        "torchvision-other",
+        r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops|"
+        r"Detected that PyTorch and torch(?:vision|audio) were compiled with different",
+        "torchvision (or torchaudio) was made for another torch than the one that is here.",
+        "Take its version out of pyproject.toml, then ./launch build",
+        VERIFY,
+    ),
+    Words(
+        "bitsandbytes",
+        r"bitsandbytes was compiled without GPU support|CUDA Setup failed despite (?:GPU|CUDA) being available|"
+        r"libbitsandbytes_cuda\w*\.so[^\n]{0,60}(?:not found|No such file|cannot open)",
+        "The installed bitsandbytes has no part for this CUDA or this processor.",
+        "./launch add 'bitsandbytes' in its newest release.",
+        VERIFY,
+    ),
+    Words(
+        "card-too-old-for",
+        r"FlashAttention only supports (?:Ampere|Ada|Hopper)[^\n]*|"
+        r"Bfloat16 is only supported on GPUs with compute capability[^\n]*|"
+        r"Your setup doesn't support bf16",
+        "This card is older than what was asked of it: bf16 and FlashAttention need Ampere (8.0) or newer.",
+        "Choose fp16 and PyTorch's own attention (sdpa).",
+        VERIFY,
+    ),
+    Words(
+        "other-libc",
+        r"version `GLIBC(?:XX)?_[\d.]+' not found",
+        "A compiled file was made on a newer system than this image's.",
+        "Take the package's build for this image, or build it inside; a file from the machine itself does not fit.",
+        VERIFY,
+    ),
+    Words(
+        "system-library",
+        r"(lib(?:GL|sndfile)\.so\.1|lib(?:gthread|glib)-2\.0\.so\.0|lib(?:SM|Xext|Xrender)\.so\.\d)[^\n]{0,10}: "
+        r"cannot open shared object file",
+        "A Python package needs the system library {0}, which is not in the image.",
+        "Name its Debian package in apt.txt (libgl1, libglib2.0-0t64, libsndfile1, ...), then ./launch build",
+        "./launch build",
+    ),
+    Words(
+        "driver-library-inside",
+        r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file|Can't initialize NVML|"
+        r"NVML Shared Library Not Found|"
+        r"cannot find -lcuda\b|CUDA driver initialization failed",
+        "The driver's library is not in the container, so it was started without a GPU.",
+        "Start with ./launch, which asks for the GPU and says which.",
+        "./launch doctor --only gpu",
+    ),
+    Words(
+        "stub",
+        r"CUDA driver is a stub library|cudaErrorStubLibrary",
+        "A stand-in for the driver's library is used, which serves only for linking.",
+        "Take .../stubs out of LD_LIBRARY_PATH.",
+        VERIFY,
+    ),
+    Words(
         "built-for-other-torch",
         r"undefined symbol: _ZNK?\w*(?:c10|torch|at)\w*|undefined symbol: \w*(?:c10|torch)\w*",
         "A compiled package was built for another version of torch than the one that is here.",
@@ -351,10 +487,34 @@ RULES = (
         VERIFY,
     ),
     Words(
+        "wheel-does-not-fit",
+        r"is not a supported wheel on this platform|Could not find a version that satisfies the requirement|"
+        r"No matching distribution found",
+        "There is no such package for this Python and this processor, or not under that version.",
+        "Look at the package's files for this Python version and processor, and loosen its version.",
+        VERIFY,
+    ),
+    Words(
+        "packages-contradict",
+        r"ResolutionImpossible|No solution found when resolving dependencies|"
+        r"pip's dependency resolver does not currently take into account",
+        "What is to be installed does not fit together, or not what the base brings: the lines around name the "
+        "packages.",
+        "Loosen the versions in pyproject.toml that those lines name.",
+        VERIFY,
+    ),
+    Words(
         "other-python",
         r"No module named 'torch'",
         "This is another Python than the image's, which has torch: often a .venv in the project's folder.",
         "Take the .venv away, and choose the image's Python in VS Code.",
+        "./launch doctor --only venv",
+    ),
+    Words(
+        "no-module",
+        r"ModuleNotFoundError: No module named '([\w-]+)",
+        "The package {0} is not in this Python.",
+        "./launch add with the package that brings it; where it is there already, another Python was started.",
         "./launch doctor --only venv",
     ),
     Words(
@@ -377,6 +537,30 @@ RULES = (
         "The container runs as a user that it does not know, so torch.compile and others find no home and no name.",
         "Start with ./launch or VS Code, which give the image your user.",
         VERIFY,
+    ),
+    Words(
+        "fork-after-cuda",
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "The program itself: it used the GPU before it started its workers, which are copies (fork) and cannot "
+        "use it then.",
+        "torch.multiprocessing.set_start_method('spawn'), or touch the GPU only after the DataLoader is made.",
+        VERIFY,
+    ),
+    Words(
+        "display-watchdog",
+        r"the launch timed out and was terminated|cudaErrorLaunchTimeout",
+        "The GPU also drives a display, and a kernel that takes seconds is ended for the display's sake.",
+        "Use another GPU (GPUS), or the machine without its display.",
+        "nvidia-smi",
+    ),
+    Words(
+        "kernel-crashed",
+        r"an illegal memory access was encountered|misaligned address|unspecified launch failure|"
+        r"illegal instruction was encountered",
+        "A kernel on the GPU read or wrote where it must not; the line that is named is not where it happened.",
+        "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the right line; without packages with kernels of "
+        "their own.",
+        "CUDA_LAUNCH_BLOCKING=1",
     ),
     Words(
         "numbers-assert",
@@ -410,10 +594,103 @@ RULES = (
     ),
     Words(
         "cache-owner",
-        r"Permission denied:? '?(/home/dev/\.cache[^'\s]*|/root/\.cache[^'\s]*|/workspace[^'\s]*)",
-        "{0} belongs to somebody else, often root after a container ran as root.",
+        r"Permission denied:? ['\"](?!/dev/|/var/run/|/run/|/etc/|/proc/|/sys/)(/[^'\"\s]*)|"
+        r"trying to write in your cache folder \(([^)\s]+)\)|(/\S+) is not a writable directory|"
+        r"(?:Could not|cannot) (?:create|write)[^\n]{0,60}(/\S*cache\S*)[^\n]{0,40}Permission denied",
+        "This user may not write to {0}: it belongs to somebody else, often root after a container ran as root.",
         'sudo chown -R "$USER" on its folder of the machine: `./launch doctor` names it.',
         "./launch doctor --only mounts",
+    ),
+    Words(
+        "read-only",
+        r"Read-only file system:? ?['\"]?(/[^'\"\s]*)?",
+        "What is to be written lies on a folder that is mounted read-only ({0}).",
+        "Write to outputs/ or to a cache; a data folder is mounted read-only on purpose.",
+        "./launch verify",
+    ),
+    Words(
+        "certificate",
+        r"CERTIFICATE_VERIFY_FAILED|certificate signed by unknown authority|"
+        r"self[- ]signed certificate in certificate chain|"
+        r"unable to get local issuer certificate",
+        "The network here puts its own certificate in front (a company's proxy), which is not known.",
+        "Put that certificate as certs/NAME.crt into the project, then ./launch build",
+        "./launch build",
+    ),
+    Words(
+        "no-name-resolution",
+        r"Temporary failure in name resolution|Could not resolve host|Name or service not known|getaddrinfo failed|"
+        r"couldn't connect to 'https://huggingface\.co'|Network is unreachable",
+        "The network, or the name service, cannot be reached from here.",
+        "Look whether the machine itself reaches it; behind a proxy set HTTPS_PROXY; offline: HF_HUB_OFFLINE=1",
+        "./launch doctor",
+    ),
+    Words(
+        "port-in-use",
+        r"Address already in use|EADDRINUSE|port is already allocated|ports are not available|"
+        r"server socket has failed to listen",
+        "Another program listens on that port.",
+        "End it, or take another port: torchrun --master-port, MLFLOW_PORT or TENSORBOARD_PORT in .env.",
+        "./launch doctor --only ports",
+    ),
+    Words(
+        "run-args",
+        r"unknown (?:shorthand )?flag: '?--?[\w-]+ \S+",
+        "Two words stand in one string of runArgs, and Docker takes them for the name of a flag.",
+        'Two strings, "--gpus", "all", or one with an equals sign: "--gpus=all".',
+        "./launch doctor",
+    ),
+    Words(
+        "credential-helper",
+        r"docker-credential-\w+(?:\.exe)?\\?\"?: executable file not found|error getting credentials - err: exec",
+        "Docker asks a helper for logins that is not here, as Docker Desktop leaves it behind.",
+        "Take the line with credsStore out of ~/.docker/config.json.",
+        "./launch doctor --only engine",
+    ),
+    Words(
+        "wsl-integration",
+        r"could not be found in this WSL ?\d? distro",
+        "Docker Desktop does not serve this WSL distribution.",
+        "Switch it on in Docker Desktop: Settings, Resources, WSL integration.",
+        "./launch doctor --only client",
+    ),
+    Words(
+        "docker-not-installed",
+        r"docker: (?:command )?not found|Command 'docker' not found|spawn docker ENOENT",
+        "Docker is not installed here, or not on the PATH.",
+        "https://docs.docker.com/engine/install/ says how.",
+        "./launch doctor --only client",
+    ),
+    Words(
+        "nvidia-docker",
+        r"nvidia-docker: (?:command )?not found",
+        "The command nvidia-docker is gone: docker itself gives containers the GPU.",
+        "Start with ./launch, or docker run --gpus all.",
+        "./launch doctor --only gpu",
+    ),
+    Words(
+        "iptables",
+        r"iptables: No chain/target/match by that name|iptables failed:",
+        "A firewall was restarted and took Docker's rules away.",
+        "sudo systemctl restart docker",
+        "./launch doctor --only engine",
+    ),
+    Words(
+        "mount-source",
+        r"error while creating mount source path '([^']+)'",
+        "Docker cannot make {0}, which is to be mounted: the engine sees other folders (a snap, Docker Desktop), "
+        "or it is on "
+        "a drive that is gone.",
+        "Make that folder yourself, and use Docker Engine.",
+        "./launch doctor --only mounts,engine",
+    ),
+    Words(
+        "jetson-devices",
+        r"NvRmMem\w*[^\n]{0,60}(?:failed|Permission denied)|nvmap[^\n]{0,40}(?:Permission denied|failed)",
+        "On this Jetson the GPU's device files are closed to this user, or the container was started without its "
+        "runtime.",
+        "--runtime=nvidia, and the groups video and render for the user.",
+        "./launch doctor --only gpu",
     ),
     Words(
         "conflict-markers",
@@ -424,10 +701,19 @@ RULES = (
     ),
     # NVIDIA's container tools, where the engine's sentence alone does not tell
     Words(
+        "driver-silent",
+        r"initialization error: (?:driver error|driver rpc error|cuda error|nvml error: unknown error)|"
+        r"detection error: (?:nvml|driver) |driver rpc error|nvidia-container-cli[^\n]{0,40}: timed out",
+        "NVIDIA's container tools get no answer from the driver: it is stuck or half installed; in WSL the driver of "
+        "Windows is missing or too old.",
+        "Make `nvidia-smi` work on the machine itself first; where it does, restart the machine.",
+        DRIVER,
+    ),
+    Words(
         "rootless-cgroups",
         r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed: operation not permitted|"
-        r"container error: [^\n]{0,60}cgroup[^\n]{0,60}permission denied",
-        "The engine is rootless and may not open the GPU's devices to a container by the old way.",
+        r"container error: [^\n]{0,60}cgroup[^\n]{0,60}permission denied|devices\.allow: operation not permitted",
+        "The engine, rootless or in a container itself, may not open the GPU's devices to a container by the old way.",
         "docker context use default, which is root's engine; or GPUs by CDI.",
         "./launch doctor --only engine,gpu",
     ),
@@ -440,8 +726,8 @@ RULES = (
     ),
     Words(
         "driver-files-in-image",
-        r"mount error: file creation failed: [^\n]{0,300}(lib[\w-]+\.so[\w.]*): file exists",
-        "The image carries a file of the driver itself ({0}), where the driver of this machine must be mounted.",
+        r"mount error: file creation failed: [^\n]{0,300}/([\w.+-]+): file exists",
+        "The image carries a file ({0}) that this machine's NVIDIA runtime mounts itself.",
         "Take it out of the image: rm in the Dockerfile, in the step that brought it.",
         "./launch doctor --only gpu",
     ),
@@ -493,7 +779,7 @@ RULES = (
     ),
     Words(
         "compose-too-old",
-        r"services\.\S+\.deploy\.resources\.reservations value .{0,40}devices|"
+        r"services\.\S+\.deploy\.resources\.reservations value .{0,40}devices|Additional property gpus is not allowed|"
         r"Unsupported config option[^\n]{0,60}(?:gpus|runtime)",
         "This Docker Compose is too old to ask for GPUs.",
         "Install the package docker-compose-plugin.",

@@ -1,4 +1,4 @@
-"""Recorded machines: each fault is found, with the right cause and nothing else beside it; on healthy ones nothing is."""
+"""Recorded machines: each fault is found, with the right cause and nothing else beside it; healthy ones are well."""
 
 from __future__ import annotations
 
