@@ -25,6 +25,14 @@ DRIVER, VERIFY = "./launch doctor --only driver", "./launch verify"
 RULES = (
     # The driver, on the host and in a container that runs
     Words(
+        "tools-cannot-look",
+        r"nvidia-container-cli: detection error",
+        "NVIDIA's container tools cannot look at the GPUs: one is stuck, or MIG is on and the tools are too old "
+        "for it.",
+        "Restart the machine, and update nvidia-container-toolkit.",
+        "./launch doctor --only driver,mig,gpu",
+    ),
+    Words(
         "driver-updated",
         r"driver/library version mismatch",
         "The NVIDIA driver was updated, and the old one is still loaded.",
@@ -72,7 +80,7 @@ RULES = (
     ),
     Words(
         "wsl-blocked",
-        r"GPU access blocked by the operating system|no adapters were found",
+        r"GPU access blocked by the operating system|dxcore initialization failed|no adapters were found",
         "Windows gives this WSL no GPU: it is WSL 1, or the driver of Windows is missing, old, or set to TCC.",
         "In Windows: wsl --update, and install NVIDIA's current driver.",
         DRIVER,
@@ -122,6 +130,29 @@ RULES = (
         DRIVER,
     ),
     # CUDA's numbers
+    Words(
+        "wsl-toolkit-old",
+        r"\berror 500\b[^\n]{0,4}:? *named symbol not found|named symbol not found|cudaErrorSymbolNotFound",
+        "The driver of Windows is newer than the NVIDIA Container Toolkit that Docker uses in WSL, which does "
+        "not mount all of it.",
+        "Update Docker Desktop (4.31 or newer), or nvidia-container-toolkit (1.15 or newer), and restart it.",
+        "./launch doctor --only engine,gpu",
+    ),
+    Words(
+        "not-supported-here",
+        r"CUDA error: operation not supported|cudaErrorNotSupported",
+        "The driver here cannot do what was asked: a virtual GPU or WSL lacks some of CUDA, such as unified "
+        "memory or sharing between processes.",
+        "On a virtual GPU: a profile with unified memory; PYTORCH_CUDA_ALLOC_CONF without expandable_segments.",
+        VERIFY,
+    ),
+    Words(
+        "peer-access",
+        r"peer access is not supported between these two devices|peer mapping resources exhausted",
+        "These GPUs cannot read each other's memory.",
+        "NCCL_P2P_DISABLE=1",
+        VERIFY,
+    ),
     Words(
         "fabric-manager",
         r"\b802\b[^\n]{0,4}:? *'?\"?system not yet initialized|system not yet initialized|SYSTEM_NOT_READY|"
@@ -242,7 +273,8 @@ RULES = (
     ),
     Words(
         "cuda-unknown",
-        r"CUDA unknown error - this may be due to an incorrectly set up environment|cudaErrorUnknown\b|\berror 999\b",
+        r"CUDA error: unknown error|CUDA unknown error - this may be due to an incorrectly set up environment|"
+        r"cudaErrorUnknown\b|\berror 999\b",
         "CUDA cannot use a driver that is there: after sleep or a driver's update its module nvidia_uvm is often "
         "out of "
         "step; a program that sets CUDA_VISIBLE_DEVICES after it began sees the same.",
@@ -269,7 +301,7 @@ RULES = (
     # Memory
     Words(
         "shared-memory",
-        r"killed by signal:\s+Bus\s+error|insufficient shared memory \(shm\)|"
+        r"killed by signal:\s+Bus\s+error|exitcode ?: ?-7\b|\(SIGBUS\)|insufficient shared memory \(shm\)|"
         r"unable to (?:write to file|open shared memory object|"
         r"mmap \d+ bytes from file|allocate shared memory\(shm\) for file) ?<?/?/?(?:torch_|dev/shm|\w)?|"
         r"/dev/shm[^\n]{0,80}No space left on device|"
@@ -284,14 +316,15 @@ RULES = (
         "worker-killed",
         r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed|oom-kill(?:er)?\b|"
         r"Out of memory: Killed process|OOMKilled\W+true|"
-        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|\[Errno 12\] Cannot allocate memory|"
+        r"std::bad_alloc|^MemoryError",
         "The machine's memory (not the GPU's) ran out, and the system ended a process.",
         "Fewer DataLoader workers, or smaller samples held in memory.",
         "sudo dmesg | grep -i 'out of memory'",
     ),
     Words(
         "worker-gone",
-        r"DataLoader worker \(pid\(?s?\)?[^)]*\) exited unexpectedly",
+        r"DataLoader worker \(pid\(?s?\)?[^)]*\) exited unexpectedly|Pin memory thread exited unexpectedly",
         "A DataLoader worker ended without a word of its own: most often memory or shared memory ran out, else "
         "it crashed.",
         "num_workers=0 shows a crash of its own; `./launch verify` measures shared memory; dmesg tells of a lack "
@@ -325,6 +358,23 @@ RULES = (
         VERIFY,
     ),
     Words(
+        "rendezvous",
+        r"connection to the C10d store has failed|RendezvousConnectionError|RendezvousTimeoutError|"
+        r"client socket has (?:failed to connect|timed out)|Timed out[^\n]{0,60}waiting for clients",
+        "The processes of one training do not find each other: another address or port, or a firewall between "
+        "the machines.",
+        "The same --master-addr and --master-port for all, reachable from each; on one machine: torchrun --standalone",
+        VERIFY,
+    ),
+    Words(
+        "nccl-usage",
+        r"ncclInvalidUsage",
+        "NCCL was called in a way that it does not allow: mostly more processes than GPUs, or the same GPU for "
+        "two of them.",
+        "torchrun --nproc-per-node with the number of GPUs; NCCL_DEBUG=WARN tells more.",
+        VERIFY,
+    ),
+    Words(
         "nccl-aborted",
         r"Watchdog caught collective operation timeout|collective operation timeout|"
         r"ncclRemoteError|Connection (?:closed|reset) by (?:remote )?peer[^\n]{0,80}nccl|"
@@ -350,6 +400,15 @@ RULES = (
         VERIFY,
     ),
     Words(
+        "threads",
+        r"can't start new thread|pthread_create failed|fork: retry: Resource temporarily unavailable|"
+        r"libgomp: Thread creation failed",
+        "No more processes or threads may be started: a limit of the container or of the user is reached, or "
+        "Docker is too old for the image's system.",
+        "Fewer workers; OMP_NUM_THREADS=1; and a current Docker.",
+        VERIFY,
+    ),
+    Words(
         "open-files",
         r"Too many open files|received 0 items of ancdata",
         "More files are open than this process may have, often by DataLoader workers that share tensors.",
@@ -369,6 +428,7 @@ RULES = (
     Words(
         "no-compiler",
         r"Failed to find C compiler|(?:gcc|g\+\+|cc): (?:command )?not found|"
+        r"unable to execute '[\w-]*g(?:cc|\+\+)'|command '[\w-]*gcc' failed: No such file|"
         r"No such file or directory: '(?:gcc|g\+\+|cc)'|"
         r"Python\.h: No such file|No working C\+\+ compiler found|InvalidCxxCompiler",
         "torch.compile and Triton compile with gcc and Python's headers, and here one of them is missing.",
@@ -377,10 +437,25 @@ RULES = (
     ),
     Words(
         "no-nvcc",
-        r"CUDA_HOME environment variable is not set|nvcc: (?:command )?not found|nvcc was not found|"
+        r"CUDA_HOME environment variable is not set|fatal error: cu\w+\.h: No such file|Could NOT find CUDA|"
+        r"nvcc: (?:command )?not found|nvcc was not found|"
         r"No such file or directory: '[^']*nvcc'",
         "A package wants to compile CUDA code, and this base has no CUDA compiler.",
         "Take a built wheel of the package, or the base with a compiler: copier update --trust --data base=cuda",
+        VERIFY,
+    ),
+    Words(
+        "gcc-too-new",
+        r"unsupported GNU version! gcc versions later than",
+        "The C++ compiler is newer than this CUDA's compiler accepts.",
+        "A base with a newer CUDA: copier update --trust",
+        VERIFY,
+    ),
+    Words(
+        "no-ninja",
+        r"Ninja is required to load C\+\+ extensions",
+        "The build tool ninja is missing, with which C++ and CUDA parts are compiled.",
+        "./launch add ninja",
         VERIFY,
     ),
     Words(
@@ -394,10 +469,26 @@ RULES = (
         "mixed-cuda-libraries",
         r"undefined symbol: (?:__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)|"
         r"undefined symbol: iJIT_NotifyEvent|"
-        r"libtorch\w*\.so: (?:cannot open|undefined symbol)|libc10\w*\.so: cannot open",
+        r"libtorch\w*\.so: (?:cannot open|undefined symbol)|/torch/(?:_C|lib/)[^\s:]*: undefined symbol|"
+        r"libc10\w*\.so: cannot open",
         "Libraries of two releases are mixed: one of CUDA's (or torch's own) is found elsewhere than where torch "
         "brought it.",
         "unset LD_LIBRARY_PATH, and take what brings a second one out of pyproject.toml; ./launch build",
+        VERIFY,
+    ),
+    Words(
+        "built-for-other-torch",
+        r"undefined symbol: _ZT?[A-Z]*NK?(?:2at|3c10|5torch)\w*",
+        "A compiled package was built for another version of torch than the one that is here.",
+        "./launch add the package's release for this torch, or build it here without build isolation.",
+        VERIFY,
+    ),
+    Words(
+        "undefined-symbol",
+        r"undefined symbol: (\w+)",
+        "A compiled file lacks {0}: it was built without a part of itself (often the CUDA part), or for other "
+        "libraries.",
+        "Build the package anew in this image, or take its release for this torch and this CUDA.",
         VERIFY,
     ),
     Words(
@@ -423,6 +514,28 @@ RULES = (
         r"Your setup doesn't support bf16",
         "This card is older than what was asked of it: bf16 and FlashAttention need Ampere (8.0) or newer.",
         "Choose fp16 and PyTorch's own attention (sdpa).",
+        VERIFY,
+    ),
+    Words(
+        "cpu-too-old",
+        r"Illegal instruction \(core dumped\)|\(SIGILL\)|exitcode ?: ?-4\b",
+        "A compiled file uses instructions that this processor does not have.",
+        "Take the package's ordinary build; on a virtual machine give it the host's CPU type.",
+        VERIFY,
+    ),
+    Words(
+        "static-tls",
+        r"cannot allocate memory in static TLS block",
+        "A library was loaded too late for its kind (mostly libgomp on arm64).",
+        "Import torch first, or LD_PRELOAD with the file that is named.",
+        VERIFY,
+    ),
+    Words(
+        "no-display",
+        r"(?:cannot|could not|unable to) (?:connect to|open) (?:the )?(?:X server|display)|"
+        r"no display name and no \$DISPLAY|qt\.qpa\.(?:xcb|plugin)",
+        "The program wants to open a window, and the container has no display.",
+        "matplotlib with MPLBACKEND=Agg, opencv-python-headless, or files under outputs/.",
         VERIFY,
     ),
     Words(
@@ -454,13 +567,6 @@ RULES = (
         r"CUDA driver is a stub library|cudaErrorStubLibrary",
         "A stand-in for the driver's library is used, which serves only for linking.",
         "Take .../stubs out of LD_LIBRARY_PATH.",
-        VERIFY,
-    ),
-    Words(
-        "built-for-other-torch",
-        r"undefined symbol: _ZNK?\w*(?:c10|torch|at)\w*|undefined symbol: \w*(?:c10|torch)\w*",
-        "A compiled package was built for another version of torch than the one that is here.",
-        "./launch add the package's release for this torch, or build it here without build isolation.",
         VERIFY,
     ),
     Words(
@@ -571,6 +677,35 @@ RULES = (
     ),
     # Names and rights
     Words(
+        "file-incomplete",
+        r"Error while deserializing header|failed finding central directory|PytorchStreamReader failed|"
+        r"Consistency check failed: file should be of size|unexpected EOF, expected \d+ more bytes",
+        "A file with weights is not whole: a download or a save was interrupted.",
+        "Delete that file, and download or save it again.",
+        VERIFY,
+    ),
+    Words(
+        "weights-only",
+        r"Weights only load failed|weights_only",
+        "The checkpoint holds more than weights, and torch since 2.6 loads only weights unless told otherwise.",
+        "torch.load(..., weights_only=False), for a file that you trust.",
+        VERIFY,
+    ),
+    Words(
+        "transformers-too-old",
+        r"does not recognize this architecture",
+        "transformers is older than the model.",
+        "./launch add 'transformers' in a newer release.",
+        VERIFY,
+    ),
+    Words(
+        "two-devices",
+        r"Expected all tensors to be on the same device",
+        "The program itself: a tensor or the model is not on the GPU with the others.",
+        "Move it with .to(device); the traceback names the line.",
+        VERIFY,
+    ),
+    Words(
         "hub-access",
         r"GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|"
         r"Access to model \S+ is restricted|401 Client Error[^\n]{0,80}huggingface\.co",
@@ -620,10 +755,48 @@ RULES = (
     Words(
         "no-name-resolution",
         r"Temporary failure in name resolution|Could not resolve host|Name or service not known|getaddrinfo failed|"
-        r"couldn't connect to 'https://huggingface\.co'|Network is unreachable",
+        r"EAI_AGAIN|TLS handshake timeout|Client\.Timeout exceeded|"
+        r"dial tcp[^\n]{0,60}(?:i/o timeout|no such host)|couldn't connect to 'https://huggingface\.co'|"
+        r"Network is unreachable",
         "The network, or the name service, cannot be reached from here.",
         "Look whether the machine itself reaches it; behind a proxy set HTTPS_PROXY; offline: HF_HUB_OFFLINE=1",
         "./launch doctor",
+    ),
+    Words(
+        "registry-login",
+        r"unauthorized: (?:authentication required|incorrect username)|requested access to the resource is denied|"
+        r"pull access denied",
+        "The registry does not give this image without a login, or there is none under this name.",
+        "Check the image's name, then docker login with its registry (nvcr.io: user $oauthtoken).",
+        "./launch build",
+    ),
+    Words(
+        "other-processor",
+        r"requested image's platform \([^)]*\) does not match the detected host platform|exec format error",
+        "The image, or a program in it, is made for another kind of processor than this machine's.",
+        "copier update --trust --data hardware=... with this machine's; `./launch doctor --only card` names it.",
+        "./launch doctor --only card",
+    ),
+    Words(
+        "file-sharing",
+        r"Mounts denied|is not shared from the host and is not known to Docker",
+        "Docker Desktop may not see the folder that is to be mounted.",
+        "Settings, Resources, File sharing: add the folder.",
+        "./launch doctor --only mounts",
+    ),
+    Words(
+        "clock",
+        r"Release file for \S+ is not valid yet|certificate (?:has expired or )?is not yet valid",
+        "This machine's clock is wrong, as in a WSL that slept.",
+        "sudo hwclock -s, or wsl --shutdown in Windows.",
+        "./launch doctor",
+    ),
+    Words(
+        "apt",
+        r"E: Unable to locate package (\S+)|E: (?:Failed to fetch|Unable to fetch some archives)|Hash Sum mismatch",
+        "A Debian package cannot be had: its name is wrong, or the lists of packages are old.",
+        "Check the name in apt.txt, then ./launch build --no-cache",
+        "./launch build",
     ),
     Words(
         "port-in-use",
@@ -685,6 +858,41 @@ RULES = (
         "./launch doctor --only mounts,engine",
     ),
     Words(
+        "other-vendor",
+        r"(?:AMD|Intel) CDI spec not found|failed to discover GPU vendor[^\n]{0,60}multiple",
+        "Docker took another vendor's GPU for the one to give, and no list of NVIDIA's (CDI) is there.",
+        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+        "./launch doctor --only gpu",
+    ),
+    Words(
+        "old-container",
+        r"no such volume: nvidia_driver_",
+        "This container was made with nvidia-docker 1 for a driver that is gone.",
+        "Make it anew: ./launch stop, then start it again.",
+        "./launch doctor --only gpu",
+    ),
+    Words(
+        "restart-after-update",
+        r"mount operation failed: [^\n]{0,200}/proc/driver/nvidia[^\n]{0,80}no such file",
+        "The driver was updated under a Docker that still has the old one's files mounted.",
+        "sudo systemctl restart docker",
+        "./launch doctor --only driver,gpu",
+    ),
+    Words(
+        "podman-without-cdi",
+        r"stat nvidia\.com/gpu=\S*: no such file",
+        "This engine does not know GPUs by name (CDI), and takes the name for a file.",
+        "A current Docker Engine, or Podman with --device and a CDI specification.",
+        "./launch doctor --only engine,gpu",
+    ),
+    Words(
+        "docker-too-old",
+        r"unknown flag: --gpus\b",
+        "This Docker is too old for --gpus.",
+        "Update Docker: https://docs.docker.com/engine/install/",
+        "./launch doctor --only engine",
+    ),
+    Words(
         "jetson-devices",
         r"NvRmMem\w*[^\n]{0,60}(?:failed|Permission denied)|nvmap[^\n]{0,40}(?:Permission denied|failed)",
         "On this Jetson the GPU's device files are closed to this user, or the container was started without its "
@@ -703,7 +911,7 @@ RULES = (
     Words(
         "driver-silent",
         r"initialization error: (?:driver error|driver rpc error|cuda error|nvml error: unknown error)|"
-        r"detection error: (?:nvml|driver) |driver rpc error|nvidia-container-cli[^\n]{0,40}: timed out",
+        r"driver rpc error|nvidia-container-cli[^\n]{0,40}: timed out",
         "NVIDIA's container tools get no answer from the driver: it is stuck or half installed; in WSL the driver of "
         "Windows is missing or too old.",
         "Make `nvidia-smi` work on the machine itself first; where it does, restart the machine.",
