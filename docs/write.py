@@ -57,14 +57,14 @@ def verified(found: list[dict]) -> str:
         [
             "# Verified on real hardware",
             "",
-            "Each row is a run of `./launch verify --record` in a generated project on the card that it names, sent in as",
-            "a file in `records/`. Nothing else goes in: no emulation, no stand-in image, no estimate.",
+            "Each row is a run of `./launch verify --record` in a generated project on the card that it names, sent in",
+            "as a file in `records/`. Nothing else goes in: no emulation, no stand-in image, no estimate.",
             "",
             verified_table(found),
             "",
-            "To add yours: `./launch verify --record`, then a pull request that puts the file it names into `records/`;",
-            "`python docs/write.py` renews this page. The file holds the card, the driver, the versions and the checks",
-            "that did not pass; no name of a person or a machine.",
+            "To add yours: `./launch verify --record`, then a pull request that puts the file it names into `records/`",
+            "and renews this page with `python docs/write.py`. The file holds the card, the driver, the versions and",
+            "the checks that did not pass; no name of a person or a machine.",
             "",
         ]
     )

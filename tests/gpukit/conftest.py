@@ -82,41 +82,6 @@ def cpu_only() -> dict[str, Any]:
 
 
 @pytest.fixture
-def host():
-    """`host(system="wsl")`: a workstation with an RTX 5070 Ti and Docker, but for what is said."""
-    from gpukit.doctor.host import Answer, Config, Folder, Grant
-
-    info = {
-        "ServerVersion": "28.5.1",
-        "OperatingSystem": "Ubuntu 24.04.3 LTS",
-        "OSType": "linux",
-        "Driver": "overlay2",
-        "DriverStatus": [["Backing Filesystem", "extfs"]],
-        "DockerRootDir": "/var/lib/docker",
-        "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
-    }
-
-    def saw(**changes: Any) -> SimpleNamespace:
-        seen = {
-            "client": Answer(0, "Docker version 28.5.1, build e180ab8"),
-            "info": Answer(0, json.dumps({**info, **changes.pop("engine", {})})),
-            "server": Answer(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
-            "endpoint": "unix:///var/run/docker.sock",
-            "system": "linux",
-            "arch": "amd64",
-            "cards": Answer(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
-            "grant": Grant(True, "GPU all"),
-            "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
-            "built": False,
-            "free_gb": lambda folder: 200.0,
-            "today": date(2026, 11, 20),
-        }
-        return SimpleNamespace(**{**seen, **changes})
-
-    return saw
-
-
-@pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
     from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Result, Torch
@@ -144,14 +109,14 @@ def container():
             "processors": Processors(16, 16),
             "credentials": (("HF_TOKEN",), ("WANDB_API_KEY",)),
             "kernel": Kernel("python3", "/usr/local/bin/python", "/usr/local"),
-            "products": on("cuda:0", results=[{"name": name, **off} for name in ("fp32", "fp16", "tf32", "bf16", "fp8")]),
+            "products": on(
+                "cuda:0", results=[{"name": name, **off} for name in ("fp32", "fp16", "tf32", "bf16", "fp8")]
+            ),
             "convolution": on("cuda:0", **off, cudnn=91300, enabled=True),
             "attention": on("cuda:0", kind="bf16", **off, ways={"flash": 1e-4, "math": 1e-4}),
             "amp": on("cuda:0", first=2.0, last=0.4, scale=65536.0),
             "loader": on("", workers=2, equal=True, seconds=0.4),
-            "collective": on(
-                "", kind="gloo", ranks=2, silent=[], wrong=[], complaint="", ended=[0, 0], seconds=0.5
-            ),
+            "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], complaint="", ended=[0, 0], seconds=0.5),
             "training": (on("cuda:0", start=0, losses=losses), on("cuda:0", start=5, losses=losses[5:])),
             "patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
             "out_of_memory": on("cuda:0", caught="OutOfMemoryError", works=True, kept=0),

@@ -2,6 +2,7 @@ import re
 
 import jsonschema
 import pytest
+
 from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, plain, table, to_json, verdict
 
 

@@ -51,6 +51,7 @@ def local_part(version: str) -> str:
 
 @check("import", "torch imports", causes=(NOT_HERE, CRASHES, NO_END, LIBRARY, BROKEN))
 def imports(saw: Any, stack: Stack) -> Finding:
+    """In a process of its own, so that a crash or a hang is told like any other fault."""
     error = saw.torch.error
     if error is None:
         return passed(saw.torch.version)
@@ -83,6 +84,7 @@ def torch(saw: Any, stack: Stack) -> Finding:
 
 @check("cuda", "torch's CUDA", needs=("import",), causes=(NEEDLESS, NO_CUDA, ANOTHER_CUDA))
 def cuda(saw: Any, stack: Stack) -> Finding:
+    """The CUDA that torch was built with; a build for CPUs has none, and uses no GPU without a word."""
     seen = saw.torch.cuda or "none"
     if stack.cuda is None:
         if saw.torch.cuda is None:

@@ -411,9 +411,8 @@ class Container:
 
     @cached_property
     def room(self) -> tuple[Place, ...]:
-        """Where libraries put what is temporary."""
-        folder = tempfile.gettempdir() if _temporary() else (self.environment.get("TMPDIR") or "/tmp")
-        return (self._place(folder, writing=True, megabytes=1),)
+        """Where programs put what is temporary. Python alone looks for another folder when this one does not serve."""
+        return (self._place(self.environment.get("TMPDIR") or "/tmp", writing=True, megabytes=1),)
 
     # The interpreter and its packages
 
@@ -508,15 +507,6 @@ def _write_in(folder: Path, megabytes: int) -> None:
     with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=folder) as scratch:
         Path(scratch, "a").write_bytes(b"x" * max(1, megabytes << 20))
         Path(scratch, "a").rename(Path(scratch, "b"))
-
-
-def _temporary() -> bool:
-    """Whether Python finds a folder for temporary files at all."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _said(*command: str) -> str | None:

@@ -55,7 +55,7 @@ class TorchProcess:
             raise TorchError("Death", _ending(self._process.returncode), "".join(self._said))
         answer = json.loads(line)
         if "error" in answer:
-            raise TorchError(answer["error"], answer["text"], "".join(self._said))
+            raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._said))
         return answer["answer"]
 
     def end(self) -> None:

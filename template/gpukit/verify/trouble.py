@@ -39,9 +39,9 @@ ILLEGAL = Cause(
     says=("an illegal memory access was encountered", "illegal instruction was encountered", "misaligned address"),
 )
 CUBLAS = Cause(
-    "Another cuBLAS than torch's is found first, or the one here is broken.",
-    "unset LD_LIBRARY_PATH",
-    says=("CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_INVALID_VALUE", "libcublas.so"),
+    "cuBLAS does not start: mostly since the GPU's memory is taken, else since another cuBLAS is found before torch's.",
+    "Look at the memory with `nvidia-smi` on the host; where it is free: unset LD_LIBRARY_PATH",
+    says=("CUBLAS_STATUS_NOT_INITIALIZED", "libcublas.so"),
 )
 CUDNN = Cause(
     "Another cuDNN than torch's is found first, or the one here is incomplete.",
