@@ -68,7 +68,7 @@ RULES = (
         "The container has lost its GPU, as it does when systemd is reloaded on the machine (`systemctl "
         "daemon-reload`). "
         "On the machine itself, outside a container, it means that the driver is stuck.",
-        "Start the container again: ./launch stop, then as before.",
+        "In a container: ./launch stop, then start it again. On the machine: restart it.",
         "./launch doctor --only reload",
     ),
     Words(
@@ -87,7 +87,8 @@ RULES = (
     ),
     Words(
         "driver-not-loaded",
-        r"couldn't communicate with the NVIDIA driver|nvml error: driver not loaded|"
+        r"couldn't communicate with the NVIDIA driver|Could not load (?:UVM|NVIDIA) kernel module|"
+        r"nvml error: driver not loaded|"
         r"Failed to initialize NVML: Driver Not Loaded",
         "The NVIDIA driver's kernel module is not loaded: not installed, not built for this kernel, refused by Secure "
         "Boot, or not yet loaded when a container started at boot.",
@@ -123,10 +124,12 @@ RULES = (
     Words(
         "no-devices",
         r"No devices were found",
-        "The driver runs and takes no GPU: too old for the card, in need of the open kernel modules, given too "
+        "In a container: the GPU's device files were not there when it began. On the machine: the driver takes "
+        "no GPU: too old for the card, in need of the open kernel modules, given too "
         "little address "
         "space by the firmware (Above 4G Decoding), or the card failed.",
-        "sudo dmesg | grep -i nvrm says which; usually a newer driver with the open kernel modules.",
+        "Run `nvidia-smi` on the machine, and start the container again; where it finds none there: sudo dmesg | "
+        "grep -i nvrm",
         DRIVER,
     ),
     # CUDA's numbers
@@ -191,7 +194,7 @@ RULES = (
         "driver-too-old",
         r"CUDA driver version is insufficient for CUDA runtime version|"
         r"The NVIDIA driver on your system is too old|unsatisfied condition: (?:cuda|driver|brand)|"
-        r"cudaErrorInsufficientDriver",
+        r"unsupported CUDA version: driver [\d.]+ < image|cudaErrorInsufficientDriver",
         "The NVIDIA driver is too old for this image's CUDA.",
         "Install a newer driver; `./launch doctor` says from which version on.",
         DRIVER,
@@ -214,6 +217,22 @@ RULES = (
         "or the kernel lies in a cache and is another GPU's.",
         "A newer driver; rm -r ~/.triton/cache",
         DRIVER,
+    ),
+    Words(
+        "launch-resources",
+        r"LAUNCH_OUT_OF_RESOURCES|too many resources requested for launch|out of resource: shared memory",
+        "A kernel asks for more registers or shared memory than this GPU has: it was tuned for another one.",
+        "A newer release of the package that brings the kernel; in your own Triton kernel: smaller blocks, fewer "
+        "stages.",
+        VERIFY,
+    ),
+    Words(
+        "cudnn-no-plan",
+        r"No (?:valid )?execution plans (?:built|support)|Unable to find an engine to execute this computation|"
+        r"no valid engine configs",
+        "This release of cuDNN has no way to compute that on this card.",
+        "A newer torch; for attention: torch.nn.attention.sdpa_kernel with another backend than cuDNN.",
+        VERIFY,
     ),
     Words(
         "other-triton",
@@ -334,7 +353,7 @@ RULES = (
     Words(
         "ended-from-outside",
         r"exit(?:ed)?(?: with)? (?:code|status):? 137\b|exitcode ?: ?-9\b|Signal 9 \(SIGKILL\)|^Killed$|\) Killed\b|"
-        r"died with <Signals\.SIGKILL",
+        r"died with <Signals\.SIGKILL|return code = -9\b",
         "The process was ended from outside: by the system when the machine's memory ran out, or by `docker stop`.",
         "Fewer DataLoader workers, or smaller samples held in memory.",
         "sudo dmesg | grep -i 'out of memory'",
@@ -501,7 +520,8 @@ RULES = (
     ),
     Words(
         "bitsandbytes",
-        r"bitsandbytes was compiled without GPU support|CUDA Setup failed despite (?:GPU|CUDA) being available|"
+        r"bitsandbytes was compiled without GPU support|CUDA[_ ]SETUP: (?:WARNING|Required|CUDA detection failed)|"
+        r"libbitsandbytes_cpu\.so|CUDA Setup failed despite (?:GPU|CUDA) being available|"
         r"libbitsandbytes_cuda\w*\.so[^\n]{0,60}(?:not found|No such file|cannot open)",
         "The installed bitsandbytes has no part for this CUDA or this processor.",
         "./launch add 'bitsandbytes' in its newest release.",
@@ -764,7 +784,9 @@ RULES = (
     ),
     Words(
         "registry-login",
-        r"unauthorized: (?:authentication required|incorrect username)|requested access to the resource is denied|"
+        r"unauthorized: (?:authentication required|incorrect username)|"
+        r"failed to (?:fetch (?:anonymous|oauth) token|authorize)[^\n]{0,120}40[13]|"
+        r"requested access to the resource is denied|"
         r"pull access denied",
         "The registry does not give this image without a login, or there is none under this name.",
         "Check the image's name, then docker login with its registry (nvcr.io: user $oauthtoken).",
@@ -793,10 +815,34 @@ RULES = (
     ),
     Words(
         "apt",
-        r"E: Unable to locate package (\S+)|E: (?:Failed to fetch|Unable to fetch some archives)|Hash Sum mismatch",
+        r"(?-i:\bE: )(?:Unable to locate package (\S+)|Failed to fetch|Unable to fetch some archives)|"
+        r"Hash Sum mismatch",
         "A Debian package cannot be had: its name is wrong, or the lists of packages are old.",
         "Check the name in apt.txt, then ./launch build --no-cache",
         "./launch build",
+    ),
+    Words(
+        "docker-host",
+        r"(?:Cannot connect to the Docker daemon|failed to connect to the docker API) at (?!unix:///var/run/docker\.sock|unix:///run/docker\.sock|npipe:)([a-z]+:[^\s;,]*[^\s;,.])",
+        "The client looks for the engine at {0}, as DOCKER_HOST or a context says, and nobody answers there.",
+        "unset DOCKER_HOST; docker context use default",
+        "./launch doctor --only client,engine",
+    ),
+    Words(
+        "docker-configuration",
+        r"unable to configure the Docker daemon with file|contains (?:several valid|other) graphdriver|"
+        r"error initializing graphdriver",
+        "Docker does not start, as its configuration (/etc/docker/daemon.json) does not fit: broken, or another "
+        "storage than before.",
+        "sudo dockerd --validate, and undo the last change in /etc/docker/daemon.json",
+        "./launch doctor --only engine",
+    ),
+    Words(
+        "docker-does-not-start",
+        r"(?:Job for |Failed to start )docker\.service|docker\.service: (?:Failed|Start request repeated)",
+        "The engine does not start.",
+        "sudo journalctl -u docker --no-pager | tail, whose text `./launch doctor --about -` may know.",
+        "./launch doctor --only engine",
     ),
     Words(
         "port-in-use",
@@ -840,6 +886,20 @@ RULES = (
         "The command nvidia-docker is gone: docker itself gives containers the GPU.",
         "Start with ./launch, or docker run --gpus all.",
         "./launch doctor --only gpu",
+    ),
+    Words(
+        "nvidia-docker-1",
+        r"nvidia-docker \| .*unsupported Docker version",
+        "nvidia-docker 1 is of another age than this Docker, which gives containers the GPU itself.",
+        "Remove nvidia-docker, and install nvidia-container-toolkit.",
+        "./launch doctor --only gpu",
+    ),
+    Words(
+        "no-engine-here",
+        r"no runtime binary found from candidate list|Unit docker\.service (?:not found|could not be found)",
+        "Docker Engine is not installed here: its client may be, and in WSL the engine may be Docker Desktop's.",
+        "In WSL: start Docker Desktop on Windows; else https://docs.docker.com/engine/install/",
+        "./launch doctor --only client,engine",
     ),
     Words(
         "iptables",
@@ -992,5 +1052,61 @@ RULES = (
         "This Docker Compose is too old to ask for GPUs.",
         "Install the package docker-compose-plugin.",
         "docker compose version",
+    ),
+    # Families, last: what their form alone says
+    Words(
+        "wheel-not-built",
+        r"Failed building wheel for (\S+)|Could not build wheels for (\S+?),?\s|Failed to build `?([\w.-]+)",
+        "The package {0} has no built wheel for this Python, and compiling it here failed: the lines above say why.",
+        "Take a release that has a wheel, or the base with a compiler: copier update --trust --data base=cuda",
+        VERIFY,
+    ),
+    Words(
+        "other-version",
+        r"cannot import name '[^']+' from '([\w.]+)'(?! \(unknown location\))|"
+        r"\w*flash_attn\w*[^\n]{0,40}got an unexpected keyword|(\w+)\(\) got an unexpected keyword argument|"
+        r"module '([\w.]+)' has no attribute",
+        "{0} is of another version than what calls it expects: two packages do not fit together, or your call is "
+        "for another release.",
+        "./launch add both packages in releases that name each other; ./launch pin keeps what works.",
+        VERIFY,
+    ),
+    Words(
+        "two-dtypes",
+        r"expected (?:scalar type|m1 and m2|mat1 and mat2)[^\n]{0,40}(?:but found|to have the same dtype)|"
+        r"mat1 and mat2 must have the same dtype",
+        "The program itself: tensors of two precisions meet where they must be the same.",
+        "torch.autocast around the model's call, or .to(dtype) for the one.",
+        VERIFY,
+    ),
+    Words(
+        "shapes",
+        r"mat1 and mat2 shapes cannot be multiplied|The size of tensor a \(\d+\) must match|size mismatch for |"
+        r"shape '[^']*' is invalid for input",
+        "The program itself: two tensors, or a checkpoint and a model, have shapes that do not fit.",
+        "The traceback names the line; print the shapes there.",
+        VERIFY,
+    ),
+    Words(
+        "library-missing",
+        r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",
+        "The library {0} is not in the image, or not where it is looked for.",
+        "Its Debian package in apt.txt, or the Python package that brings it; then ./launch build",
+        VERIFY,
+    ),
+    Words(
+        "no-command",
+        r"(?:sh|bash)(?:: line \d+)?: (?:\d+: )?([\w.-]+): (?:command )?not found",
+        "The image has no command {0}.",
+        "Its Debian package in apt.txt, then ./launch build",
+        "./launch build",
+    ),
+    Words(
+        "nobody-listens",
+        r"\[Errno 111\] Connection refused|ConnectionRefusedError",
+        "Nobody listens at that address: the server is not running, or it runs elsewhere (in a container "
+        "localhost is the container).",
+        "Start it (./launch up), and use its name as the address among containers.",
+        VERIFY,
     ),
 )
