@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukit.checks import check
-from gpukit.doctor.cards import Card, cards
+from gpukit.doctor.cards import Card, cards, jetson
 from gpukit.doctor.engine import ELSEWHERE, remote
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack, version
@@ -183,8 +183,6 @@ def driver(saw: Any, stack: Stack) -> Finding:
 
 def _jetson(text: str, stack: Stack, expected: str) -> Finding:
     """A Jetson's driver comes with its system, and nvidia-smi tells little or is not there."""
-    from gpukit.doctor.cards import jetson
-
     release = jetson(text)
     seen = f"Jetson Linux R{'.'.join(str(part) for part in release)}" if release else "a Jetson"
     if release and release[0] < FIRST_JETPACK_7 and version(stack.driver or "") >= (580,):

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gpukit.checks import check
-from gpukit.doctor.host import Answer
+from gpukit.doctor.host import Answer, homeless
 from gpukit.finding import WARN, Cause, Finding, passed
 from gpukit.stack import Stack, version
 
@@ -91,7 +91,16 @@ def complaint(info: Answer) -> str:
     said = info.err.strip()
     with contextlib.suppress(ValueError, AttributeError):
         said = said or " ".join(json.loads(info.out).get("ServerErrors") or [])
-    return said or info.out.strip()
+    return homeless(said or info.out.strip())
+
+
+def nameless(text: str, endpoint: str) -> str:
+    """Without the names in the engine's address: a user's, and another machine's."""
+    address = endpoint.partition("://")[2].partition("/")[0]
+    host = address.rpartition("@")[2].partition(":")[0]
+    for name in (address, host) if remote(endpoint) else ():
+        text = text.replace(name, "<host>") if name else text
+    return text
 
 
 def remote(endpoint: str) -> bool:
@@ -166,9 +175,9 @@ def engine(saw: Any, stack: Stack) -> Finding:
 
 def _silent(said: str, saw: Any) -> Finding:
     """The engine did not answer: why."""
-    text, expected = said.lower(), "an answer"
+    text, expected, said = said.lower(), "an answer", nameless(said, saw.endpoint)
     scheme = saw.endpoint.partition("://")[0]
-    where = f"its address ({scheme})" if remote(saw.endpoint) else saw.endpoint or "its socket"
+    where = f"its address ({scheme})" if remote(saw.endpoint) else homeless(saw.endpoint) or "its socket"
     if saw.info.late:
         return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {said}", expected)
     if "permission denied" in text and not remote(saw.endpoint):

@@ -9,6 +9,7 @@ from gpukit.checks import check
 from gpukit.doctor.cards import cards
 from gpukit.doctor.driver import NO_GPU_WANTED
 from gpukit.doctor.engine import cdi, desktop, facts, remote
+from gpukit.doctor.host import homeless
 from gpukit.finding import Cause, Finding, failed, passed, skipped
 from gpukit.stack import Stack, version
 
@@ -141,4 +142,4 @@ def _essence(text: str) -> str:
     words = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):
         words = words.rpartition(lead)[2]
-    return words or "refused"
+    return homeless(words) or "refused"

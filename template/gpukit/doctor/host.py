@@ -43,6 +43,12 @@ UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 
 
+def homeless(text: str) -> str:
+    """Without the name of the person whose home is in it."""
+    home = os.environ.get("HOME", "").rstrip("/")
+    return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if home.count("/") > 1 else text
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command said. `code` is None where there is no such command, or it did not answer in time."""
@@ -54,7 +60,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        return (self.out + self.err).strip()
+        return homeless((self.out + self.err).strip())
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,21 @@ FABRIC_WAITS = Cause(
 )
 
 
+def _unseen(saw: Any, stack: Stack) -> str:
+    """Why the GPUs cannot be looked at; empty where they can."""
+    if not stack.gpu:
+        return NO_GPU_WANTED
+    if remote(saw.endpoint):
+        return ELSEWHERE
+    return "" if saw.cards.code == 0 else "nvidia-smi does not tell."
+
+
 @check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
 def mig(saw: Any, stack: Stack) -> Finding:
     """A GPU in MIG mode is used by its slices, and only by them."""
-    if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
     modes = [line.strip() for line in saw.mig.out.splitlines() if line.strip()] if saw.mig.code == 0 else []
     enabled = [index for index, mode in enumerate(modes) if mode == "Enabled"]
     if not enabled:
@@ -61,10 +69,9 @@ def mig(saw: Any, stack: Stack) -> Finding:
 @check("mixed", "Kinds of GPUs", needs=("driver",), causes=(MIXED,))
 def mixed(saw: Any, stack: Stack) -> Finding:
     """DGX Station's GB300 must not be given to a container together with its display GPU."""
-    if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
     found = cards(saw.cards.out)
     coherent = [index for index, card in enumerate(found) if "GB300" in card.name]
     seen = ", ".join(dict.fromkeys(card.name for card in found)) or "unknown"
@@ -76,10 +83,9 @@ def mixed(saw: Any, stack: Stack) -> Finding:
 @check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
 def fabric(saw: Any, stack: Stack) -> Finding:
     """Where GPUs are joined by NVSwitch CUDA starts only once the fabric manager has."""
-    if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
     states = {line.strip() for line in saw.fabric.out.splitlines()} if saw.fabric.code == 0 else set()
     service = saw.units.get("nvidia-fabricmanager", "")
     switches = sum(device.kind == "switch" for device in saw.pci or ())

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukit.checks import check
 from gpukit.doctor.engine import ELSEWHERE, facts, remote
-from gpukit.doctor.host import Folder
+from gpukit.doctor.host import Folder, homeless
 from gpukit.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.stack import Stack
 
@@ -71,7 +71,7 @@ def mounts(saw: Any, stack: Stack) -> Finding:
             return skipped(ELSEWHERE)
         return FAR("an engine on another machine", "an engine on this machine")
     if saw.config.error:
-        return UNREADABLE(saw.config.error, "a devcontainer.json")
+        return UNREADABLE(homeless(saw.config.error), "a devcontainer.json")
     ours = {*stack.mounts, *stack.read_only}
     for folder in saw.config.folders:
         problem = _problem(folder, folder.target in ours)
