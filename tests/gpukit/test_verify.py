@@ -324,6 +324,12 @@ FAULTS.update(
             "crashed",
             "spawn",
         ),
+        "worker gone": (  # https://github.com/michuanhaohao/reid-strong-baseline/issues/29
+            {"loader": broken("RuntimeError", "DataLoader worker (pid(s) 15927) exited unexpectedly")},
+            "loader",
+            "without a word",
+            "num_workers=0",
+        ),
         "ancdata": ({"loader": broken("RuntimeError", ANCDATA)}, "loader", "open files", "nofile"),
         "pids": (
             {"loader": broken("BlockingIOError", "[Errno 11] Resource temporarily unavailable")},

@@ -145,18 +145,33 @@ def test_nothing_is_wrong_without_a_fault(verify):
 
 FAKE = "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py && export PYTHONPATH=/opt/fake"
 REPLACED = 'class version: cuda = None\\n__version__ = "2.15.0"'
+MISSING = 'raise ImportError("libcudart.so.13: cannot open shared object file")'
+HOPPER = {
+    "label": "it",
+    "capability": "9.0",
+    "arch": "amd64",
+    "driver": None,
+    "unified_memory": False,
+    "precisions": [],
+}
 TORCH = {
     "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", "another torch"),
-    "torch broken": ({"before": FAKE.format('raise ImportError("libcudart.so.13: cannot open shared object file")')},
-                     {"import"}, "import", "A library"),
+    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", "A library"),
     "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", "SIGABRT"),
-    "torch broken": ({"before": FAKE.format('raise ImportError("libcudart.so.13: cannot open shared object")')},
+    "torch gone": (
+        {"options": ("--tmpfs=/usr/local/lib/python3.11/dist-packages",)},
+        {"import"},
+        "import",
+        "not installed",
+    ),
     # The build and its CUDA are two questions with one answer; the right cause stands first.
-    "torch for CPUs": ({"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3",
-                        "targets": {"it": {"label": "it", "capability": "9.0", "arch": "amd64", "driver": None,
-                                           "unified_memory": False, "precisions": []}}},
-                       {"torch", "cuda"}, "torch", "build for CPUs"),
-}  # fmt: skip
+    "torch for CPUs": (
+        {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"it": HOPPER}},
+        {"torch", "cuda"},
+        "torch",
+        "build for CPUs",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TORCH)

@@ -106,7 +106,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
     expected = scores.softmax(-1) @ value.double()
 
     def off() -> float:
-        inputs = [each.to(device).requires_grad_() for each in (query, key, value)]
+        inputs = [each.clone().to(device).requires_grad_() for each in (query, key, value)]
         result = scaled_dot_product_attention(*inputs, is_causal=True)
         result.float().sum().backward()
         if not all(bool(each.grad.isfinite().all()) for each in inputs):

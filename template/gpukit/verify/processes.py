@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +21,16 @@ def loader(workers: int, pinned: bool) -> dict[str, Any]:
     numbers = torch.arange(16 * 65536, dtype=torch.float32).reshape(1024, 1024) % 97
     started = time.monotonic()
     batches = DataLoader(TensorDataset(numbers), 64, num_workers=workers, pin_memory=pinned, timeout=LIMIT)
-    total = sum(float(batch.double().sum()) for (batch,) in batches)
+    iterator = iter(batches)
+    try:
+        total = sum(float(batch.double().sum()) for (batch,) in iterator)
+    except RuntimeError as error:
+        # One that ends early is often only said to have "exited unexpectedly"; its exit code knows by which signal.
+        codes = [worker.exitcode or 0 for worker in getattr(iterator, "_workers", ())]
+        signals = [signal.strsignal(-code) for code in codes if code < 0]
+        if not signals or "killed by signal" in str(error):
+            raise
+        raise RuntimeError(f"{error}: a worker is killed by signal: {signals[0]}") from error
     return {"workers": workers, "equal": total == float(numbers.double().sum()), "seconds": time.monotonic() - started}
 
 

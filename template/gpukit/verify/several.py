@@ -60,6 +60,11 @@ WORKERS_CRASH = Cause(
     "Pass multiprocessing_context='spawn' to the DataLoader, and look which import makes the difference",
     says=("is killed by signal: Segmentation fault", "is killed by signal: Aborted"),
 )
+WORKERS_GONE = Cause(
+    "A worker ended without a word.",
+    "Take num_workers=0 once: the error then stands in the program's own output",
+    says=("exited unexpectedly",),
+)
 WORKERS_HANG = Cause(
     "The workers do not answer: a lock was held when they were forked, or the machine is overloaded.",
     "Look at `top` while it runs; multiprocessing_context='spawn' avoids the first",
@@ -67,7 +72,7 @@ WORKERS_HANG = Cause(
 )
 LOADER_FAILS = Cause("A DataLoader with workers fails, in a way not known here.", START)
 LOADER_WRONG = Cause("The workers hand over other numbers than they read.", DOCTOR)
-LOADING = (WORKERS_SHM, WORKERS_FILES, WORKERS_PROCESSES, WORKERS_MEMORY, WORKERS_CRASH, WORKERS_HANG)
+LOADING = (WORKERS_SHM, WORKERS_FILES, WORKERS_PROCESSES, WORKERS_MEMORY, WORKERS_CRASH, WORKERS_HANG, WORKERS_GONE)
 
 NO_NETWORK = Cause(
     "The ranks do not reach each other: the container's own name or network card leads nowhere.",
