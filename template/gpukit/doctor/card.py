@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukit.checks import check
-from gpukit.doctor.cards import Card, cards, hardware, update
+from gpukit.doctor.cards import Card, answer_with, cards, hardware
 from gpukit.doctor.driver import NO_GPU_WANTED, TEGRA
 from gpukit.doctor.engine import ELSEWHERE, remote
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
@@ -15,12 +15,12 @@ from gpukit.stack import Stack
 MODEL = "/proc/device-tree/model"
 UNTRIED = Cause(
     "This card is not among the project's targets. The image has kernels for it; the rest is untried.",
-    "{update}",
+    "copier update --trust --data {answer}",
     status=WARN,
 )
 NO_KERNELS = Cause(
     "This card is not among the project's targets, and the image has no kernels for it.",
-    "{update}",
+    "copier update --trust --data {answer}",
     (
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
@@ -31,7 +31,9 @@ UNSERVED = Cause(
     "Choose another GPU with GPUS, or work without one: `./launch --cpu ...`",
 )
 OTHER_PROCESSOR = Cause(
-    "The project is made for machines with another kind of processor than this one.", "{update}", ("exec format error",)
+    "The project is made for machines with another kind of processor than this one.",
+    "copier update --trust --data {answer}",
+    ("exec format error",),
 )
 
 
@@ -50,18 +52,18 @@ def card(saw: Any, stack: Stack) -> Finding:
     ids = [id for id in (hardware(card, saw.arch) for card in found) if id]
     if any(id in stack.targets for id in ids):
         return passed(seen, expected)
-    command = update(stack, ids[0]) if ids else ""
+    answer = answer_with(stack, ids[0]) if ids else ""
     if saw.arch not in stack.kernels:
-        if not command:
+        if not answer:
             return UNSERVED(seen, expected)
         processors = " or ".join(sorted(stack.kernels))
-        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", update=command)
+        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", answer=answer)
     if any(card.capability in stack.capabilities for card in found):
         return passed(seen, expected)
     kernels = stack.kernels[saw.arch]
     if any(runs(card.capability, kernels.sass, kernels.ptx) for card in found):
-        return UNTRIED(seen, expected, update=command or "copier update --trust")
-    return NO_KERNELS(seen, expected, update=command) if command else UNSERVED(seen, expected)
+        return UNTRIED(seen, expected, answer=answer or "'also_on=[...]'")
+    return NO_KERNELS(seen, expected, answer=answer) if answer else UNSERVED(seen, expected)
 
 
 def _cards(saw: Any) -> list[Card]:

@@ -58,12 +58,12 @@ def hardware(card: Card, arch: str) -> str:
     return ""
 
 
-def update(stack: Stack, id: str) -> str:
-    """The command that adds this hardware to the project's targets."""
+def answer_with(stack: Stack, id: str) -> str:
+    """What `copier update --data` must be given to add this hardware to the project's targets."""
     main, *others = stack.targets
     if main == "cpu" and not others:
-        return f"copier update --trust --data hardware={id}"
-    return f"copier update --trust --data 'also_on=[{', '.join([*others, id])}]'"
+        return f"hardware={id}"
+    return f"'also_on=[{', '.join([*others, id])}]'"
 
 
 def jetson(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 from gpukit.checks import check
@@ -25,19 +26,19 @@ START = {
     "macos": "Start Docker Desktop.",
     "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
 }
-NOT_INSTALLED = Cause("Docker is not installed.", "{install}", ("docker: command not found",))
+NOT_INSTALLED = Cause("Docker is not installed.", INSTALL["linux"], ("docker: command not found",))
 WSL_SWITCH = Cause(
     "Docker Desktop does not serve this WSL distribution.",
     "Switch on this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
 CLIENT_HANGS = Cause("`docker` does not return.", "docker --version")
-CLIENT_BROKEN = Cause("`docker` is there and does not work.", "{install}")
+CLIENT_BROKEN = Cause("`docker` is there and does not work.", INSTALL["linux"])
 PODMAN = "Podman answers here. It takes the GPU request and the mounts of this project differently."
 IS_PODMAN = Cause(PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/")
 NOT_RUNNING = Cause(
     "Docker is not running.",
-    "{start}",
+    START["linux"],
     (
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
         "failed to connect to the docker API at unix:///var/run/docker.sock",
@@ -127,11 +128,11 @@ def client(saw: Any, stack: Stack) -> Finding:
     if "could not be found in this wsl" in said.lower():
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
     if saw.client.code is None:
-        return NOT_INSTALLED("not found", "docker on the PATH", install=INSTALL[saw.system])
+        return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
     if "podman" in said.lower():
         return IS_PODMAN("Podman, as `docker`", "Docker")
     if saw.client.code != 0:
-        return CLIENT_BROKEN(said, "a version", install=INSTALL[saw.system])
+        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(said, "a version")
     return passed(saw.client.out)
 
 
@@ -189,5 +190,5 @@ def _silent(said: str, saw: Any) -> Finding:
     if remote(saw.endpoint) or "error during connect" in text:
         return UNREACHABLE(f"{where}: {said}", expected)
     if any(words in text for words in ("cannot connect", "failed to connect", "connection refused", "no such file")):
-        return NOT_RUNNING(f"{where}: nobody there", expected, start=START[saw.system])
+        return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
     return UNKNOWN(said or "no answer", expected)

@@ -43,12 +43,17 @@ NOT_RESTARTED = Cause(
 )
 NO_SPECIFICATION = Cause(
     "Docker looks for GPUs in a CDI specification, and there is none.",
-    "{generate}",
+    GENERATE,
+    (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
+)
+NOT_REFRESHED = Cause(
+    "Docker looks for GPUs in a CDI specification, and there is none: the service that writes it does not run.",
+    REFRESH,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 STALE = Cause(
     "The CDI specification is of another driver ({old}) than the one that runs ({new}).",
-    "{generate}",
+    GENERATE,
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
@@ -71,6 +76,7 @@ CAUSES = (
     NOT_CONFIGURED,
     HALF_INSTALLED,
     NO_SPECIFICATION,
+    NOT_REFRESHED,
     NOT_RESTARTED,
     STALE,
     SNAP,
@@ -109,12 +115,11 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return DESKTOP(seen, expected)
     if "/snap/" in said.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    generate = REFRESH if version(toolkit.version) >= version(REFRESHED) else GENERATE
     running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
     for specification in toolkit.specifications:
         if specification.driver and running and specification.driver != running and saw.system == "linux":
             where = f"{seen}; {specification.path}"
-            return STALE(where, expected, old=specification.driver, new=running, generate=generate)
+            return STALE(where, expected, old=specification.driver, new=running)
     if GONE.search(text) or NO_LIBRARY.search(text):
         return None
     if NO_PROGRAM.search(text):
@@ -128,7 +133,7 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
         if saw.system == "wsl":
             return WSL_NO_SPECIFICATION(seen, expected)
-        return NO_SPECIFICATION(seen, expected, generate=generate)
+        return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESHED) else NO_SPECIFICATION)(seen, expected)
     return NOT_CONFIGURED(seen, expected)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -10,13 +11,14 @@ from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack
 
 NOTICE_DAYS = 90
+UPDATE = "copier update --trust"
 ENDED = Cause(
     "Its support has ended: it gets no fixes, and its image may be deleted from the registry.",
-    "{update}",
+    UPDATE,
     ("manifest unknown",),
     status=WARN,
 )
-ENDING = Cause("Its support ends in {days} days.", "{update}", status=WARN)
+ENDING = Cause("Its support ends in {days} days.", UPDATE, status=WARN)
 
 
 @check("base", "Base's support", causes=(ENDED, ENDING))
@@ -29,6 +31,7 @@ def base(saw: Any, stack: Stack) -> Finding:
     seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"
     if left > NOTICE_DAYS:
         return passed(seen)
-    command = "copier update --trust --data release=current" if stack.channel == "pin" else "copier update --trust"
+    command = f"{UPDATE} --data release=current" if stack.channel == "pin" else UPDATE
     expected = f"more than {NOTICE_DAYS} days"
-    return ENDED(seen, expected, update=command) if left < 0 else ENDING(seen, expected, days=left, update=command)
+    cause = replace(ENDED if left < 0 else ENDING, remedy=command)
+    return cause(seen, expected, days=left)

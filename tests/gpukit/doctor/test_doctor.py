@@ -9,7 +9,7 @@ import pytest
 
 from gpukit import doctor
 from gpukit.checks import run
-from gpukit.doctor.cards import HARDWARE, Card, cards, hardware, update
+from gpukit.doctor.cards import HARDWARE, Card, answer_with, cards, hardware
 from gpukit.doctor.host import Answer, Config, Container, Folder, Host, Later, Merge, Port, _leftovers, ask, containers
 from gpukit.doctor.mounts import shown
 from gpukit.finding import to_json
@@ -209,8 +209,8 @@ def test_ids_are_the_catalogues(catalogue):
 def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
     target = stack_data()["targets"]["rtx-50"]
     several = make_stack(targets={"rtx-50": target, "h100": target})
-    assert update(several, "rtx-40") == "copier update --trust --data 'also_on=[h100, rtx-40]'"
-    assert update(make_stack(**cpu_only), "rtx-40") == "copier update --trust --data hardware=rtx-40"
+    assert answer_with(several, "rtx-40") == "'also_on=[h100, rtx-40]'"
+    assert answer_with(make_stack(**cpu_only), "rtx-40") == "hardware=rtx-40"
 
 
 def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
