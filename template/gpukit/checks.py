@@ -190,9 +190,9 @@ def _command(
         print(json.dumps(to_json(tool, stack.project, findings), indent=2))
     elif not (colourful(sys.stdout) and show(findings)):
         print(table(findings, shutil.get_terminal_size().columns, colourful(sys.stdout)))
+    sys.stdout.flush()
     for note in notes:
         print(hide(note), file=sys.stderr)
-    sys.stdout.flush()
     return exit_code(findings)
 
 

@@ -527,7 +527,7 @@ def _interpreter_of(script: str) -> str:
         words = first[2:].split() if first.startswith("#!") else []
         if words and words[0].endswith("/env"):
             words = [found for name in words[1:2] if (found := shutil.which(name))]
-        if words:
+        if words and "python" in Path(words[0]).name:  # a long path is hidden behind a line of sh
             return words[0]
     return sys.executable
 
