@@ -10,7 +10,7 @@ from gpukit.doctor.cards import cards
 from gpukit.doctor.driver import NO_GPU_WANTED
 from gpukit.doctor.engine import cdi, desktop, facts, remote
 from gpukit.doctor.host import homeless
-from gpukit.finding import Cause, Finding, failed, passed, skipped
+from gpukit.finding import Cause, Finding, passed, skipped
 from gpukit.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -71,6 +71,15 @@ WSL_NO_SPECIFICATION = Cause(
     "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
     (NEW_WORDS,),
 )
+REFUSED = Cause(
+    "{why}",
+    "{remedy}",
+    (
+        "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8",
+        "nvidia-container-cli: device error: 7: unknown device",
+        "nvidia-container-cli: mount error: failed to add device rules",
+    ),
+)
 CAUSES = (
     NO_TOOLKIT,
     NOT_CONFIGURED,
@@ -82,6 +91,7 @@ CAUSES = (
     SNAP,
     DESKTOP,
     WSL_NO_SPECIFICATION,
+    REFUSED,
 )
 UNSERVED = re.compile(r"could not select device driver", re.I)
 UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
@@ -103,7 +113,7 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return passed(grant.seen)
     expected = "a container with the GPU"
     known = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
-    return known or failed(grant.seen, expected, cause=grant.cause, remedy=grant.remedy)
+    return known or REFUSED(grant.seen, expected, why=grant.cause, remedy=grant.remedy)
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
