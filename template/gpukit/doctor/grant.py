@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from gpukit.checks import check
@@ -71,14 +72,9 @@ WSL_NO_SPECIFICATION = Cause(
     "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
     (NEW_WORDS,),
 )
-REFUSED = Cause(
-    "{why}",
-    "{remedy}",
-    (
-        "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8",
-        "nvidia-container-cli: device error: 7: unknown device",
-        "nvidia-container-cli: mount error: failed to add device rules",
-    ),
+REFUSED = Cause(  # replaced by launch's own sentence for these words
+    "The engine refuses the GPU for another reason, in the words that are shown.",
+    "`./launch doctor --about -`, given those words, names the cause of many of them.",
 )
 CAUSES = (
     NO_TOOLKIT,
@@ -111,9 +107,9 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return skipped(grant.cause, grant.seen, remedy=grant.remedy)
     if grant.granted:
         return passed(grant.seen)
-    expected = "a container with the GPU"
+    expected, seen = "a container with the GPU", _essence(grant.said) if grant.said else grant.seen
     known = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
-    return known or REFUSED(grant.seen, expected, why=grant.cause, remedy=grant.remedy)
+    return known or replace(REFUSED, why=grant.cause, remedy=grant.remedy)(seen, expected)
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
