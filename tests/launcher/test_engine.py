@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,8 +204,14 @@ def test_a_detached_run(project: Path) -> None:
     assert launch(project, "logs", "other").stdout == "hello\n"
     assert launch(project, "--cpu", "stop").returncode == 0
     assert (project / "outputs/saved").read_text() == "saved\n"
-    assert left(project) == []
     assert "Nothing of this project is running" in launch(project, "stop").stderr
+    done = launch(project, "logs", "run")
+    assert done.stdout == "begun\nsaving\n" and done.stderr.endswith("ended with status 0.\n")
+    assert launch(project, "--cpu", "run", "-d", "--", "false").returncode == 0  # in the place of the one that ended
+    assert launch(project, "logs", "-f").stderr.endswith("ended with status 1.\n")
+    assert len(left(project)) == 2
+    assert launch(project, "clean", "--yes").returncode == 0
+    assert left(project) == []
 
 
 def test_up_and_shell(project: Path) -> None:
@@ -214,8 +222,6 @@ def test_up_and_shell(project: Path) -> None:
 
 
 def test_the_notebook_finds_a_free_port_and_keeps_its_address(project: Path) -> None:
-    import socket
-
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -306,6 +312,7 @@ def test_compose_gives_what_launch_gives(granted: Path) -> None:
         "      - {type: bind, source: ./.launch/huggingface, target: /home/dev/.cache/huggingface}\n"
         "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], device_ids: ['${GPUS:-all}']}]}}}\n"
     )
+    (root / ".env").write_text(f"COMPOSE_PROJECT_NAME={root.name}\n")
     subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root)], check=True)
     try:
         for gpus in (None, "0,1"):
@@ -324,7 +331,55 @@ def test_compose_gives_what_launch_gives(granted: Path) -> None:
     finally:
         launch(root, "stop", engine=GRANTS)
         launch(root, "clean", "--yes", engine=GRANTS)
-        docker(GRANTS, "rmi", "--force", f"{root.name}-dev")
+        assert docker(GRANTS, "images", "-q", f"--filter=label=com.docker.compose.project={root.name}") == ""
+
+
+def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
+    root = write_project(project.parent / f"served-{os.getpid()}")
+    (root / ".env").write_text(f"COMPOSE_PROJECT_NAME={root.name}\nUSER_UID=0\n")
+    check = "import socket; socket.create_connection(('localhost', 80))"
+    web = {
+        "image": "standin/python:slim",
+        "init": True,
+        "working_dir": "/tmp",
+        "command": ["sh", "-c", "sleep 3; exec python3 -m http.server 80"],
+        "healthcheck": {"test": ["CMD", "python3", "-c", check], "interval": "1s"},
+        "ports": ["127.0.0.1:${WEB_PORT:-1}:80"],
+    }
+    dev = {"image": web["image"], "command": "sleep infinity", "init": True}
+    (root / "compose.yaml").write_text(json.dumps({"services": {"dev": dev, "web": web}}))
+    (root / "compose.cpu.yaml").write_text("services:\n  dev:\n    environment: ['X=${GPUS:?say which}']\n")
+    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root)], check=True)
+    of_root = f"--filter=label=com.docker.compose.project={root.name}"
+    try:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = launch(root, "--cpu", "up", WEB_PORT=str(port))
+            assert f"Port {port} is taken on this machine: `WEB_PORT={port + 1} ./launch up`" in done.stderr
+            assert docker(REFUSES, "ps", "-aq", of_root) == docker(REFUSES, "network", "ls", "-q", of_root) == ""
+        done = launch(root, "--cpu", "up", WEB_PORT=str(port))
+        assert done.returncode == 0 and f"  web: http://localhost:{port}\n" in done.stderr, done.stderr
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://localhost:{port}") as answer:
+            assert answer.status == 200
+        assert launch(root, "stop").returncode == 0
+        assert launch(root, "clean", "--yes").returncode == 0
+        assert docker(REFUSES, "network", "ls", "-q", of_root) == ""
+    finally:
+        launch(root, "stop")
+
+
+def test_clean_takes_vs_codes_container_when_it_has_stopped(project: Path) -> None:
+    labels = [f"--label=devcontainer.local_folder={project}", f"--label=devcontainer.config_file={project}/x"]
+    name = docker(REFUSES, "run", "-d", "--init", *labels, "standin/python:slim", "sleep", "60")
+    done = launch(project, "clean", "--yes")
+    assert done.returncode == 0 and "runs in VS Code, so it stays" in done.stderr, done.stderr
+    docker(REFUSES, "stop", "-t", "1", name)
+    done = launch(project, "clean", "--yes")
+    assert "Removed 1 container, 0 images, 0 checkpoints." in done.stderr
+    assert docker(REFUSES, "ps", "-aq", f"--filter=id={name}") == ""
+    assert docker(REFUSES, "image", "inspect", "standin/python:slim")  # not made for this folder
 
 
 def test_add_changes_everything_or_nothing(project: Path) -> None:
@@ -346,16 +401,22 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
         assert launch(project, "--cpu", "shell", "python", "-c", "import click").returncode == 0
         assert "is in pyproject.toml already" in launch(project, "--cpu", "add", "click").stderr
         done = launch(project, "--cpu", "add", "idna<3.5")
-        assert "this container may not" in done.stderr
+        assert "dev cannot take it (it replaces idna, which a running container may not)" in done.stderr
         done = launch(project, "--cpu", "add", "pyproject-api>=1.9")
         assert "and the base keeps packaging 24.0" in done.stderr
         assert [file.name for file in (project / ".launch").iterdir() if file.name.startswith("add-")] == []
+        launch(project, "stop")
+        assert launch(project, "--cpu", "notebook").returncode == 0  # alone, it gets them too
+        done = launch(project, "--cpu", "add", "colorama<0.4.6")
+        assert "-notebook; the next build has it too" in done.stderr
+        name = left(project)[0]
+        assert docker(REFUSES, "exec", name, "python3", "-c", "import colorama as c; print(c.__version__)") == "0.4.5"
     finally:
         launch(project, "stop")
     done = launch(project, "--cpu", "pin")
     assert done.returncode == 0, done.stderr
     pinned = (project / "requirements.txt").read_text()
-    assert "\nclick==8.0.4\nidna==3.4\n" in pinned and "packaging" not in pinned.partition("click")[2]
+    assert "\nclick==8.0.4\ncolorama==0.4.5\nidna==3.4\n" in pinned and "packaging" not in pinned.partition("click")[2]
     assert "http" not in pinned and "index" not in pinned
     assert launch(project, "--cpu", "run", "--", "true").returncode == 0  # the build takes it
     assert launch(project, "--cpu", "pin", "--remove").returncode == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpukit.launcher import add, clean, cli, compose, image, notebook, pin
+from gpukit.launcher.errors import RefusalError
 from gpukit.launcher.project import Project, dotenv
 
 
@@ -368,3 +369,226 @@ def test_ctrl_c_before_anything_runs(small: Path) -> None:
     _, said = process.communicate(timeout=10)
     assert process.returncode == 130
     assert "Traceback" not in said
+
+
+# What a trial of the project showed
+
+INSIST = "services:\n  dev: {}\n  mlflow:\n    ports:\n      - 127.0.0.1:${MLFLOW_PORT:-5000}:5000\n"
+
+
+def shared(small: Path) -> Path:
+    """With a second service, on a shared machine: no GPUs by default."""
+    path = small / ".devcontainer/devcontainer.json"
+    path.write_text(path.read_text().replace("${localEnv:GPUS:all}", "${localEnv:GPUS}"))
+    (small / "compose.yaml").write_text(INSIST)
+    (small / "compose.cpu.yaml").write_text("services:\n  dev:\n    deploy: !reset null\n")
+    return small
+
+
+def test_compose_gets_what_its_file_insists_on(small: Path) -> None:
+    done = launch(shared(small), "--dry-run", "--cpu", "up")
+    words = planned(done)
+    assert f"USER_UID={os.getuid()}" in words and f"USER_GID={os.getgid()}" in words and "GPUS=none" in words
+    assert words.index("docker") > words.index("GPUS=none")
+    assert compose.variables(Project(small, {"GPUS": "1"}, cpu=True)).get("GPUS") is None
+    assert compose.variables(Project(small, {"GPUS": ""}, cpu=True))["GPUS"] == "none"
+
+
+@pytest.mark.parametrize("command", ["up", "run -- true", "run -d -- true", "notebook"])
+def test_a_dry_run_refuses_what_the_command_would(small: Path, command: str) -> None:
+    assert "No GPU is chosen" in sentence(launch(shared(small), "--dry-run", *command.split()))
+    assert launch(small, "--dry-run", "stop", docker="true").returncode == 0
+
+
+def test_what_the_preparation_writes_is_used(small: Path) -> None:
+    """initialize.sh writes compose's name of this folder, also where a copy brought another's."""
+    path = small / ".devcontainer/devcontainer.json"
+    config = json.loads(path.read_text())
+    config["initializeCommand"] = "echo COMPOSE_PROJECT_NAME=small-123 > .env"
+    path.write_text(json.dumps(config))
+    project = Project(small, {"PATH": os.environ["PATH"]})
+    assert compose.name(project) == "small"
+    (small / ".env").write_text("COMPOSE_PROJECT_NAME=small-9\n")
+    project = Project(small, {"PATH": os.environ["PATH"]}, gpus="1")
+    assert compose.name(project) == "small-9"
+    project.initialize()
+    assert compose.name(project) == project.engine.env["COMPOSE_PROJECT_NAME"] == "small-123"
+    assert project.engine.env["GPUS"] == "1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Bind for 127.0.0.1:5000 failed: port is already allocated",
+        "failed to bind host port for 127.0.0.1:5000:172.18.0.2:5000/tcp: address already in use",
+        "Ports are not available: exposing port TCP 127.0.0.1:5000 -> 127.0.0.1:0: listen tcp 127.0.0.1:5000: bind: x",
+    ],
+)
+def test_a_port_that_is_taken_is_named(small: Path, words: str) -> None:
+    project = Project(shared(small), {})
+    said = f" Container small-mlflow-1  Starting\nError response from daemon: {words}\n"
+    assert str(compose.refusal(project, said)).startswith("Port 5000 is taken on this machine: `MLFLOW_PORT=5001")
+    moved = Project(small, {"MLFLOW_PORT": "7"})
+    assert "MLFLOW_PORT" not in str(compose.refusal(moved, said))
+    assert "MLFLOW_PORT=8" in str(compose.refusal(moved, said.replace(":5000", ":7")))
+
+
+ENGINE = """\
+echo "$*" >> "$HOME/calls"
+label='{root}'
+case "$*" in
+"ps"*"label=gpukit.project"*) {own} ;;
+"ps"*"label=devcontainer"*) {vscode} ;;
+"ps"*"working_dir"*) {compose} ;;
+"inspect --format={{{{.Image}}}}"*) {inspect} ;;
+"inspect"*State*) {state} ;;
+"images"*) {images} ;;
+"network ls"*) {networks} ;;
+"port"*) echo '5000/tcp -> 127.0.0.1:5001' ;;
+"info"*|"version"*) echo '{{}}' ;;
+"image inspect"*) echo "No such image" >&2; exit 1 ;;
+"run"*) echo "exec: /none: no such file" >&2; exit 127 ;;
+*" up "*) {up} ;;
+*) {other} ;;
+esac
+"""
+
+
+def engine(small: Path, **answers: str) -> str:
+    """A docker that answers so and notes what it is asked."""
+    keys = ("own", "vscode", "compose", "inspect", "state", "images", "networks", "up", "other")
+    return ENGINE.format(root=small, **{key: answers.get(key, ":") for key in keys})
+
+
+def calls(small: Path) -> list[str]:
+    return (small.parent / "calls").read_text().splitlines()
+
+
+def row(*fields: str) -> str:
+    return f"printf '%s\\n' '{chr(9).join(fields)}'"
+
+
+def test_up_waits_and_prints_the_addresses(small: Path) -> None:
+    up = engine(shared(small), compose=row("s-dev-1", "running", "dev", str(small)))
+    done = launch(small, "--cpu", "up", docker=up)
+    assert done.returncode == 0, done.stderr
+    assert "  dev: http://localhost:5001\n" in done.stderr
+    assert any(" up --detach --build --wait " in call for call in calls(small))
+
+
+def test_an_up_that_fails_leaves_nothing_of_it(small: Path) -> None:
+    taken = "echo 'Bind for 127.0.0.1:5000 failed: port is already allocated' >&2; exit 1"
+    done = launch(shared(small), "--cpu", "up", docker=engine(small, up=taken))
+    assert "MLFLOW_PORT" in sentence(done)
+    assert any(" down " in call for call in calls(small))
+    (small.parent / "calls").unlink()
+    ran = row("s-dev-1", "running", "dev", str(small))
+    assert "MLFLOW_PORT" in sentence(launch(small, "--cpu", "up", docker=engine(small, up=taken, compose=ran)))
+    assert not any(" down " in call for call in calls(small))  # what ran before stays
+
+
+def test_a_server_that_does_not_answer_stays_to_be_looked_at(small: Path) -> None:
+    late = "echo 'application not healthy after 2m0s' >&2; exit 1"
+    there = row("s-mlflow-1", "running", "mlflow", str(small))
+    docker = engine(shared(small), up=late, compose=there, state="echo starting")
+    assert "mlflow did not answer within 120 s: `./launch logs mlflow`" in sentence(
+        launch(small, "--cpu", "up", docker=docker)
+    )
+    assert not any(" down " in call for call in calls(small))
+
+
+def test_containers_of_compose_are_told_by_their_folder(small: Path) -> None:
+    (small.parent / "link").symlink_to(small)
+    rows = "; ".join(
+        row(f"s-{name}-1", "running", name, folder)
+        for name, folder in (("dev", f"{small.parent}/link"), ("other", "/elsewhere"))
+    )
+    done = launch(shared(small), "--dry-run", "stop", docker=engine(small, compose=rows))
+    assert "s-dev-1" in done.stdout and "s-other-1" not in done.stdout
+
+
+def test_logs_of_what_has_ended_say_how(small: Path) -> None:
+    rows = {"own": row("small-run", "exited", "run"), "other": "echo hello"}
+    done = launch(small, "logs", docker=engine(small, **rows, state="echo exited 1 false"))
+    assert (done.stdout, done.stderr) == ("hello\n", "small-run ended with status 1.\n")
+    done = launch(small, "logs", docker=engine(small, **rows, state="echo exited 137 true"))
+    assert done.stderr == "small-run ended with status 137: its memory ran out.\n"
+    done = launch(small, "logs", docker=engine(small, **rows, state="echo running 0 false"))
+    assert done.stderr == ""
+
+
+def test_stop_keeps_ended_runs(small: Path) -> None:
+    rows = "; ".join(row(f"small-{role}", "running", role) for role in ("run", "dev", "notebook"))
+    assert launch(small, "stop", docker=engine(small, own=rows)).returncode == 0
+    assert [call for call in calls(small) if call.startswith("rm ")] == ["rm small-dev small-notebook"]
+
+
+def test_clean_takes_vs_codes_stopped_container_and_leaves_the_one_that_runs(small: Path) -> None:
+    config = f"{small}/.devcontainer/devcontainer.json"
+    docker = engine(
+        shared(small),
+        own=row("small-run", "exited", "run"),
+        vscode=row("old", "exited", str(small), config) + "; " + row("open", "running", str(small), config),
+        inspect='case "$*" in *open) echo sha256:aaaa11 vsc-x;; *) echo sha256:bbbb22 vsc-y;; esac',
+        images=row("aaaa", "vsc-x:latest", "1GB") + "; " + row("bbbb", "vsc-y:latest", "1GB"),
+        networks="echo small-ada",
+    )
+    listed = launch(small, "clean", docker=docker, USER="ada")
+    assert "answer on a terminal" in listed.stderr
+    done = launch(small, "clean", "--yes", docker=docker, USER="ada")
+    assert done.returncode == 0, done.stderr
+    for part in ("container old", "container small-run", "network small-ada", "image vsc-y"):
+        assert part in done.stdout
+    assert "vsc-x" not in done.stdout and "container open" not in done.stdout
+    assert "open runs in VS Code, so it stays" in done.stderr
+    assert "Removed 2 containers, 1 image, 0 checkpoints." in done.stderr
+    removed = [call for call in calls(small) if "rm " in call]
+    assert removed == ["rm small-run", "rm old", "network rm small-ada", "image rm --force bbbb"]
+
+
+def test_a_network_that_another_project_is_in_stays(small: Path) -> None:
+    docker = engine(shared(small), networks="echo small-ada").replace(
+        'case "$*" in', 'case "$*" in\n"ps"*"network="*) echo not-ours ;;', 1
+    )
+    done = launch(small, "clean", "--yes", docker=docker, USER="ada")
+    assert "Nothing of this project is left" in done.stderr and "network" not in done.stdout
+
+
+def test_add_goes_into_every_container_that_runs(small: Path) -> None:
+    """And says of each that cannot take it what gives it the next build."""
+    config = f"{small}/.devcontainer/cpu/devcontainer.json"
+    rows = "; ".join(row(f"small-{role}", "running", role) for role in ("run", "notebook"))
+    docker = engine(
+        small,
+        own=rows,
+        vscode=row("open", "running", str(small), config),
+        other='case "$*" in *" open "*"uv pip install einops"*) exit 1;; *" open "*--dry-run*) echo " ~ idna==3" >&2;; '
+        '*" open "*python*) exit 1;; esac',
+    )
+    done = launch(small, "add", "einops", docker=docker)
+    assert done.returncode == 0, done.stderr
+    assert "Added einops to pyproject.toml and to small-notebook; the next build has it too." in done.stderr
+    assert 'open cannot take it (it replaces idna, which a running container may not): "Rebuild Con' in done.stderr
+    assert '"einops"' in (small / "pyproject.toml").read_text()
+    assert not any(call.startswith("exec") and "small-run" in call for call in calls(small))
+
+
+def test_an_engine_that_docker_host_names(small: Path) -> None:
+    docker = "echo 'Cannot connect to the Docker daemon at unix:///nope. Is the docker daemon running?' >&2; exit 1"
+    said = sentence(launch(small, "run", "--", "true", docker=docker, DOCKER_HOST="unix:///nope"))
+    assert "unix:///nope, which DOCKER_HOST names" in said
+    assert "DOCKER_HOST" not in sentence(launch(small, "run", "--", "true", docker=docker))
+
+
+def test_ctrl_c_while_the_notebook_starts(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = engine(small, own=row(f"{Project(small, {}).tag}-notebook", "running", "notebook"))
+    launch(small, "--help", docker=docker)  # makes the tools
+    project = Project(small, {"PATH": str(small.parent / "tools"), "HOME": str(small.parent)})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebook, "wait", interrupted)
+    with pytest.raises(RefusalError, match="goes on starting") as refused:
+        notebook.notebook(project)
+    assert refused.value.code == 130

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from . import image, pyproject
-from .container import Found, enter, flags, running, start
-from .errors import RefusalError, explain
+from .container import Found, enter, flags, start, workplaces
+from .errors import RefusalError
 from .project import Project, say
 
 # In the sticky folders of the image only its owner, root, may replace what the build installed.
@@ -18,6 +18,12 @@ MAY_REPLACE = """
 import importlib.metadata, os, sys
 sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK) for name in sys.argv[1:]))
 """
+# What gives a container that runs the next build.
+AGAIN = {
+    "dev": "`./launch stop`, then `./launch up` starts it with the next build",
+    "notebook": "`./launch stop`, then `./launch notebook` starts it with the next build",
+    "vscode": '"Rebuild Container" in VS Code gives it the next build',
+}
 
 
 def add(project: Project, packages: list[str]) -> int:
@@ -26,12 +32,12 @@ def add(project: Project, packages: list[str]) -> int:
     edited = apply(project, text, packages)
     if edited == text:
         return 0
-    found = None if project.dry else running(project)
-    name = found.name if found else f"{project.tag}-add-{secrets.token_hex(2)}"
+    found = [] if project.dry else workplaces(project)
+    name = f"{project.tag}-add-{secrets.token_hex(2)}"
     launch_folder = project.root / ".launch"
     if not found:
         throwaway = ["--detach", "--rm", *flags(project, name, "add"), project.tag, "sleep", "infinity"]
-        if project.show("run", *throwaway):
+        if project.show_start("run", *throwaway):
             project.show(*enter(project, Found(name, True, "add"), install(project, ".launch/add")))
             return 0
         project.prepare()
@@ -41,13 +47,25 @@ def add(project: Project, packages: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(dir=launch_folder, prefix="add-"))
     try:
         (folder / "pyproject.toml").write_text(edited, encoding="utf-8")
-        says = attempt(project, found or Found(name, True, "add"), packages, f".launch/{folder.name}")
+        inside = f".launch/{folder.name}"
+        first, *others = found or [Found(name, True, "add")]
+        without = {first: attempt(project, first, packages, inside)}
         pyproject.write(path, edited)
+        for other in others:
+            try:
+                without[other] = attempt(project, other, packages, inside)
+            except RefusalError as refusal:
+                without[other] = str(refusal)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if not found:
             project.engine.ask("rm", "--force", name)
+    having = [one.name for one in found if not without[one]]
+    says = f" and to {', '.join(having)}; the next build has it too" if having else "; the next build has it"
     say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
+    for one, why in without.items():
+        if why:
+            say(f"{one.name} cannot take it ({why.rstrip('.')}): {AGAIN.get(one.role, AGAIN['dev'])}.")
     if (project.root / "requirements.txt").is_file():
         say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
     return 0
@@ -59,7 +77,7 @@ def apply(project: Project, text: str, packages: list[str]) -> str:
     for package in packages:
         name = pyproject.name_of(package)
         if pyproject.matches(name, protected):
-            raise RefusalError(f"{name} comes with the base image and stays as it is: a newer one needs a newer base.")
+            raise RefusalError(f"{name} comes with the base image and stays as it is: another base brings another.")
         requirements = pyproject.Requirements(text)
         present = {pyproject.name_of(value): value for value in requirements.values()}
         if name in present and pyproject.canonical(package) in (name, pyproject.canonical(present[name])):
@@ -76,7 +94,7 @@ def install(project: Project, folder: str) -> list[str]:
 
 
 def attempt(project: Project, found: Found, packages: list[str], folder: str) -> str:
-    """Resolve, then install; how it ended for the container, or a refusal with nothing changed."""
+    """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
 
     def inside(*command: str) -> tuple[int, str, str]:
         arguments = enter(project, found, list(command), interactive=False)
@@ -98,8 +116,8 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
         code, _, errors = inside(*way)
         if code:
             raise refusal(project, errors, packages, "")
-        return "; the next build has it" if found.role == "add" else f" and to {found.name}; the next build has it too"
-    return f"; the next build has it (it replaces {', '.join(replaced)}, which this container may not)"
+        return ""
+    return f"it replaces {', '.join(replaced)}, which a running container may not" if replaced else "it does not fit"
 
 
 def refusal(project: Project, said: str, packages: list[str], protected: str) -> RefusalError:
@@ -120,4 +138,4 @@ def refusal(project: Project, said: str, packages: list[str], protected: str) ->
     if because:
         pinned = " (`./launch pin --remove` lets the others move)" * (project.root / "requirements.txt").is_file()
         return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}{pinned}")
-    return explain(said, f"{which} cannot be added", project.engine.cpu_helps)
+    return project.engine.explain(said, f"{which} cannot be added")

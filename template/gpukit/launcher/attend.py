@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from .engine import Engine, copy
-from .errors import RefusalError, explain
+from .errors import RefusalError
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
@@ -68,7 +68,7 @@ class Attended:
             return 128 + self.stopped
         if said.encode().startswith(OF_THE_ENGINE):
             if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
-                raise RefusalError(str(explain(said, "The container cannot start", self.engine.cpu_helps)), code)
+                raise RefusalError(str(self.engine.explain(said, "The container cannot start")), code)
             sys.stderr.write(said)
         return code if code >= 0 else 128 - code
 

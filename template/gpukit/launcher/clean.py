@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from . import compose
-from .container import own
+from .container import Found, own, vscode
 from .errors import RefusalError
 from .project import Project, say
 
@@ -21,26 +21,43 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     alive = [found.name for found in containers if found.running]
     if alive:
         raise RefusalError(f"{', '.join(alive)} is still running: `./launch stop` ends it first.")
-    pictures, checkpoints = images(project), old_checkpoints(project.root / "outputs", keep)
+    theirs = vscode(project)
+    containers += [found for found in theirs if not found.running]
+    open_ones = [found.name for found in theirs if found.running]
+    pictures, checkpoints = images(project, theirs), old_checkpoints(project.root / "outputs", keep)
+    nets = networks(project, containers)
+    for name in open_ones:
+        say(f"{name} runs in VS Code, so it stays, and its image: close VS Code or `./launch stop` it first.")
+    for found in containers:
+        print(f"  {'':>8}  container {found.name}")
+    for name in nets:
+        print(f"  {'':>8}  network {name}")
     for identity, name, size in pictures:
         print(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
     for path in checkpoints:
         print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
-    say("Shared layers count in each size. The build cache is of all projects: `docker builder prune` empties it.")
-    if not pictures and not checkpoints:
+    if not containers and not nets and not pictures and not checkpoints:
         say("Nothing of this project is left to remove.")
         return 0
+    say("Shared layers count in each size. The build cache is of all projects: `docker builder prune` empties it.")
     if project.dry or not confirmed(yes):
         return 0
     for found in containers:
         project.engine.ask("rm", found.name)
     for path in checkpoints:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in nets:
+        project.engine.ask("network", "rm", name)
     failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
-    say(f"Removed {len(pictures) - len(failed)} images and {len(checkpoints)} checkpoints.")
+    removed = ((len(containers), "container"), (len(pictures) - len(failed), "image"), (len(checkpoints), "checkpoint"))
+    say(f"Removed {', '.join(count(number, thing) for number, thing in removed)}.")
     if failed:
-        raise RefusalError(f"{', '.join(failed)} is in use: remove its container in VS Code first.")
+        raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it stays.")
     return 0
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def confirmed(yes: bool) -> bool:
@@ -51,19 +68,40 @@ def confirmed(yes: bool) -> bool:
     return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def images(project: Project) -> list[tuple[str, str, str]]:
-    """Id, name and size of the images that launch, VS Code and compose built for this folder."""
+def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:
+    """Id, name and size of the images that launch, VS Code and compose built for this folder, but for those in use."""
     folder = hashlib.sha256(str(project.root).encode()).hexdigest()
     wanted = [f"label={project.label}", f"reference=vsc-*-{folder}*"]
     if compose.there(project):
-        wanted.append(f"label=com.docker.compose.project={project.stack.get('project')}")
+        wanted.append(f"label=com.docker.compose.project={compose.name(project)}")
+    used = []
+    for one in theirs:  # VS Code's name of an image depends on how the folder's path was written
+        identity, name = project.engine.get("inspect", "--format={{.Image}} {{.Config.Image}}", one.name).split()
+        wanted += [f"reference={name}"] * name.startswith("vsc-")
+        used += [identity] * one.running
     found: dict[str, tuple[str, str, str]] = {}
     for one in wanted:
         output = project.engine.get("images", f"--filter={one}", FORMAT)
         for line in output.splitlines():
             identity, name, size = line.split("\t")
-            found.setdefault(identity, (identity, name, size))
+            if not any(image.startswith(f"sha256:{identity}") for image in used):
+                found.setdefault(identity, (identity, name, size))
     return list(found.values())
+
+
+def networks(project: Project, going: list[Found]) -> list[str]:
+    """The networks that initialize.sh and compose made for this project, when nothing but what goes is in them."""
+    if not compose.there(project):
+        return []
+    own_one, gone = f"{project.slug}-{project.env.get('USER') or 'me'}", {found.name for found in going}
+    wanted = (f"name=^{own_one}$", f"label=com.docker.compose.project={compose.name(project)}")
+    lists = [project.engine.get("network", "ls", f"--filter={one}", "--format={{.Name}}").split() for one in wanted]
+    found = dict.fromkeys(lists[0] + lists[1])
+
+    def inside(name: str) -> list[str]:
+        return project.engine.get("ps", "--all", f"--filter=network={name}", "--format={{.Names}}").split()
+
+    return [name for name in found if gone.issuperset(inside(name))]
 
 
 def old_checkpoints(outputs: Path, keep: int) -> list[Path]:

@@ -30,9 +30,12 @@ COMMANDS = {
     "doctor": ("check this machine, without a container; arguments go to gpukit.doctor (--json)", []),
     "add": ("install packages and write them into pyproject.toml, if they fit what the base brings", ["PKG"]),
     "pin": ("write the image's exact versions into requirements.txt, for every later build", ["--digest", "--remove"]),
-    "logs": ("show what the newest detached run printed, or the notebook", ["-f", "NAME"]),
+    "logs": ("show what the newest detached run printed and how it ended, or the notebook", ["-f", "NAME"]),
     "stop": ("stop everything of this project; programs get a minute to save", []),
-    "clean": ("remove this project's images and old checkpoints; lists them and asks first", ["--keep", "--yes"]),
+    "clean": (
+        "remove ended containers, images and old checkpoints; lists them and asks first",
+        ["--keep", "--yes"],
+    ),
     "preflight": ("ask the engine whether it grants the GPUs (devcontainer.json does this before VS Code starts)", []),
 }
 ARGUMENTS = {
@@ -45,7 +48,7 @@ ARGUMENTS = {
     "--digest": {"action": "store_true", "help": "also write the base image's digest into the Dockerfile"},
     "--remove": {"action": "store_true", "help": "take both pins away"},
     "-f": {"action": "store_true", "dest": "follow", "help": "go on as more comes; Ctrl-C ends only the following"},
-    "NAME": {"nargs": "?", "default": "", "help": "that run's --name, or notebook, or dev"},
+    "NAME": {"nargs": "?", "default": "", "help": "that run's --name, or notebook, dev, or a service such as mlflow"},
     "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints of each run that stay (1)"},
     "--yes": {"action": "store_true", "help": "do not ask"},
 }

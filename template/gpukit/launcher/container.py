@@ -11,14 +11,17 @@ from typing import NamedTuple
 from . import compose, image
 from .attend import Attended, terminal_flags
 from .devcontainer import mount_argument
-from .errors import RefusalError, explain
+from .errors import RefusalError
 from .project import Project, say
+
+ALIVE = ("running", "paused", "restarting")
 
 
 class Found(NamedTuple):
     name: str
     running: bool
     role: str
+    cpu: bool = False  # known of VS Code's only
 
 
 def flags(project: Project, name: str, role: str, remote: bool = True) -> list[str]:
@@ -43,27 +46,25 @@ def environment(project: Project, variables: dict[str, str]) -> list[str]:
     return [f"--env={key}" if key in handed_on else f"--env={key}={value}" for key, value in variables.items()]
 
 
-def listed(project: Project, *filters: str, role: str = '{{.Label "gpukit.role"}}') -> list[Found]:
-    """Containers, newest first."""
-    output = project.engine.get(
-        "ps", "--all", *(f"--filter=label={label}" for label in filters), "--format={{.Names}}\t{{.State}}\t" + role
-    )
-    rows = [line.split("\t") for line in output.splitlines()]
-    return [Found(name, state in ("running", "paused", "restarting"), role) for name, state, role in rows]
+def listed(project: Project, label: str, *fields: str) -> list[list[str]]:
+    """Name, state and these fields of all containers with a label, newest first."""
+    form = "--format=" + "\t".join(["{{.Names}}", "{{.State}}", *fields])
+    output = project.engine.get("ps", "--all", f"--filter=label={label}", form)
+    return [line.split("\t") for line in output.splitlines()]
 
 
 def own(project: Project) -> list[Found]:
-    return listed(project, project.label)
+    rows = listed(project, project.label, '{{.Label "gpukit.role"}}')
+    return [Found(name, state in ALIVE, role) for name, state, role in rows]
 
 
 def vscode(project: Project) -> list[Found]:
-    """The containers that VS Code started for this folder, however its path was written."""
-    path = '{{.Label "devcontainer.local_folder"}}\t{{.Label "devcontainer.config_file"}}'
-    output = project.engine.get("ps", "--filter=label=devcontainer.local_folder", "--format={{.Names}}\t" + path)
-    rows = [line.split("\t") for line in output.splitlines()]
-    ours = [(name, Path(file)) for name, folder, file in rows if os.path.realpath(folder) == str(project.root)]
-    ours.sort(key=lambda row: os.path.realpath(row[1]) != str(project.config.path))
-    return [Found(name, True, "vscode") for name, file in ours if not project.cpu or file.parent.name == "cpu"]
+    """VS Code's containers of this folder, however its path was written; of the chosen configuration first."""
+    labels = ('{{.Label "devcontainer.local_folder"}}', '{{.Label "devcontainer.config_file"}}')
+    rows = listed(project, "devcontainer.local_folder", *labels)
+    ours = [row for row in rows if os.path.realpath(row[2]) == str(project.root)]
+    ours.sort(key=lambda row: os.path.realpath(row[3]) != str(project.config.path))
+    return [Found(row[0], row[1] in ALIVE, "vscode", Path(row[3]).parent.name == "cpu") for row in ours]
 
 
 def start(project: Project, *arguments: str) -> None:
@@ -77,14 +78,14 @@ def start(project: Project, *arguments: str) -> None:
     if code:
         if "already in use by container" not in errors:
             project.engine.ask("rm", "--force", name)
-        raise explain(errors, "The container cannot start", project.engine.cpu_helps)
+        raise project.engine.explain(errors, "The container cannot start")
 
 
 def run(project: Project, command: list[str]) -> int:
     """Run a command in a container of its own that is gone afterwards."""
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     arguments = ["run", "--rm", *terminal_flags(), *flags(project, name, "run"), project.tag, *command]
-    if project.show(*arguments):
+    if project.show_start(*arguments):
         return 0
     project.prepare()
     image.ensure(project)
@@ -96,7 +97,7 @@ def run_detached(project: Project, command: list[str], name: str = "") -> int:
         raise RefusalError(f"{name!r} is no name for a container: letters, digits, dots, dashes and underscores are.")
     short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
     arguments = ["--detach", *flags(project, name, "run"), project.tag, *command]
-    if project.show("run", *arguments):
+    if project.show_start("run", *arguments):
         return 0
     make_room(project, name, "give this one --name, or end that one with `./launch stop`")
     project.prepare()
@@ -121,7 +122,7 @@ def up(project: Project) -> str:
         return compose.up(project)
     name = f"{project.tag}-dev"
     arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
-    if project.show("run", *arguments):
+    if project.show_start("run", *arguments):
         return name
     if any(found.name == name and found.running for found in own(project)):
         say(f"{name} is running already: `./launch shell` enters it.")
@@ -138,7 +139,16 @@ def running(project: Project) -> Found | None:
     """The container to work in: ours, compose's, or the one that VS Code started."""
     mine = [found for found in own(project) if found.role == "dev" and found.running]
     mine = [found for found in mine if found.name == f"{project.tag}-dev"] or ([] if project.cpu else mine)
-    return next(iter(mine + compose.running(project) + vscode(project)), None)
+    theirs = [found for found in vscode(project) if found.running and found.cpu >= project.cpu]
+    return next(iter(mine + compose.running(project) + theirs), None)
+
+
+def workplaces(project: Project) -> list[Found]:
+    """All running containers that somebody works in; the one that `shell` enters is the first."""
+    mine = [found for found in own(project) if found.role in ("dev", "notebook") and found.running]
+    theirs = [found for found in vscode(project) if found.running]
+    first = running(project)
+    return list(dict.fromkeys([first] * bool(first) + mine + compose.running(project) + theirs))
 
 
 def enter(project: Project, found: Found, command: list[str], interactive: bool = True) -> list[str]:
@@ -159,26 +169,40 @@ def shell(project: Project, command: list[str]) -> int:
 
 def logs(project: Project, name: str = "", follow: bool = False) -> int:
     """The output of the newest run, else of the notebook, else of the container that stays."""
-    found = [one for one in own(project) + compose.all_of(project) if not name or one.name.endswith(f"-{name}")]
+    found = own(project) + compose.all_of(project)
+    found = [one for one in found if not name or one.name.endswith(f"-{name}") or one.role == name != "run"]
     order = ("run", "notebook", "dev")
     found.sort(key=lambda one: order.index(one.role) if one.role in order else len(order))
     if not found:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs detached.")
     arguments = ["logs", *["--follow"] * follow, found[0].name]
-    return 0 if project.show(*arguments) else project.engine.become(*arguments)
+    if project.show(*arguments):
+        return 0
+    code = project.engine.become(*arguments)
+    ended(project, found[0].name)
+    return code
+
+
+def ended(project: Project, name: str) -> None:
+    """Where a container has ended, say how."""
+    form = "--format={{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
+    state, status, killed = [*project.engine.ask("inspect", form, name)[1].split(), "", "", ""][:3]
+    if state == "exited":
+        say(f"{name} ended with status {status}" + (": its memory ran out." if killed == "true" else "."))
 
 
 def stop(project: Project) -> int:
-    """End everything of this project. Programs get a minute to save; VS Code's container stays, stopped."""
+    """End everything of this project. Programs get a minute to save; runs stay for `logs`, and VS Code's container."""
     ours = own(project) + compose.all_of(project)
-    alive = [found.name for found in ours if found.running] + [found.name for found in vscode(project)]
+    alive = [found.name for found in ours + vscode(project) if found.running]
     if project.dry:
         return int(not all(project.show("stop", "-t", "60", name) for name in alive))
     if alive:
         say(f"Stopping {', '.join(alive)}: programs have a minute to save.")
         project.engine.get("stop", "-t", "60", *alive)
-    if ours:
-        project.engine.ask("rm", *(found.name for found in ours))
+    gone = [found.name for found in ours if found.role != "run"]
+    if gone:
+        project.engine.ask("rm", *gone)
     if not alive:
         say("Nothing of this project is running.")
     return 0

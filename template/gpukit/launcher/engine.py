@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from .errors import RefusalError, explain
+from . import errors
+from .errors import RefusalError
 
 TAIL = 64 * 1024  # of an engine's output, what is kept to find the error in
 
@@ -44,10 +45,19 @@ class Engine:
 
     def get(self, *arguments: str) -> str:
         """The output of a docker command that must succeed."""
-        code, output, errors = self.ask(*arguments)
+        code, output, said = self.ask(*arguments)
         if code:
-            raise explain(errors, f"`docker {arguments[0]}` failed", self.cpu_helps)
+            raise self.explain(said, f"`docker {arguments[0]}` failed")
         return output
+
+    def explain(self, said: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
+        """The refusal for what this engine said."""
+        refusal = errors.explain(said, otherwise, self.cpu_helps, kinds)
+        host = self.env.get("DOCKER_HOST")
+        if host and str(refusal).startswith("Docker does not answer"):
+            sentence = f"No Docker answers at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
+            refusal.args = (sentence,)
+        return refusal
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run docker with its progress shown as it comes; exit status and the last of what it said."""

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from .errors import BUILDING, RefusalError, explain
+from .errors import BUILDING, RefusalError
 from .preflight import preflight
 from .project import Project, say
 
@@ -70,7 +70,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, said = project.engine.stream(*command)
     if code:
-        raise explain(said, "The image cannot be built", kinds=BUILDING)
+        raise project.engine.explain(said, "The image cannot be built", BUILDING)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:
@@ -82,7 +82,7 @@ def ensure(project: Project, gpu: bool = True) -> None:
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
     if code and "no such image" not in errors.lower():
-        raise explain(errors, "Docker does not show its images", project.engine.cpu_helps)
+        raise project.engine.explain(errors, "Docker does not show its images")
     if label.strip() != wanted:
         if gpu:
             preflight(project)  # better now than after the build

@@ -46,7 +46,7 @@ def notebook(project: Project) -> int:
     if not (project.root / "notebooks").is_dir():
         raise RefusalError("This project has no notebooks: `copier update --data workflow=notebook` brings them.")
     name = f"{project.tag}-notebook"
-    if project.show("run", *arguments(project, name, INSIDE)):
+    if project.show_start("run", *arguments(project, name, INSIDE)):
         return 0
     if any(found.name == name and found.running for found in own(project)):
         say(f"{name} is running already; `./launch stop` ends it.")
@@ -56,8 +56,12 @@ def notebook(project: Project) -> int:
         image.ensure(project)
         token(project)
         publish(project, name)
-    port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
-    wait(project, name, int(port))
+    try:
+        port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
+        wait(project, name, int(port))
+    except KeyboardInterrupt:
+        advice = "`./launch notebook` prints its address, `./launch stop` ends it"
+        raise RefusalError(f"JupyterLab goes on starting: {advice}.", 130) from None
     print(f"http://127.0.0.1:{port}/lab?token={token(project)}", flush=True)
     return 0
 

@@ -8,7 +8,6 @@ import secrets
 import tarfile
 
 from .devcontainer import gpu_arguments
-from .errors import explain
 from .project import Project, say
 
 PROBE = "gpukit-probe"
@@ -36,7 +35,7 @@ def preflight(project: Project) -> int:
         raise
     if GRANTED.search(errors):
         return 0
-    refusal = explain(errors, "The engine could not be asked for its GPUs", project.engine.cpu_helps)
+    refusal = project.engine.explain(errors, "The engine could not be asked for its GPUs")
     if refusal.kind in ("gpu", "engine"):
         raise refusal
     say(str(refusal))  # not about GPUs, so the container's own start will tell

@@ -31,15 +31,14 @@ class Project:
         self.root, self.dry = root, dry
         if not (root / MAIN).is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
-        self.env = {**dotenv(root / ".env"), **environ}
-        if gpus:
-            self.env["GPUS"] = gpus
+        self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
+        self.env = {**dotenv(root / ".env"), **self.given}
         self.cpu = cpu and (root / CPU).is_file()
         self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
         if cpu and self.gpus is not None:
             raise RefusalError(f"There is no {CPU} here: this project has no configuration without a GPU.")
         self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
-        base = f"{self.stack.get('project') or slug(root.name)}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        base = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
         self.tag = base + "-cpu" * self.cpu
 
     @cached_property
@@ -48,6 +47,10 @@ class Project:
             return json.loads((self.root / "gpukit/stack.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise RefusalError("gpukit/stack.json cannot be read: `copier recopy` writes it again.") from None
+
+    @property
+    def slug(self) -> str:
+        return self.stack.get("project") or slug(self.root.name)
 
     @property
     def label(self) -> str:
@@ -98,12 +101,21 @@ class Project:
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` cannot run: {error.strerror}.") from None
             if code:  # what it said is its sentence
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
+        self.env = {**dotenv(self.root / ".env"), **self.given}  # it may have written there
+        self.engine.env.update(self.env)
 
-    def show(self, *arguments: str, stdin: str = "") -> bool:
+    def show(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
         """With --dry-run print the exact command instead of running it."""
         if self.dry:
-            print(shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
+            variables = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
+            print(variables + shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
         return self.dry
+
+    def show_start(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
+        """The same for what asks for GPUs: it refuses what the command itself would."""
+        if self.dry:
+            self.gpu_is_chosen()
+        return self.show(*arguments, stdin=stdin, env=env)
 
 
 def slug(name: str) -> str:

@@ -27,7 +27,7 @@ class MLflow:
             except OSError as error:
                 # refused: its container is there, and the server in it may be starting
                 if not isinstance(error, ConnectionRefusedError) or time.monotonic() > until:
-                    raise ConnectionError(f"no server answers at {server.hostname}:{port}; `./launch up` starts it") from error
+                    raise ConnectionError(f"nothing at {server.hostname}:{port}: `./launch up` starts it") from error
             time.sleep(1)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
