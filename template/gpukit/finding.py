@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 STATUSES = (PASS, WARN, FAIL, SKIP)
@@ -13,7 +15,7 @@ COLOURS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
 @dataclass(frozen=True)
 class Finding:
-    """`looked` is false where the check itself broke, so that nothing is known."""
+    """`looked` is false where the check itself broke, so that nothing is known. `link` leads to more about it."""
 
     id: str
     title: str
@@ -24,6 +26,27 @@ class Finding:
     remedy: str = ""
     looked: bool = True
     seconds: float = 0.0
+    link: str = ""
+
+
+TEXTS = ("seen", "expected", "cause", "remedy")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that can be wrong, and the one thing to do about it, as a check and as the page about it say it.
+
+    `why` and `remedy` may hold names in braces, filled in where it is found. `says`: the words people meet it in.
+    """
+
+    why: str
+    remedy: str
+    says: tuple[str, ...] = ()
+    status: str = FAIL
+
+    def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
+        why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
+        return Finding("", "", self.status, seen, expected, why, remedy)
 
 
 def passed(seen: str, expected: str = "") -> Finding:
@@ -44,9 +67,14 @@ def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "")
 
 def plain(text: str) -> str:
     """One line without control characters, and without the password in an address: for what tools say."""
-    text = " ".join(text.split())
+    text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
     text = "".join(character for character in text if character.isprintable())
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+
+
+def rewritten(finding: Finding, change: Callable[[str], str]) -> Finding:
+    """The same finding with each of its texts changed."""
+    return replace(finding, **{name: change(getattr(finding, name)) for name in TEXTS})
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -90,14 +118,34 @@ def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str
     for finding in findings:
         said = finding.cause if finding.status == SKIP else finding.seen
         first, *more = _wrap(said or finding.cause, width - 8 - title_width)
-        if len(more) > 1 and _explained(finding):
+        if len(more) > 1 and explained(finding):
             more = [f"{more[0]} ..."]
         lines.append(f"{_painted(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
         lines += [" " * (8 + title_width) + line for line in more]
     for finding in findings:
-        if _explained(finding):
+        if explained(finding):
             lines += ["", *_details(finding, width, colour)]
     return "\n".join([*lines, "", verdict(findings)])
+
+
+def markdown(tool: str, about: dict[str, str], findings: list[Finding]) -> str:
+    """The whole run as one Markdown file, to be pasted into an issue."""
+    lines = [f"### {tool}: {_cell(verdict(findings))}", ""]
+    lines += [f"- {name}: {_cell(text)}" for name, text in about.items() if text]
+    lines += ["", "| status | check | seen |", "|---|---|---|"]
+    for finding in findings:
+        said = finding.cause if finding.status == SKIP else finding.seen or finding.cause
+        lines.append(f"| {finding.status} | {_cell(finding.title)} (`{finding.id}`) | {_cell(said)} |")
+    for finding in findings:
+        if explained(finding):
+            lines += ["", f"**{finding.status}: {_cell(finding.title)}** (`{finding.id}`)", ""]
+            lines += [f"- {name}: {_cell(text)}" for name, text in pairs(finding)]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\|*_`#\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -> dict[str, object]:
@@ -113,24 +161,23 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
     }
 
 
-def _explained(finding: Finding) -> bool:
+def explained(finding: Finding) -> bool:
     """Whether it stands in full below the table."""
     return finding.status in (WARN, FAIL) or bool(finding.remedy)
 
 
 def _details(finding: Finding, width: int, colour: bool) -> list[str]:
     lines = [f"{_painted(finding.status, colour)}  {finding.title} [{finding.id}]"]
-    pairs = (
-        ("seen", finding.seen),
-        ("expected", finding.expected),
-        ("cause", finding.cause),
-        ("remedy", finding.remedy),
-    )
-    for name, text in pairs:
-        if text:
-            first, *more = _wrap(text, width - 16)
-            lines += [f"      {name:<8}  {first}", *(" " * 16 + line for line in more)]
+    for name, text in pairs(finding):
+        first, *more = _wrap(text, width - 16)
+        lines += [f"      {name:<8}  {first}", *(" " * 16 + line for line in more)]
     return lines
+
+
+def pairs(finding: Finding) -> list[tuple[str, str]]:
+    """What stands in full about it: name and text."""
+    texts = [(name, getattr(finding, name)) for name in TEXTS]
+    return [(name, text) for name, text in [*texts, ("more", finding.link)] if text]
 
 
 def _wrap(text: str, width: int) -> list[str]:

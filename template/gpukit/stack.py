@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Memory:
     ipc: str
     shm_size: str | None
     fraction: float | None
+    ulimits: dict[str, int] = field(default_factory=dict)  # -1: unlimited
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,11 @@ def _object(path: Path, data: Any, place: str, kind: type) -> Any:
     if not isinstance(data, dict):
         raise StackError(f"{path} lacks `{place}`")
     values = {}
-    for field in fields(kind):
-        if field.name not in data:
-            raise StackError(f"{path} lacks `{f'{place}.' if place else ''}{field.name}`")
-        value = data[field.name]
-        values[field.name] = tuple(value) if isinstance(value, list) else value
+    for each in fields(kind):
+        if each.name not in data:
+            if each.default_factory is not MISSING:
+                continue
+            raise StackError(f"{path} lacks `{f'{place}.' if place else ''}{each.name}`")
+        value = data[each.name]
+        values[each.name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,47 +81,46 @@ def cpu_only() -> dict[str, Any]:
 
 
 @pytest.fixture
-def host():
-    """`host(system="wsl")`: a workstation with an RTX 5070 Ti and Docker, but for what is said."""
-    from gpukit.doctor.host import Answer, Config, Folder, Grant
-
-    info = {
-        "ServerVersion": "28.5.1",
-        "OperatingSystem": "Ubuntu 24.04.3 LTS",
-        "OSType": "linux",
-        "Driver": "overlay2",
-        "DriverStatus": [["Backing Filesystem", "extfs"]],
-        "DockerRootDir": "/var/lib/docker",
-        "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
-    }
-
-    def saw(**changes: Any) -> SimpleNamespace:
-        seen = {
-            "client": Answer(0, "Docker version 28.5.1, build e180ab8"),
-            "info": Answer(0, json.dumps({**info, **changes.pop("engine", {})})),
-            "server": Answer(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
-            "endpoint": "unix:///var/run/docker.sock",
-            "system": "linux",
-            "arch": "amd64",
-            "cards": Answer(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
-            "grant": Grant(True, "GPU all"),
-            "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
-            "built": False,
-            "free_gb": lambda folder: 200.0,
-            "today": date(2026, 11, 20),
-        }
-        return SimpleNamespace(**{**seen, **changes})
-
-    return saw
-
-
-@pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
-    from gpukit.verify.container import Device, Devices, Person, Place, Result, Torch
+    from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Result, Torch
+    from gpukit.verify.smi import Card, Smi
+
+    off = {"error": 1e-6, "tolerance": 1e-3}
+    room = {"free": 15 << 30, "total": 16 << 30, "shared": False}
+    link = {"gen": 5, "width": 16, "slowed": ["sw_power_cap"], "mig": False}
+    losses = [1.4 - 0.02 * step for step in range(10)]
+
+    def on(device: str, **said: Any) -> Outcome:
+        return Outcome(device, {"device": device, **said})
 
     def saw(**changes: Any) -> SimpleNamespace:
         seen = {
+            "stress": False,
+            "stale": "",
+            "held": "",
+            "assembler": ("/usr/local/lib/python3.12/site-packages/triton/ptxas", ("sm_75", "sm_120", "sm_120a")),
+            "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41),)),
+            "xids": None,
+            "room": (Place("/tmp", True, free_gb=50.0),),
+            "shm_free_gb": 30.0,
+            "limits": {"memlock": -1, "stack": 64 << 20, "nofile": 1048576},
+            "processors": Processors(16, 16),
+            "credentials": (("HF_TOKEN",), ("WANDB_API_KEY",)),
+            "kernel": Kernel("python3", "/usr/local/bin/python", "/usr/local"),
+            "products": on(
+                "cuda:0", results=[{"name": name, **off} for name in ("fp32", "fp16", "tf32", "bf16", "fp8")]
+            ),
+            "convolution": on("cuda:0", **off, cudnn=91300, enabled=True),
+            "attention": on("cuda:0", kind="bf16", **off, ways={"flash": 1e-4, "math": 1e-4}),
+            "amp": on("cuda:0", first=2.0, last=0.4, scale=65536.0),
+            "loader": on("", workers=2, equal=True, seconds=0.4),
+            "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], complaint="", ended=[0, 0], seconds=0.5),
+            "training": (on("cuda:0", start=0, losses=losses), on("cuda:0", start=5, losses=losses[5:])),
+            "patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
+            "out_of_memory": on("cuda:0", caught="OutOfMemoryError", works=True, kept=0),
+            "transfers": (on("cuda:0", pinned=True, to=52.0, **{"from": 53.0}, card=link),),
+            "gemms": (on("cuda:0", kind="bf16", size=8192, tflops=92.0, card=link),),
             "environment": {},
             "python": "3.12.12",
             "prefixes": ("/usr/local", "/usr/local"),

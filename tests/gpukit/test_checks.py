@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+
 from gpukit.checks import check, command, run, select
 from gpukit.finding import FAIL, PASS, SKIP, failed, passed, skipped
 
@@ -139,3 +140,48 @@ def test_without_a_terminal_there_is_neither_and_any_encoding_will_do(stack_file
     done = subprocess.run(argv, capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"PASS  The only one  \\xfc fine")
+
+
+def test_explain_runs_nothing_and_unknown_names_are_said(capsys):
+    assert command("verify", "", CHECKS, look(), ["--explain", "second"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Second [second]") and "It stands on: first." in said
+    assert command("verify", "", CHECKS, look(), ["--explain", "fifth"]) == 2
+    assert "fifth" in capsys.readouterr().err
+
+
+def test_quick_leaves_out_and_only_overrules(capsys, stack_file):
+    slow = check("slow", "Slow", level="full")(lambda saw, stack: passed("slow"))
+    argv = ["--stack", str(stack_file()), "--json"]
+
+    def ids(*more):
+        assert command("verify", "", [*CHECKS, slow], look(first=True, second="x"), [*argv, *more]) == 0
+        return [finding["id"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+
+    assert ids() == ["first", "second", "third", "fourth", "slow"]
+    assert ids("--quick") == ["first", "second", "third", "fourth"]
+    assert ids("--quick", "--only", "slow") == ["slow"]
+
+
+def test_what_is_looked_at_is_told_which_checks_come_and_whether_to_stress(capsys, stack_file):
+    told = []
+    saw = {"first": True, "second": "x", "prepare": lambda ids, stress: told.append((ids, stress))}
+    command("verify", "", CHECKS, look(**saw), ["--stack", str(stack_file()), "--stress", "--only", "second"])
+    assert told == [(["first", "second"], True)]
+
+
+def test_a_link_leads_into_the_page_where_there_is_something_to_say(capsys, stack_file):
+    command("doctor", "", CHECKS, look(first=False), ["--stack", str(stack_file()), "--json"])
+    links = {finding["id"]: finding["link"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert links["first"] == "gpukit/TROUBLESHOOTING.md#doctor-first"
+    assert links["second"] == ""
+
+
+def test_a_tool_that_keeps_no_records_has_no_such_option(capsys, stack_file):
+    with pytest.raises(SystemExit):
+        command("doctor", "", CHECKS, look(), ["--record"])
+    kept = []
+    argv = ["--stack", str(stack_file()), "--record", "there.json"]
+    command("verify", "", CHECKS, look(first=True, second="x"), argv, lambda *seen: kept.append(seen) or "Recorded.")
+    assert str(kept[0][3]) == "there.json"
+    assert capsys.readouterr().err.endswith("Recorded.\n")

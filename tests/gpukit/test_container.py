@@ -6,6 +6,7 @@ import textwrap
 import time
 
 import pytest
+
 from gpukit import verify
 from gpukit.stack import load
 from gpukit.verify.container import Container

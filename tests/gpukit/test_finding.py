@@ -2,7 +2,8 @@ import re
 
 import jsonschema
 import pytest
-from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, plain, table, to_json, verdict
+
+from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, markdown, plain, table, to_json, verdict
 
 
 def finding(status, id="a", **texts):
@@ -68,5 +69,22 @@ def test_json_matches_its_schema(findings_schema):
 
 
 def test_what_tools_say_is_one_harmless_line():
-    assert plain("a\n  b\t\033[31mred\a") == "a b [31mred"
+    assert plain("a\n  b\t\033[31mred\a") == "a b red"
     assert plain("proxy http://me:secret@proxy:3128/ fails") == "proxy http://***@proxy:3128/ fails"
+
+
+def test_the_rich_table_says_the_same(capsys):
+    pytest.importorskip("rich")
+    from gpukit.verify.rich_table import rich_table
+
+    assert rich_table([*MIXED, finding(WARN, "e", seen="[bold]markup[/bold]", cause="x", remedy="y", link="page#e")])
+    said = capsys.readouterr().out
+    assert "Title of a" in said and "./launch build" in said and "[bold]markup[/bold]" in said and "page#e" in said
+
+
+def test_a_report_is_markdown_that_shows_texts_as_they_are():
+    text = markdown("verify", {"image": "a_b"}, [*MIXED, finding(WARN, "e", seen="a|b <c> `d`", cause="x", remedy="y")])
+    assert text.startswith("### verify: FAIL: b.") and "- image: a\\_b" in text
+    assert "a\\|b &lt;c&gt; \\`d\\`" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 5

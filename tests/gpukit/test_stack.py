@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from gpukit.kernels import from_arch_list, runs
 from gpukit.stack import StackError, load, minor, version
 

@@ -1,17 +1,25 @@
 """Verify's judgement on what a container may look like."""
 
+import re
+
 import jsonschema
 import pytest
+
 from gpukit import verify
-from gpukit.checks import run
+from gpukit.checks import run, select
 from gpukit.finding import to_json
 from gpukit.guard import Change
 from gpukit.verify.build import local_part
-from gpukit.verify.container import Device, Devices, Person, Place, Result, Torch
-from gpukit.verify.shared_memory import gigabytes
+from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Result, Torch
+from gpukit.verify.several import gigabytes
+from gpukit.verify.smi import Card, Smi
 from gpukit.verify.torch_process import TorchError
 
-GPU_CHECKS = {"gpu", "card", "kernels"}
+GPU_CHECKS = {
+    *("gpu", "card", "kernels", "ptxas", "health", "xid", "matmul", "convolution", "attention", "amp"),
+    *("memory", "oom", "transfer", "gemm", "clocks"),
+}
+ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
 NOT_COMPILED = (
     "CppCompileError: C++ compile error\n/tmp/x/main.cpp:4:10: fatal error: Python.h: No such file or directory"
 )
@@ -28,7 +36,7 @@ def with_status(findings, *statuses):
 def test_nothing_is_wrong_with_a_healthy_container(container, make_stack, findings_schema):
     findings = judged(container(), make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {"read-only"}
+    assert with_status(findings, "SKIP") == {"read-only", "xid"}
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
@@ -73,13 +81,13 @@ def test_a_build_for_cpus_fails_as_torch_cuda_and_python_and_nothing_else(contai
     stack = make_stack(base="ngc", torch="2.13.0a0+8145d630e8.nv26.06", cuda="13.3")
     findings = judged(saw, stack)
     assert with_status(findings, "FAIL", "WARN") == {"torch", "cuda", "python"}
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "tensor", "compile", "read-only", "protected"}
+    assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "read-only", "protected"}
     assert findings["gpu"].cause == findings["compile"].cause == "`cuda` failed, and this depends on it."
 
     stack = make_stack(base="ngc", torch="2.13.0a0+standin.nv26.06", cuda=None, python="3.11")
     findings = judged(saw, stack)
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "PASS") >= {"torch", "cuda", "python", "tensor", "compile"}
+    assert with_status(findings, "PASS") >= {"torch", "cuda", "python", *ON_CPU}
 
 
 @pytest.mark.parametrize(
@@ -195,11 +203,237 @@ FAULTS = {
 }
 
 
+def on(device="cuda:0", **said):
+    return Outcome(device, {"device": device, **said})
+
+
+def broken(kind, text="", log="", device="cuda:0"):
+    return Outcome(device, error=TorchError(kind, text, log))
+
+
+def products(**errors):
+    known = {"fp32": 1e-6, "fp16": 1e-4, "tf32": 1e-4, "bf16": 1e-3, "fp8": 1e-3}
+    results = [{"name": name, "error": error, "tolerance": 2e-3} for name, error in {**known, **errors}.items()]
+    return {"products": on(results=results)}
+
+
+def transfer(**changes):
+    card = {"gen": 4, "width": 16, "slowed": [], "mig": False}
+    return {"transfers": (on(**{"pinned": True, "to": 25.0, "from": 26.0, "card": card, **changes}),)}
+
+
+def gemm(tflops=92.0, name="NVIDIA GeForce RTX 5070 Ti", **card):
+    card = {"gen": 4, "width": 16, "slowed": [], "mig": False, **card}
+    found = {"devices": Devices((Device(name, "12.0"),), ("sm_120",))}
+    return {"gemms": (on(kind="bf16", size=8192, tflops=tflops, card=card),), **found}
+
+
+def ranks(**changes):
+    healthy = {"kind": "nccl", "ranks": 2, "silent": [], "wrong": [], "complaint": "", "ended": [0, 0], "seconds": 3.0}
+    return {"collective": on("", **{**healthy, **changes})}
+
+
+def card(**changes):
+    return {"smi": Smi("580.95.05", (Card("NVIDIA H100 80GB HBM3", "GPU-1", **changes),))}
+
+
+def losses(values=None, again=None, start=5):
+    values = values or [1.4 - 0.02 * step for step in range(10)]
+    return {"training": (on(start=0, losses=values), on(start=start, losses=again or values[5:]))}
+
+
+LIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 1048576}
+# Texts as recorded; beside each where it comes from.
+BUS_ERROR = (  # https://github.com/pytorch/pytorch/issues/108861
+    "DataLoader worker (pid 11011) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
+    "shared memory. Please try to raise your shared memory limit."
+)
+KILLED = "DataLoader worker (pid 4021) is killed by signal: Killed. "  # torch/csrc/DataLoader.cpp
+ANCDATA = "received 0 items of ancdata"  # multiprocessing/reduction.py, recvfds
+SHM_SEGMENT = (  # https://github.com/NVIDIA/nccl-tests/issues/166
+    "ubuntu:9621:9691 [6] misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment "
+    "/dev/shm/nccl-fjwOOB (size 5967872)"
+)
+SUBLIBRARY = "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"  # https://github.com/pytorch/pytorch/issues/185512
+CUBLAS = (  # https://github.com/QwenLM/Qwen/issues/120
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+)
+PTXAS = (  # https://github.com/triton-inference-server/server/issues/8632
+    "No valid triton configs. PTXASError: PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\n"
+    "ptxas-blackwell fatal   : Value 'sm_110a' is not defined for option 'gpu-name'"
+)
+OOM = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 15.47 GiB"  # CUDACachingAllocator
+NO_DIRECTORY = "[Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp', '/usr/tmp', '/workspace']"
+
+FAULTS.update(
+    {
+        # The machine as the container sees it
+        "stale .venv": ({"stale": "/workspace/.venv"}, "venv", "holds a virtual environment", "rm -r .venv"),
+        "somebody maps": (
+            {"person": Person(1000, 1000, "dev", "/workspace", 1000, 65534)},
+            "user",
+            "another owner",
+            "NFS",
+        ),
+        "read-only mount": ({"mounts": place(problem="Read-only file system")}, "mounts", "read-only", "./launch up"),
+        "full mount": ({"mounts": place(problem="No space left on device")}, "mounts", "full", "./launch clean"),
+        "gone mount": ({"mounts": place(problem="Transport endpoint is not connected")}, "mounts", "answer", "up"),
+        "root-owned cache": (
+            {"caches": place("/home/dev/.cache", problem="Permission denied", owner=0)},
+            "caches",
+            "root's",
+            "./launch stop",
+        ),
+        "read-only cache": (
+            {"caches": place("/hub", problem="Read-only file system"), "environment": {"HF_HOME": "/hub"}},
+            "caches",
+            "read-only file system",
+            "HF_HOME",
+        ),
+        "full cache": ({"caches": place("/c", problem="No space left on device")}, "caches", "full", "./launch clean"),
+        "full tmpfs": ({"room": place("/tmp", problem="No space left on device")}, "room", "full", "./launch clean"),
+        "no temporary folder": (
+            {"room": place("/tmp", problem=NO_DIRECTORY)},
+            "room",
+            "No folder for temporary",
+            "TMPDIR",
+        ),
+        "tight tmpfs": ({"room": place("/tmp", free_gb=0.2)}, "room", "Little room", "./launch clean"),
+        "full shm": ({"shm_free_gb": 0.001}, "shm", "full", "/dev/shm"),
+        "low memlock": ({"limits": {**LIMITS, "memlock": 8 << 20}}, "limits", "may be locked", "./launch up"),
+        "few files": ({"limits": {**LIMITS, "nofile": 256}}, "limits", "Few files", "--ulimit=nofile"),
+        "a share of time": ({"processors": Processors(64, 64, 2.0)}, "cpus", "far fewer", "OMP_NUM_THREADS=2"),
+        "another kernel": (
+            {"kernel": Kernel("python3", "/opt/python", "/opt")},
+            "jupyter",
+            "another Python",
+            "kernelspec",
+        ),
+        "no kernel": (
+            {"kernel": Kernel("python3", complaint="cannot import ipykernel")},
+            "jupyter",
+            "no kernel",
+            "Rebuild",
+        ),
+        # Processes
+        "bus error": ({"loader": broken("RuntimeError", BUS_ERROR)}, "loader", "Shared memory is full", "./launch up"),
+        "worker killed": ({"loader": broken("RuntimeError", KILLED)}, "loader", "ended from outside", "more memory"),
+        "worker crashed": (
+            {"loader": broken("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ")},
+            "loader",
+            "crashed",
+            "spawn",
+        ),
+        "worker gone": (  # https://github.com/michuanhaohao/reid-strong-baseline/issues/29
+            {"loader": broken("RuntimeError", "DataLoader worker (pid(s) 15927) exited unexpectedly")},
+            "loader",
+            "without a word",
+            "num_workers=0",
+        ),
+        "ancdata": ({"loader": broken("RuntimeError", ANCDATA)}, "loader", "open files", "nofile"),
+        "pids": (
+            {"loader": broken("BlockingIOError", "[Errno 11] Resource temporarily unavailable")},
+            "loader",
+            "No more",
+            "pids",
+        ),
+        "loader hangs": ({"loader": broken("Timeout", "no answer in 90 s")}, "loader", "do not answer", "top"),
+        "loader, unknown": ({"loader": broken("RuntimeError", "?")}, "loader", "not known here", "./launch up"),
+        "other numbers": ({"loader": on("", workers=2, equal=False, seconds=1.0)}, "loader", "other numbers", "doctor"),
+        "NCCL without shm": (ranks(complaint=SHM_SEGMENT), "collective", "shared memory", "./launch up"),
+        "NCCL hangs": (ranks(silent=[1]), "collective", "without end", "NCCL_P2P_DISABLE=1"),
+        "NCCL adds wrongly": (ranks(wrong=[0]), "collective", "wrongly", "NCCL_P2P_DISABLE=1"),
+        "NCCL finds no network": (
+            ranks(complaint="Bootstrap : no socket interface found"),
+            "collective",
+            "do not reach",
+            "SOCKET_IFNAME",
+        ),
+        "a rank ends": (ranks(ended=[0, -11]), "collective", "not known here", "NCCL_DEBUG"),
+        # The GPU
+        "an old assembler": (
+            {"assembler": ("/triton/ptxas", ("sm_90a", "sm_100a"))},
+            "ptxas",
+            "does not know",
+            "update",
+        ),
+        "ptxas in the log": (fails("NoTritonConfigsError", PTXAS), "compile", "assembler", "update"),
+        "memory taken": (
+            {"tensors": (Result("cuda:0", error=TorchError("OutOfMemoryError", OOM)),)},
+            "tensor",
+            "taken",
+            "nvidia-smi",
+        ),
+        "cuBLAS": (
+            {"tensors": (Result("cuda:0", error=TorchError("RuntimeError", CUBLAS)),)},
+            "tensor",
+            "cuBLAS",
+            "nvidia-smi",
+        ),
+        "exclusive": (
+            devices("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+            "gpu",
+            "to itself",
+            "-c DEFAULT",
+        ),
+        "wrong in fp16": (products(fp16=0.3), "matmul", "wrongly", "ECC"),
+        "not a number": (products(fp8=float("nan")), "matmul", "wrongly", "ECC"),
+        "forced TF32": (
+            {**products(fp32=2.5e-3), "environment": {"NVIDIA_TF32_OVERRIDE": "1"}},
+            "matmul",
+            "TF32_OVERRIDE",
+            "unset",
+        ),
+        "cuDNN mismatch": (
+            {"convolution": broken("RuntimeError", SUBLIBRARY)},
+            "convolution",
+            "cuDNN",
+            "LD_LIBRARY_PATH",
+        ),
+        "no cuDNN": (
+            {"convolution": on(error=0.0, tolerance=1e-4, cudnn=None, enabled=True)},
+            "convolution",
+            "cuDNN",
+            "Rebuild",
+        ),
+        "wrong convolution": (
+            {"convolution": on(error=0.5, tolerance=1e-4, cudnn=91300, enabled=True)},
+            "convolution",
+            "another result",
+            "ECC",
+        ),
+        "wrong attention": (
+            {"attention": on(kind="bf16", error=1e-4, tolerance=1e-2, ways={"flash": 0.4})},
+            "attention",
+            "another",
+            "ECC",
+        ),
+        "no learning": ({"amp": on(first=2.0, last=float("nan"), scale=1.0)}, "amp", "does not fall", "ECC"),
+        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"), None)}, "training", "checkpoint", "mounts"),
+        "another resume": (losses(again=[9.0] * 5), "training", "not those", "ECC"),
+        "memory errs": ({"patterns": (on(bytes=1, wrong=[3], free=1, shared=False),)}, "memory", "other values", "ECC"),
+        "too much granted": ({"out_of_memory": on(caught="", works=True, kept=0)}, "oom", "was granted", "doctor"),
+        "memory kept": ({"out_of_memory": on(caught="x", works=True, kept=1 << 20)}, "oom", "keeps", "doctor"),
+        "not pinned": (transfer(pinned=False), "transfer", "cannot be pinned", "doctor"),
+        "a slow link": (transfer(to=3.0), "transfer", "less than half", "PERFORMANCE"),
+        "a slow card": (gemm(60, "NVIDIA GeForce RTX 4090"), "gemm", "less than half", "PERFORMANCE"),
+        "a hot card": (gemm(60, slowed=["hw_thermal_slowdown", "hw_slowdown"]), "clocks", "too hot", "fans"),
+        "a braked card": (gemm(60, slowed=["hw_power_brake_slowdown"]), "clocks", "too little power", "power"),
+        "uncorrected errors": (card(uncorrected=2), "health", "could not correct", "Restart"),
+        "no spare row": (card(uncorrected=1, failure=True), "health", "no spare", "replaced"),
+        "a pending row": (card(uncorrected=0, pending=True), "health", "waits for a reset", "--gpu-reset"),
+        "recovery": (card(recovery="Reset"), "health", "recovery: Reset", "--gpu-reset"),
+        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "fell off the bus", "dmesg"),
+    }
+)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack, findings_schema, name):
     seen, id, cause, remedy = FAULTS[name]
     findings = judged(container(**seen), make_stack())
     assert with_status(findings, "FAIL", "WARN") == {id}
+    assert all(finding.looked for finding in findings.values())
     assert cause in findings[id].cause
     assert remedy in findings[id].remedy
     assert findings[id].looked
@@ -228,3 +462,71 @@ def test_shared_memory_against_the_policy(container, make_stack, promised, there
 
 def test_sizes():
     assert [gigabytes(size) for size in ("16gb", "512m", "1g", "2048k")] == [16, 0.5, 1, 2048 / 2**20]
+
+
+def test_each_cause_that_is_found_is_one_that_the_check_declares(container, make_stack):
+    """So the page and --explain name all that a check can say."""
+    declared = {each.id: each.causes for each in verify.CHECKS}
+    for seen, id, *_ in FAULTS.values():
+        finding = judged(container(**seen), make_stack())[id]
+        assert any(same(finding, cause) for cause in declared[id]), finding
+
+
+def same(finding, cause):
+    def pattern(text):
+        return re.sub(r"\\{\w+\\}", ".*", re.escape(text))
+
+    pairs = ((pattern(cause.why), finding.cause), (pattern(cause.remedy), finding.remedy))
+    return cause.status == finding.status and all(re.fullmatch(wanted, text) for wanted, text in pairs)
+
+
+def test_every_declared_cause_of_a_check_s_own_is_found_by_some_fault():
+    """No cause stands on the page that no test has seen."""
+    seen = {id for _, id, *_ in FAULTS.values()}
+    assert {each.id for each in verify.CHECKS if each.causes} <= seen
+
+
+HEALTHY = {
+    "RTX 5090": gemm(180, "NVIDIA GeForce RTX 5090", slowed=["sw_power_cap"]),
+    "RTX 4090": {**gemm(150, "NVIDIA GeForce RTX 4090"), "assembler": None},
+    "H100": {**gemm(700, "NVIDIA H100 80GB HBM3", slowed=["sw_power_cap"]), **card(uncorrected=0, temperature=40)},
+    "a slice of an H100": gemm(90, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", mig=True),
+    "DGX Spark": {
+        "devices": Devices(
+            (Device("NVIDIA GB10", "12.1", True),),
+            ("sm_80", "sm_90", "sm_100", "sm_110", "sm_120"),
+            "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum cuda capability supported by "
+            "this version of PyTorch is (8.0) - (12.0)",
+        ),
+        "smi": Smi("580.95.05", (Card("NVIDIA GB10", "GPU-1"),)),
+        "assembler": ("/triton/ptxas-blackwell", ("sm_120a", "sm_121", "sm_121a")),
+        "transfers": (on(pinned=True, to=60.0, **{"from": 60.0}, card={"gen": 1, "width": 1, "mig": False}),),
+    },
+    "Jetson": {
+        **gemm(8, "Orin"),
+        "smi": Smi(complaint="nvidia-smi is not here"),
+        **transfer(card=None),
+        "gpu_nodes": ["/dev/nvgpu/igpu0"],
+    },
+    "WSL": {"smi": Smi("581.57", (Card("NVIDIA GeForce RTX 4070", display=True),)), "gpu_nodes": ["/dev/dxg"]},
+    "stress beside a display": {"stress": True, "held": "a display"},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_machines(container, make_stack, name):
+    seen = HEALTHY[name]
+    capability = seen["devices"].found[0].capability if "devices" in seen else "12.0"
+    targets = {"it": {**make_stack().targets["rtx-50"].__dict__, "capability": capability}}
+    findings = judged(container(**seen), make_stack(targets=targets))
+    assert with_status(findings, "FAIL", "WARN") == set()
+    assert all(finding.looked for finding in findings.values())
+    if name == "DGX Spark":
+        assert "harmless" in findings["kernels"].seen
+    if name == "stress beside a display":
+        assert "no stress" in findings["memory"].seen
+
+
+def test_quick_leaves_out_what_takes_long():
+    quick = {each.id for each in select(verify.CHECKS, quick=True)}
+    assert quick.isdisjoint({"compile", "training", "loader", "gemm"}) and quick >= {"gpu", "tensor", "memory"}

@@ -30,7 +30,8 @@ folder "$cache"
 ln -sfn "$cache" .launch/huggingface
 folder "$HOME/.cache/wandb"
 
-# Better now than after the image is built: ask the engine for the GPU.
-if [ "${1:-}" != cpu ] && [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
-  ./launch preflight
+# Better now than after the image is built: what would stop the container here, a line each; then ask for the GPU.
+if [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
+  GPUKIT_DEVICE="${1:-}" ./launch doctor --early 2>/dev/null || true
+  [ "${1:-}" = cpu ] || ./launch preflight
 fi

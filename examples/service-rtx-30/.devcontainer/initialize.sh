@@ -44,7 +44,8 @@ done
 network=training-service-${USER:-me}
 docker network inspect "$network" >/dev/null 2>&1 || docker network create "$network" >/dev/null 2>&1 || true
 
-# Better now than after the image is built: ask the engine for the GPU.
-if [ "${1:-}" != cpu ] && [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
-  ./launch preflight
+# Better now than after the image is built: what would stop the container here, a line each; then ask for the GPU.
+if [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
+  GPUKIT_DEVICE="${1:-}" ./launch doctor --early 2>/dev/null || true
+  [ "${1:-}" = cpu ] || ./launch preflight
 fi

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+from pathlib import Path
+
 from gpukit.checks import command
-from gpukit.doctor import disk, engine, gpu, mounts, support
+from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, ports, project, running, support
 from gpukit.doctor.host import Host
+
+ABOUT = """\
+Look at this machine: can it run this project's container?
+
+  --about FILE    instead: name the cause of an error text that is in a file (- for what is pasted)
+  --early         instead: one line for each thing that would stop the container, and always exit code 0"""
 
 # A cause stands before its consequences: an engine without a driver cannot grant a GPU.
 CHECKS = (
     engine.client,
     engine.engine,
-    gpu.driver,
-    gpu.card,
-    gpu.gpu,
-    disk.disk,
+    project.merge,
     mounts.mounts,
+    driver.driver,
+    card.card,
+    machine.mig,
+    machine.mixed,
+    machine.fabric,
+    grant.gpu,
+    running.running,
+    running.reload,
+    running.restart,
+    disk.disk,
+    disk.caches,
+    project.venv,
+    ports.ports,
     support.base,
 )
 
 
 def main(argv: list[str] | None = None) -> int:
-    return command("doctor", "Look at this machine: can it run this project's container?", CHECKS, Host, argv)
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--about", metavar="FILE")
+    parser.add_argument("--early", action="store_true")
+    ours = parser.parse_known_args(argv)[0]
+    if ours.about is not None:
+        from gpukit.doctor.about import tell
+
+        return tell(ours.about)
+    if ours.early:
+        from gpukit.doctor.early import early
+
+        return early(CHECKS, Path(__file__).parents[1] / "stack.json")
+    return command("doctor", ABOUT, CHECKS, Host, argv)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 from gpukit.checks import check
-from gpukit.finding import Finding, passed, skipped, warned
+from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack
 
 NOTICE_DAYS = 90
+UPDATE = "copier update --trust"
+ENDED = Cause(
+    "Its support has ended: it gets no fixes, and its image may be deleted from the registry.",
+    UPDATE,
+    ("manifest unknown",),
+    status=WARN,
+)
+ENDING = Cause("Its support ends in {days} days.", UPDATE, status=WARN)
 
 
-@check("base", "Base's support")
+@check("base", "Base's support", causes=(ENDED, ENDING))
 def base(saw: Any, stack: Stack) -> Finding:
     """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
     if not stack.end_of_life:
@@ -22,10 +31,7 @@ def base(saw: Any, stack: Stack) -> Finding:
     seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"
     if left > NOTICE_DAYS:
         return passed(seen)
-    pinned = stack.channel == "pin"
-    return warned(
-        seen,
-        f"more than {NOTICE_DAYS} days",
-        cause="Its support has ended." if left < 0 else f"Its support ends in {left} days.",
-        remedy="copier update --trust --data release=current" if pinned else "copier update --trust",
-    )
+    command = f"{UPDATE} --data release=current" if stack.channel == "pin" else UPDATE
+    expected = f"more than {NOTICE_DAYS} days"
+    cause = replace(ENDED if left < 0 else ENDING, remedy=command)
+    return cause(seen, expected, days=left)

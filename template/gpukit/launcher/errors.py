@@ -7,11 +7,14 @@ from collections.abc import Collection
 
 
 class RefusalError(Exception):
-    """launch cannot go on; the message is for the user, `code` the exit status, `kind` what it is about."""
+    """launch cannot go on; the message is for the user, `code` the exit status, `kind` what it is about.
 
-    def __init__(self, message: str, code: int = 1, kind: str = "") -> None:
+    `said` is the engine's own text where the refusal explains one.
+    """
+
+    def __init__(self, message: str, code: int = 1, kind: str = "", said: str = "") -> None:
         super().__init__(message)
-        self.code, self.kind = code, kind
+        self.code, self.kind, self.said = code, kind, said
 
 
 TOOLKIT = (
@@ -35,6 +38,11 @@ RULES = [
         r"Cannot connect to the Docker daemon|failed to connect to the docker API|Is the docker daemon running|"
         r"error during connect|docker\.sock: connect:|docker_engine: The system cannot find",
         "Docker does not answer: start it with `sudo systemctl start docker`, or open Docker Desktop.",
+    ),
+    (
+        "engine",
+        r"client version \S+ is too old\. Minimum supported API version",
+        "What calls Docker here is older than what this engine still talks to: update Docker's client.",
     ),
     (
         "engine",
@@ -62,7 +70,12 @@ RULES = [
         "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one; "
         f"if it is there, {CDI}.",
     ),
-    ("gpu", r"unresolvable CDI device|CDI device injection failed", f"Docker's list of GPUs is missing or old: {CDI}."),
+    (
+        "gpu",
+        r"unresolvable CDI device|CDI device injection failed|failed to stat CDI host device|"
+        r"failed to fulfil mount request: .{0,120}(?:nvidia|cuda)",
+        f"Docker's list of GPUs is missing or old: {CDI}.",
+    ),
     (
         "gpu",
         r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia|"
@@ -87,6 +100,23 @@ RULES = [
         "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one.",
     ),
     ("gpu", r"no adapters were found", "WSL sees no NVIDIA GPU: update the NVIDIA driver of Windows."),
+    (
+        "gpu",
+        r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed: operation not permitted",
+        "This engine may not open the GPU's devices to a container, being rootless or in a container itself: "
+        "use root's engine, or give it its GPUs by CDI.",
+    ),
+    (
+        "gpu",
+        r"load library failed: libnvidia-ml\.so",
+        "Docker does not see the NVIDIA driver's libraries: `nvidia-smi` must work here first, "
+        "and Docker must not be Docker Desktop or a snap.",
+    ),
+    (
+        "gpu",
+        r"mount error: file creation failed: [^\n]{0,300}?(lib[\w-]+\.so[\w.]*): file exists",
+        "The image has a file of the driver itself in it, {0}: take it out with `rm` in the Dockerfile.",
+    ),
     (
         "gpu",
         r"driver not loaded|libnvidia-ml\.so|nvidia-container-cli: initialization error|"
@@ -206,6 +236,6 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
     known = classify(text, kinds)
     if known:
         kind, sentence = known
-        return RefusalError(sentence + (WITHOUT_GPU if kind == "gpu" and cpu else ""), kind=kind)
+        return RefusalError(sentence + (WITHOUT_GPU if kind == "gpu" and cpu else ""), kind=kind, said=text)
     lines = [line.strip() for line in text.splitlines() if not re.match(r"\s*$|.*--help|Usage:", line)]
-    return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.")
+    return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.", said=text)

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
+import json
 import os
 import pwd
+import re
+import resource
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from gpukit import guard
 from gpukit.stack import Stack
+from gpukit.verify import smi
 from gpukit.verify.torch_process import ROOT, TorchError, TorchProcess
 
 GIGABYTE = 1 << 30
 # Folders that libraries fill as they go; all of them are optional except the first.
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UV_CACHE_DIR")
 IMPORT_LIMIT, DEVICE_LIMIT, COMPILE_LIMIT = 120, 60, 180
+LOAD_LIMIT, PROCESSES_LIMIT, COMMAND_LIMIT = 120, 90, 15
+LIMITS = ("memlock", "stack", "nofile")
+# What gives access somewhere, and the files that do the same.
+CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS_KEY_ID", "KAGGLE_KEY")
+CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([\w:.]+)\): (\d+)")
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,8 @@ class Place:
     mounted: bool = False
     read_only: bool = False
     problem: str = ""
+    owner: int | None = None
+    free_gb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,36 @@ class Person:
     name: str | None  # None where the uid has no entry in passwd
     workspace: str
     owner: int  # of the workspace
+    written: int | None = None  # who owns a file that is made there; None where none can be made
+
+
+@dataclass(frozen=True)
+class Processors:
+    """How many this container may use: all that the machine has, those it may run on, and its share of time."""
+
+    machine: int
+    allowed: int
+    quota: float | None = None
+    threads: str = ""  # OMP_NUM_THREADS
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Jupyter's kernel for Python, and where the packages are that it would import."""
+
+    name: str = ""
+    command: str = ""
+    prefix: str = ""
+    complaint: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a request on a device: what the worker said, or why it did not."""
+
+    device: str
+    said: Mapping[str, Any] = field(default_factory=dict)
+    error: TorchError | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +104,7 @@ class Torch:
 class Device:
     name: str
     capability: str
+    shared: bool = False  # memory, with the CPU
 
 
 @dataclass(frozen=True)
@@ -86,13 +133,28 @@ class Container:
     def __init__(self, stack: Stack, environment: Mapping[str, str] = os.environ) -> None:
         self._stack = stack
         self.environment = environment
+        self.stress = False
         self._torch = TorchProcess()
+        self._second: TorchProcess | None = None
+        self._threads = ThreadPoolExecutor(1)
+        self._compiling: Future[Result] | None = None
+        self._early = False
 
     def __enter__(self) -> Container:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._torch.close()
+        self._torch.end()
+        if self._second is not None:
+            self._second.end()
+        self._threads.shutdown()
+
+    def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
+        """Compiling takes longest by far: where it will be asked for it starts now, in a process of its own."""
+        self.stress = stress
+        self._early = "compile" in checks
+        if self._early and not self.gpu_nodes:
+            self._compile("cpu")
 
     # What torch says
 
@@ -116,20 +178,143 @@ class Container:
 
     @cached_property
     def tensors(self) -> tuple[Result, ...]:
-        return tuple(self._compute("tensor", name, DEVICE_LIMIT) for name in self._device_names())
+        results = tuple(self._compute(self._torch, "tensor", name, DEVICE_LIMIT) for name in self._device_names())
+        if self._early and all(result.equal for result in results):
+            self._compile(self._device_names()[0])
+        return results
 
     @cached_property
     def compiled(self) -> Result:
-        return self._compute("compile", self._device_names()[0], COMPILE_LIMIT)
+        return self._compile(self._device_names()[0]).result()
+
+    def _compile(self, device: str) -> Future[Result]:
+        if self._compiling is None:
+            self._compiling = self._threads.submit(self._compute, self._other, "compile", device, COMPILE_LIMIT)
+        return self._compiling
+
+    @property
+    def _other(self) -> TorchProcess:
+        if self._second is None:
+            self._second = TorchProcess()
+        return self._second
 
     def _device_names(self) -> list[str]:
         return [f"cuda:{index}" for index in range(len(self.devices.found))] or ["cpu"]
 
-    def _compute(self, what: str, device: str, limit: float) -> Result:
+    def _compute(self, process: TorchProcess, what: str, device: str, limit: float) -> Result:
         try:
-            return Result(**self._torch.ask(what, device, limit=limit))
+            return Result(**process.ask(what, device, limit=limit))
         except TorchError as error:
             return Result(device=device, error=error)
+
+    def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
+        try:
+            return Outcome(device, process.ask(what, *arguments, limit=limit))
+        except TorchError as error:
+            return Outcome(device, error=error)
+
+    def _on_each(self, what: str, *arguments: Any, limit: float = LOAD_LIMIT) -> tuple[Outcome, ...]:
+        """On one GPU after another; what follows a broken one would only wait for the same."""
+        outcomes: list[Outcome] = []
+        for index in range(len(self.devices.found)):
+            name = f"cuda:{index}"
+            outcomes.append(self._ask(self._torch, what, name, name, *arguments, limit=limit))
+            if outcomes[-1].error:
+                break
+        return tuple(outcomes)
+
+    def _half(self) -> str:
+        """The half precision that the first GPU has in hardware."""
+        return "bf16" if int(self.devices.found[0].capability.partition(".")[0]) >= 8 else "fp16"
+
+    @cached_property
+    def products(self) -> Outcome:
+        first = self.devices.found[0]
+        return self._ask(self._torch, "matmul", "cuda:0", "cuda:0", first.capability, limit=DEVICE_LIMIT)
+
+    @cached_property
+    def convolution(self) -> Outcome:
+        return self._ask(self._torch, "convolution", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def attention(self) -> Outcome:
+        return self._ask(self._torch, "attention", "cuda:0", "cuda:0", self._half(), limit=DEVICE_LIMIT)
+
+    @cached_property
+    def amp(self) -> Outcome:
+        return self._ask(self._torch, "amp", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def held(self) -> str:
+        """Who else holds a GPU here, so that its memory must not be filled; empty where nobody does.
+
+        Where the driver does not say, as in WSL, a display is taken for granted.
+        """
+        if not self.smi.cards or Path("/dev/dxg").exists():
+            return "a display, as far as can be known here"
+        if any(card.display for card in self.smi.cards):
+            return "a display"
+        return "another process" if any(card.processes > 1 for card in self.smi.cards) else ""
+
+    @cached_property
+    def patterns(self) -> tuple[Outcome, ...]:
+        return self._on_each("pattern", self.stress and not self.held)
+
+    @cached_property
+    def out_of_memory(self) -> Outcome:
+        return self._ask(self._torch, "oom", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def transfers(self) -> tuple[Outcome, ...]:
+        return self._on_each("transfer")
+
+    @cached_property
+    def gemms(self) -> tuple[Outcome, ...]:
+        return self._on_each("gemm", self._half())
+
+    @cached_property
+    def collective(self) -> Outcome:
+        return self._ask(self._torch, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def loader(self) -> Outcome:
+        return self._ask(self._torch, "loader", "", 2, bool(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def training(self) -> tuple[Outcome, Outcome | None]:
+        """Ten steps, and the last five again, in another process, from the checkpoint between."""
+        device = self._device_names()[0]
+        try:
+            with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=ROOT) as folder:
+                file = str(Path(folder, "checkpoint.pt"))
+                whole = self._ask(self._torch, "train", device, device, file, False, limit=DEVICE_LIMIT)
+                if whole.error:
+                    return whole, None
+                return whole, self._ask(self._other, "train", device, device, file, True, limit=DEVICE_LIMIT)
+        except OSError as error:
+            return Outcome(device, error=TorchError("OSError", str(error))), None
+
+    @cached_property
+    def smi(self) -> smi.Smi:
+        return smi.look()
+
+    @cached_property
+    def xids(self) -> tuple[tuple[str, int], ...] | None:
+        """What the driver wrote into the kernel's log: bus and number. None where it may not be read in here."""
+        try:
+            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+        found = []
+        try:
+            with contextlib.suppress(BlockingIOError):
+                while text := os.read(log, 8192):
+                    found += [(bus, int(number)) for bus, number in XID.findall(text.decode(errors="replace"))]
+        except OSError:
+            return None
+        finally:
+            os.close(log)
+        return tuple(dict.fromkeys(found))
 
     # The machine as the container sees it
 
@@ -163,6 +348,72 @@ class Container:
         except OSError:
             return None
 
+    @cached_property
+    def shm_free_gb(self) -> float | None:
+        try:
+            return shutil.disk_usage("/dev/shm").free / GIGABYTE
+        except OSError:
+            return None
+
+    @cached_property
+    def assembler(self) -> tuple[str, tuple[str, ...]] | None:
+        """The ptxas that Triton uses for the first GPU, and the architectures it knows; None without one."""
+        blackwell = bool(self.devices.found) and int(self.devices.found[0].capability.partition(".")[0]) >= 10
+        names = (["ptxas-blackwell"] if blackwell else []) + ["ptxas"]
+        spec = importlib.util.find_spec("triton")
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        chosen = [self.environment.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") for name in names]
+        inside = [str(Path(folder, "backends/nvidia/bin", name)) for name in names for folder in folders]
+        for path in filter(None, [*chosen, *inside]):
+            said = _said(path, "--help")
+            if said is not None:
+                return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", said)))
+        return None
+
+    @cached_property
+    def limits(self) -> dict[str, int]:
+        """Of this process, in bytes and numbers; -1 is unlimited."""
+        names = {name: getattr(resource, f"RLIMIT_{name.upper()}") for name in LIMITS}
+        limits = {name: resource.getrlimit(number)[0] for name, number in names.items()}
+        return {name: -1 if limit == resource.RLIM_INFINITY else limit for name, limit in limits.items()}
+
+    @cached_property
+    def processors(self) -> Processors:
+        allowed = len(os.sched_getaffinity(0))
+        threads = self.environment.get("OMP_NUM_THREADS", "")
+        return Processors(os.cpu_count() or allowed, allowed, _quota(), threads)
+
+    @cached_property
+    def credentials(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of those that are there, and of those that are not; never a value."""
+        home = Path(self.environment.get("HOME") or "/")
+        there = [name for name in CREDENTIALS if self.environment.get(name)]
+        there += [f"~/{name}" for name in CREDENTIAL_FILES if os.access(home / name, os.R_OK)]
+        return tuple(there), tuple(name for name in CREDENTIALS if name not in there)
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """None where there is no Jupyter."""
+        jupyter = shutil.which("jupyter")
+        if jupyter is None:
+            return None
+        said = _said(jupyter, "kernelspec", "list", "--json")
+        try:
+            specs = json.loads(said or "")["kernelspecs"]
+            name = "python3" if "python3" in specs else sorted(specs)[0]
+            command = specs[name]["spec"]["argv"][0]
+        except (ValueError, KeyError, IndexError, TypeError):
+            return Kernel(complaint="`jupyter kernelspec list` names no kernel")
+        # Jupyter starts a plain `python` as the interpreter that it runs in itself.
+        path = _interpreter_of(jupyter) if re.fullmatch(r"python[\d.]*", command) else command
+        prefix = _said(path, "-c", "import ipykernel, sys; print(sys.prefix)")
+        return Kernel(name, path, (prefix or "").strip(), "" if prefix else f"{path} cannot import ipykernel")
+
+    @cached_property
+    def room(self) -> tuple[Place, ...]:
+        """Where programs put what is temporary. Python alone looks for another folder when this one does not serve."""
+        return (self._place(self.environment.get("TMPDIR") or "/tmp", writing=True, megabytes=1),)
+
     # The interpreter and its packages
 
     @cached_property
@@ -173,6 +424,12 @@ class Container:
     def prefixes(self) -> tuple[str, str]:
         """Where this Python lives, and where the one it was made from; different in a virtual environment."""
         return sys.prefix, sys.base_prefix
+
+    @cached_property
+    def stale(self) -> str:
+        """A virtual environment in the workspace, which editors would take for this project's."""
+        folder = ROOT / ".venv"
+        return str(folder) if (folder / "pyvenv.cfg").is_file() else ""
 
     @cached_property
     def recorded(self) -> dict[str, str] | None:
@@ -194,7 +451,10 @@ class Container:
             name: str | None = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
             name = None
-        return Person(os.getuid(), os.getgid(), name, str(ROOT), ROOT.stat().st_uid)
+        written = None
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix=".gpukit-", dir=ROOT) as folder:
+            written = Path(folder).stat().st_uid
+        return Person(os.getuid(), os.getgid(), name, str(ROOT), ROOT.stat().st_uid, written)
 
     @cached_property
     def mounts(self) -> tuple[Place, ...]:
@@ -210,19 +470,22 @@ class Container:
         paths = [str(Path(home, ".cache")), *(self.environment[name] for name in CACHES if self.environment.get(name))]
         return tuple(self._place(path, writing=True) for path in dict.fromkeys(paths))
 
-    def _place(self, path: str, writing: bool) -> Place:
+    def _place(self, path: str, writing: bool, megabytes: int = 0) -> Place:
         there = Path(path).is_dir()
+        # What is not there yet may be made by the library that wants it: then the folder above counts.
+        nearest = Path(path) if there else _nearest(Path(path))
         mount = self._mount_table.get(path)
-        problem = ""
+        problem, owner, free = "", None, None
         try:
+            owner = nearest.stat().st_uid
+            free = shutil.disk_usage(nearest).free / GIGABYTE
             if writing:
-                # What is not there yet may be made by the library that wants it: then the folder above counts.
-                _write_in(Path(path) if there else _nearest(Path(path)))
+                _write_in(nearest, megabytes)
             elif there:
                 next(Path(path).iterdir(), None)
         except OSError as error:
             problem = error.strerror or str(error)
-        return Place(path, there, mount is not None, "ro" in (mount or ()), problem)
+        return Place(path, there, mount is not None, "ro" in (mount or ()), problem, owner, free)
 
     @cached_property
     def _mount_table(self) -> dict[str, list[str]]:
@@ -239,8 +502,45 @@ def _nearest(path: Path) -> Path:
     return next(parent for parent in path.absolute().parents if parent.is_dir())
 
 
-def _write_in(folder: Path) -> None:
+def _write_in(folder: Path, megabytes: int) -> None:
     """Make a file, write it, rename it, take it away: what a cache does."""
     with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=folder) as scratch:
-        Path(scratch, "a").write_text("x", encoding="utf-8")
+        Path(scratch, "a").write_bytes(b"x" * max(1, megabytes << 20))
         Path(scratch, "a").rename(Path(scratch, "b"))
+
+
+def _said(*command: str) -> str | None:
+    """What a command prints; None where it fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _interpreter_of(script: str) -> str:
+    """What the first line of a script names."""
+    with contextlib.suppress(OSError), Path(script).open("rb") as file:
+        first = file.readline(1024).decode(errors="replace")
+        words = first[2:].split() if first.startswith("#!") else []
+        if words and words[0].endswith("/env"):
+            words = [found for name in words[1:2] if (found := shutil.which(name))]
+        if words and "python" in Path(words[0]).name:  # a long path is hidden behind a line of sh
+            return words[0]
+    return sys.executable
+
+
+def _quota() -> float | None:
+    """How many processors' time the container's cgroup gives."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
+        return None if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError):  # cgroup v1
+        quota, period = (
+            int(Path("/sys/fs/cgroup/cpu", name).read_text(encoding="utf-8"))
+            for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        )
+        return quota / period if quota > 0 else None
+    return None

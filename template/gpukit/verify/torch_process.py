@@ -32,11 +32,16 @@ class TorchProcess:
     """Starts when it is made, so that torch is imported while other checks look; again after it has died."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = False
         self._start()
 
     def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
-        if self._process.returncode is not None:
-            self._start()
+        with self._lock:
+            if self._ended:
+                raise TorchError("Death", "was not asked any more")
+            if self._process.returncode is not None:
+                self._start()
         try:
             print(json.dumps({"do": request, "with": arguments}), file=self._process.stdin, flush=True)
             line = self._answers.get(timeout=limit)
@@ -50,8 +55,14 @@ class TorchProcess:
             raise TorchError("Death", _ending(self._process.returncode), "".join(self._said))
         answer = json.loads(line)
         if "error" in answer:
-            raise TorchError(answer["error"], answer["text"], "".join(self._said))
+            raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._said))
         return answer["answer"]
+
+    def end(self) -> None:
+        """Close it for good, whoever may still be waiting for an answer."""
+        with self._lock:
+            self._ended = True
+        self.close()
 
     def close(self) -> None:
         """End it with the compilers it may have started, and wait for what it still had to say."""
@@ -64,7 +75,8 @@ class TorchProcess:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         for stream in (self._process.stdout, self._process.stderr):
-            stream.close()
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
 
     def _start(self) -> None:
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

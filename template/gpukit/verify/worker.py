@@ -14,6 +14,8 @@ import time
 import warnings
 from typing import Any
 
+from gpukit.verify import exercises, loads, processes
+
 
 def facts() -> dict[str, Any]:
     import torch
@@ -37,7 +39,13 @@ def devices() -> dict[str, Any]:
     cards = []
     for index in range(torch.cuda.device_count() if available else 0):
         properties = torch.cuda.get_device_properties(index)
-        cards.append({"name": properties.name, "capability": f"{properties.major}.{properties.minor}"})
+        cards.append(
+            {
+                "name": properties.name,
+                "capability": f"{properties.major}.{properties.minor}",
+                "shared": bool(getattr(properties, "is_integrated", False)),
+            }
+        )
     return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
 
 
@@ -63,6 +71,10 @@ def compile(device: str) -> dict[str, Any]:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
         import torch
+        from torch._inductor import config
+
+        if hasattr(config, "cpp_cache_precompile_headers"):
+            config.cpp_cache_precompile_headers = False  # pays from the second kernel on only
 
         def wave(x: Any) -> Any:
             return torch.sin(x) * 2 + torch.cos(x)
@@ -76,7 +88,33 @@ def compile(device: str) -> dict[str, Any]:
     return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
 
 
-REQUESTS = {"facts": facts, "devices": devices, "tensor": tensor, "compile": compile}
+REQUESTS = {
+    "facts": facts,
+    "devices": devices,
+    "tensor": tensor,
+    "compile": compile,
+    "matmul": exercises.matmul,
+    "convolution": exercises.convolution,
+    "attention": exercises.attention,
+    "amp": exercises.amp,
+    "train": exercises.train,
+    "pattern": loads.pattern,
+    "oom": loads.out_of_memory,
+    "transfer": loads.transfer,
+    "gemm": loads.gemm,
+    "loader": processes.loader,
+    "collective": processes.collective,
+}
+
+
+def _before(error: BaseException) -> str:
+    """What led to it: a DataLoader names the signal that ended its worker only there."""
+    lines = []
+    earlier = error.__cause__ or error.__context__
+    while earlier is not None and len(lines) < 8:
+        lines.append(f"{type(earlier).__name__}: {earlier}\n")
+        earlier = earlier.__cause__ or earlier.__context__
+    return "".join(lines)
 
 
 def main() -> None:
@@ -88,7 +126,7 @@ def main() -> None:
         try:
             answer = {"answer": REQUESTS[request["do"]](*request["with"])}
         except Exception as error:
-            answer = {"error": type(error).__name__, "text": str(error)}
+            answer = {"error": type(error).__name__, "text": str(error), "before": _before(error)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -1,0 +1,30 @@
+"""What would stop the container, said before VS Code begins: one line each, in seconds, and never in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpukit.checks import Check, run
+from gpukit.doctor.host import Host
+from gpukit.finding import FAIL
+from gpukit.stack import StackError, load
+
+# `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
+LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "disk")
+OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric")
+
+
+def early(checks: Iterable[Check], path: Path) -> int:
+    try:
+        stack = load(path)
+        without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
+        chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
+        with Host(stack) as saw:
+            for finding in run(chosen, saw, stack):
+                if finding.status == FAIL:
+                    print(f"doctor: {finding.title}: {finding.cause} {finding.remedy}", flush=True)
+    except (StackError, OSError):
+        pass  # the container's own start will say it
+    return 0

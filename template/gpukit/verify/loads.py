@@ -1,0 +1,185 @@
+"""Memory and speed of a GPU. Runs in the worker; measures, and leaves the judgement to the checks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpukit.verify import smi
+
+GIGABYTE = 1 << 30
+BLOCK = 1 << 26  # bytes: what is written and read back at a time
+OTHERS = 3 * GIGABYTE // 2  # more than this beside torch's own is somebody else's: a CUDA context takes half a gigabyte
+
+
+def free(device: str) -> dict[str, Any]:
+    """What may be taken. Where CPU and GPU share memory the driver counts the page cache as used, and what the kernel
+    and the container's limit leave is what counts."""
+    import torch
+
+    left, total = torch.cuda.mem_get_info(device)
+    properties = torch.cuda.get_device_properties(device)
+    shared = bool(getattr(properties, "is_integrated", False))
+    if shared:
+        left = min(total, *(each for each in (_available(), _container()) if each is not None))
+    return {"free": left, "total": total, "shared": shared}
+
+
+def pattern(device: str, stress: bool) -> dict[str, Any]:
+    """Write a pattern, all of it, then read all of it back."""
+    import torch
+
+    room = free(device)
+    others = room["total"] - room["free"] - torch.cuda.memory_reserved(device) if not room["shared"] else 0
+    stress = stress and others < OTHERS
+    part = 0.5 if room["shared"] else 0.8
+    size = int(room["free"] * part) if stress else min(GIGABYTE, room["free"] // 10)
+    if room["shared"]:  # beyond this an error that can be caught, where the kernel would end the process
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / room["total"]), device)
+    started = time.monotonic()
+    numbers = torch.arange(BLOCK // 4, dtype=torch.int32, device=device)
+    try:
+        blocks = [numbers * 7919 ^ index for index in range(max(1, size // BLOCK - 3))]
+        wrong = [index for index, block in enumerate(blocks) if not bool(torch.equal(block, numbers * 7919 ^ index))]
+    finally:
+        if room["shared"]:
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+    count = len(blocks)
+    del blocks, numbers
+    torch.cuda.empty_cache()
+    return {
+        "device": device,
+        "bytes": count * BLOCK,
+        "wrong": wrong[:8],
+        "others": max(0, others),
+        "seconds": time.monotonic() - started,
+        **room,
+    }
+
+
+def out_of_memory(device: str) -> dict[str, Any]:
+    """Ask for more than there is: an error that can be caught, and all is given back afterwards.
+
+    A limit of torch's own stands before the driver's where the driver would not refuse: shared memory, WSL.
+    """
+    import torch
+
+    room = free(device)
+    limited = room["shared"] or Path("/dev/dxg").exists()
+    before = torch.cuda.memory_reserved(device)
+    if limited:
+        limit = before + 2 * BLOCK
+        torch.cuda.set_per_process_memory_fraction(limit / room["total"], device)
+        size = 4 * BLOCK + limit
+    else:
+        size = room["total"] + GIGABYTE
+    caught = ""
+    try:
+        torch.empty(size, dtype=torch.uint8, device=device)
+    except torch.cuda.OutOfMemoryError as error:
+        caught = type(error).__name__
+    finally:
+        if limited:
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+    torch.cuda.empty_cache()
+    works = float(torch.ones(1024, device=device).sum()) == 1024  # the device is as good as before
+    return {"device": device, "caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}
+
+
+def transfer(device: str) -> dict[str, Any]:
+    """To the GPU and back from pinned memory, the best of several; nvidia-smi sees the link that is negotiated then."""
+    import torch
+
+    size = min(GIGABYTE // 4, free(device)["free"] // 8)
+    host, there = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.empty(size, dtype=torch.uint8, device=device)
+    best = {"to": 0.0, "from": 0.0}
+
+    def once() -> None:
+        for name, target, source in (("to", there, host), ("from", host, there)):
+            started = time.perf_counter()
+            target.copy_(source, non_blocking=True)
+            torch.cuda.synchronize(device)
+            best[name] = max(best[name], size / (time.perf_counter() - started) / 1e9)
+
+    once()
+    card = _during(once, device, 0.5)
+    return {"device": device, "pinned": host.is_pinned(), **best, "card": card}
+
+
+def gemm(device: str, kind: str) -> dict[str, Any]:
+    """Two seconds of large products; nvidia-smi says in the midst of it whether the clocks are held back."""
+    import torch
+
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
+    room = free(device)["free"]
+    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < room), 1024)
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    done = [0, 0.0]
+
+    def burst() -> None:
+        started = time.perf_counter()
+        for _ in range(10):
+            left @ right
+        torch.cuda.synchronize(device)
+        done[0] += 10
+        done[1] += time.perf_counter() - started
+
+    burst()
+    done[:] = [0, 0.0]  # the first choose their algorithm and raise the clocks
+    card = _during(burst, device, 2.0)
+    speed = 2 * size**3 * done[0] / done[1] / 1e12
+    return {"device": device, "kind": kind, "size": size, "tflops": speed, "card": card}
+
+
+def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, Any] | None:
+    """Repeat `work` for some seconds, and at least until nvidia-smi has looked at the card meanwhile."""
+    seen: list[smi.Smi] = []
+
+    def look() -> None:
+        time.sleep(seconds / 2)
+        seen.append(smi.look())
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    started = time.monotonic()
+    while time.monotonic() - started < seconds or (looking.is_alive() and time.monotonic() - started < 10):
+        work()
+    card = _of(device, seen[0]) if seen else None
+    if card is None:
+        return None
+    return {"gen": card.gen, "width": card.width, "slowed": list(card.slowed), "mig": card.mig}
+
+
+def _of(device: str, said: smi.Smi) -> smi.Card | None:
+    """The card that torch calls by this name: by its UUID, or the only one."""
+    import torch
+
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    for card in said.cards:
+        if uuid and uuid in card.uuid:
+            return card
+    return said.cards[0] if len(said.cards) == 1 else None
+
+
+def _available() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _container() -> int | None:
+    """What the container's memory limit leaves."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text(encoding="utf-8").strip()
+        used = int((folder / "memory.current").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(0, int(limit) - used)

@@ -1,0 +1,97 @@
+"""Several processes together: a DataLoader's workers, and ranks that add up their tensors. Runs in the worker."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+LIMIT = 30  # seconds: a rank that hangs does so for half an hour by default
+
+
+def loader(workers: int, pinned: bool) -> dict[str, Any]:
+    """Sixteen batches of a quarter megabyte by way of shared memory, and their sum."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    numbers = torch.arange(16 * 65536, dtype=torch.float32).reshape(1024, 1024) % 97
+    started = time.monotonic()
+    batches = DataLoader(TensorDataset(numbers), 64, num_workers=workers, pin_memory=pinned, timeout=LIMIT)
+    iterator = iter(batches)
+    try:
+        total = sum(float(batch.double().sum()) for (batch,) in iterator)
+    except RuntimeError as error:
+        # One that ends early is often only said to have "exited unexpectedly"; its exit code knows by which signal.
+        codes = [worker.exitcode or 0 for worker in getattr(iterator, "_workers", ())]
+        signals = [signal.strsignal(-code) for code in codes if code < 0]
+        if not signals or "killed by signal" in str(error):
+            raise
+        raise RuntimeError(f"{error}: a worker is killed by signal: {signals[0]}") from error
+    return {"workers": workers, "equal": total == float(numbers.double().sum()), "seconds": time.monotonic() - started}
+
+
+def collective(gpus: int) -> dict[str, Any]:
+    """all_reduce over all GPUs by NCCL, or over two processes on the CPU by gloo."""
+    import torch.multiprocessing as several
+
+    kind, world = ("nccl", gpus) if gpus > 1 else ("gloo", 2)
+    # Fork is quick and safe for the CPU; a GPU that is in use cannot be taken into a forked process.
+    context = several.get_context("spawn" if kind == "nccl" else "fork")
+    with tempfile.TemporaryDirectory(prefix="gpukit-ranks-") as folder:
+        ranks = [context.Process(target=_rank, args=(rank, world, kind, folder), daemon=True) for rank in range(world)]
+        started = time.monotonic()
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(max(0.1, started + 2 * LIMIT - time.monotonic()))
+        silent = [index for index, rank in enumerate(ranks) if rank.is_alive()]
+        for index in silent:
+            ranks[index].kill()
+        answers = [_read(Path(folder, str(rank))) for rank in range(world)]
+    return {
+        "kind": kind,
+        "ranks": world,
+        "silent": silent,
+        "wrong": [index for index, answer in enumerate(answers) if answer == "wrong"],
+        "complaint": next((answer for answer in answers if answer not in ("right", "wrong", "")), ""),
+        "ended": [rank.exitcode for rank in ranks],
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _rank(rank: int, world: int, kind: str, folder: str) -> None:
+    answer = Path(folder, str(rank))
+    try:
+        import torch
+        import torch.distributed as together
+
+        device = f"cuda:{rank}" if kind == "nccl" else "cpu"
+        if kind == "nccl":
+            torch.cuda.set_device(rank)
+        else:
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # the container's own name may lead nowhere
+        together.init_process_group(
+            kind,
+            init_method=f"file://{folder}/meeting",
+            rank=rank,
+            world_size=world,
+            timeout=datetime.timedelta(seconds=LIMIT),
+        )
+        numbers = torch.full((1024,), rank + 1.0, device=device)
+        together.all_reduce(numbers)
+        right = bool((numbers.cpu() == world * (world + 1) / 2).all())
+        together.destroy_process_group()
+        answer.write_text("right" if right else "wrong", encoding="utf-8")
+    except Exception as error:
+        answer.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,111 @@
+"""What nvidia-smi says about the cards, from its XML: that changes least; N/A is what it does not know."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+COMMAND = ("nvidia-smi", "-q", "-x")
+LIMIT = 20
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card. None: this driver or this card does not say."""
+
+    name: str = ""
+    uuid: str = ""
+    bus: str = ""
+    mig: bool = False
+    display: bool = False
+    processes: int = 0
+    temperature: int | None = None
+    slowed: tuple[str, ...] = ()  # the reasons that are active
+    uncorrected: int | None = None  # memory errors since the driver was loaded that ECC could not correct
+    pending: bool = False  # rows or pages to be taken out of use at the next reset
+    failure: bool = False  # no spare row was left
+    recovery: str = ""  # what the driver asks for
+    gen: int | None = None
+    width: int | None = None
+
+
+@dataclass(frozen=True)
+class Smi:
+    """`complaint` is set where it does not answer."""
+
+    driver: str = ""
+    cards: tuple[Card, ...] = ()
+    complaint: str = ""
+
+
+def look() -> Smi:
+    try:
+        done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False)
+    except FileNotFoundError:
+        return Smi(complaint="nvidia-smi is not here")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Smi(complaint=str(error))
+    if done.returncode:
+        return Smi(complaint=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
+    return parse(done.stdout)
+
+
+def parse(xml: str) -> Smi:
+    try:
+        root = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", xml).strip())
+    except ElementTree.ParseError as error:
+        return Smi(complaint=f"its XML cannot be read: {error}")
+    return Smi(_text(root, "driver_version"), tuple(_card(gpu) for gpu in root.iter("gpu")))
+
+
+def _card(gpu: ElementTree.Element) -> Card:
+    reasons = [*gpu.findall("clocks_event_reasons/*"), *gpu.findall("clocks_throttle_reasons/*")]
+    return Card(
+        name=_text(gpu, "product_name"),
+        uuid=_text(gpu, "uuid"),
+        bus=_text(gpu, "pci/pci_bus_id") or gpu.get("id", ""),
+        mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
+        display=_text(gpu, "display_active") == "Enabled",
+        processes=len(gpu.findall("processes/process_info")),
+        temperature=_number(_text(gpu, "temperature/gpu_temp")),
+        slowed=tuple(re.sub(r"^clocks_\w+?_reasons?_", "", each.tag) for each in reasons if _is(each, "Active")),
+        uncorrected=_uncorrected(gpu),
+        pending=any(
+            _text(gpu, path) == "Yes"
+            for path in (
+                "remapped_rows/remapped_row_pending",
+                "retired_pages/pending_retirement",
+                "retired_pages/pending_blacklist",
+            )
+        ),
+        failure=_text(gpu, "remapped_rows/remapped_row_failure") == "Yes",
+        recovery="" if _text(gpu, "gpu_recovery_action") in ("", "None", "N/A") else _text(gpu, "gpu_recovery_action"),
+        gen=_number(_text(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
+        width=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
+    )
+
+
+def _uncorrected(gpu: ElementTree.Element) -> int | None:
+    counts = [
+        _number(each.text or "")
+        for each in gpu.findall("ecc_errors/volatile/*")
+        if "uncorrectable" in each.tag
+    ]  # fmt: skip
+    counts.append(_number(_text(gpu, "ecc_errors/volatile/double_bit/total")))  # before Ampere
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+def _is(element: ElementTree.Element, text: str) -> bool:
+    return (element.text or "").strip() == text
+
+
+def _number(text: str) -> int | None:
+    match = re.match(r"\s*(\d+)", text)
+    return int(match.group(1)) if match else None

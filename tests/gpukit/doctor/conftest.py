@@ -1,0 +1,208 @@
+"""Machines as doctor's probes see them: a healthy one, to be changed, and recorded ones, read from text files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+FAULTS = Path(__file__).with_name("faults")
+INFO = {
+    "ServerVersion": "29.1.2",
+    "OperatingSystem": "Ubuntu 24.04.3 LTS",
+    "OSType": "linux",
+    "Driver": "overlay2",
+    "DriverStatus": [["Backing Filesystem", "extfs"]],
+    "DockerRootDir": "/var/lib/docker",
+    "CgroupDriver": "systemd",
+    "CgroupVersion": "2",
+    "Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}},
+    "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
+    "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}],
+    "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
+}
+UNITS = {
+    "nvidia-fabricmanager": "inactive",
+    "nvidia-persistenced": "active",
+    "nvidia-cdi-refresh.path": "active",
+    "docker": "active",
+}
+
+
+def machine(**changes: Any) -> SimpleNamespace:
+    """A workstation with an RTX 5070 Ti and Docker 29, but for what is said."""
+    from gpukit.doctor.host import Answer, Config, Folder, Grant, Merge, PciDevice, Specification, Toolkit
+
+    texts = changes.pop("texts", {})
+    seen = {
+        "client": Answer(0, "Docker version 29.1.2, build 890dcca"),
+        "info": Answer(0, json.dumps({**INFO, **changes.pop("engine", {})})),
+        "server": Answer(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
+        "endpoint": "unix:///var/run/docker.sock",
+        "system": "linux",
+        "arch": "amd64",
+        "cards": Answer(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
+        "mig": Answer(0, "[N/A]\n"),
+        "listed": Answer(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-11111111-2222-3333-4444-555555555555)\n"),
+        "fabric": Answer(0, "[N/A]\n"),
+        "units": UNITS,
+        "module": "580.95.05",
+        "pci": (PciDevice("gpu", "nvidia"),),
+        "secure_boot": False,
+        "toolkit": Toolkit("1.19.1", True, True, (Specification("/var/run/cdi/nvidia.yaml", "580.95.05"),)),
+        "gpus": "all",
+        "grant": Grant(True, "GPU all"),
+        "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
+        "merge": Merge(),
+        "environments": (),
+        "containers": (),
+        "inside": None,
+        "ports": (),
+        "built": False,
+        "text": texts.get,
+        "exists": {"/dev/nvidiactl", *changes.pop("files", ())}.__contains__,
+        "free_gb": lambda folder: 200.0,
+        "free_files": lambda folder: 1_000_000,
+        "today": date(2026, 11, 20),
+    }
+    unknown = set(changes) - set(seen)
+    assert not unknown, unknown
+    return SimpleNamespace(**{**seen, **changes})
+
+
+@pytest.fixture
+def host():
+    return machine
+
+
+@dataclass
+class Record:
+    """One block of a file in faults/: what was seen, where that was recorded, and what doctor must say of it."""
+
+    name: str
+    about: dict[str, str]
+    sections: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def saw(self) -> SimpleNamespace:
+        from gpukit.doctor.host import Answer, Toolkit, refused
+        from gpukit.launcher.errors import explain
+
+        changes: dict[str, Any] = {}
+        for title, text in self.sections:
+            kind, *words = title.split()
+            if kind in ("client", "server", "cards", "mig", "listed", "fabric", "inside") or kind == "info":
+                code = None if words[:1] in (["missing"], ["late"]) else int(words[0]) if words else 0
+                changes[kind] = Answer(code, text, late=words == ["late"])
+            elif kind == "stderr":
+                changes[words[0]] = Answer(int(words[1]), "", text)
+            elif kind == "engine":
+                changes["engine"] = json.loads(text)
+            elif kind == "refused":
+                changes["grant"] = refused(explain(text, "The engine could not be asked for its GPUs"))
+            elif kind == "file":
+                changes.setdefault("texts", {})[words[0]] = text.strip()
+            elif kind == "containers":
+                from gpukit.doctor.host import containers
+
+                changes["containers"] = tuple(containers(text))
+            elif kind == "saw":
+                changes.update(_plain(text))
+            elif kind == "toolkit":
+                from gpukit.doctor.host import Specification
+
+                said = dict(re.split(r":\s*", line, maxsplit=1) for line in text.strip().splitlines())
+                paths = [part.split("=") for part in said.get("specifications", "").split()]
+                changes["toolkit"] = Toolkit(
+                    said.get("version", ""),
+                    said.get("runtime") == "yes",
+                    said.get("hook") == "yes",
+                    tuple(Specification(*path) for path in paths),
+                )
+            else:
+                raise AssertionError(title)
+        return machine(**changes)
+
+
+def _plain(text: str) -> dict[str, Any]:
+    """Lines such as `system: wsl`, `pci: gpu nouveau`, `units: nvidia-fabricmanager=inactive`."""
+    from gpukit.doctor.host import PciDevice
+
+    found: dict[str, Any] = {}
+    for line in text.strip().splitlines():
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name == "pci":
+            found[name] = tuple(PciDevice(*[*part.split(" "), ""][:2]) for part in value.split(", ") if part)
+        elif name == "units":
+            found[name] = {**UNITS, **dict(pair.split("=") for pair in value.split())}
+        elif name == "files":
+            found[name] = tuple(value.split())
+        elif name == "gone":
+            found["exists"] = ({"/dev/nvidiactl"} - set(value.split())).__contains__
+        elif name in ("secure_boot", "built"):
+            found[name] = value == "yes"
+        elif name == "free_gb":
+            free, _, only = value.partition(" in ")
+            found[name] = lambda folder, free=float(free), only=only: free if folder.startswith(only) else 200.0
+        elif name == "free_files":
+            found[name] = lambda folder, free=int(value): free
+        else:
+            found[name] = value
+    return found
+
+
+def records(name: str) -> list[Record]:
+    """The blocks of a file: `=== name`, then `key: value` lines, then `--- what` with what it said."""
+    blocks = re.split(r"^=== ", (FAULTS / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    found = []
+    for block in blocks:
+        head, *parts = re.split(r"^--- ", block, flags=re.MULTILINE)
+        title, *lines = head.strip().splitlines()
+        about = dict(line.split(": ", 1) for line in lines)
+        sections = [(part.partition("\n")[0].strip(), part.partition("\n")[2].rstrip("\n")) for part in parts]
+        found.append(Record(f"{name}: {title}", about, sections))
+    return found
+
+
+def with_stack(record: Record, make_stack: Any) -> Any:
+    """The stack that the record asks for: hardware ids of the catalogue, and other values as JSON."""
+    changes = json.loads(record.about.get("stack", "{}"))
+    if "targets" in record.about:
+        changes["targets"] = {id: TARGETS[id] for id in record.about["targets"].split()}
+        kernels = {"sass": ["7.5", "8.0", "8.6", "9.0", "10.0", "12.0"], "ptx": []}
+        changes.setdefault("kernels", {target["arch"]: kernels for target in changes["targets"].values()})
+    return make_stack(**changes)
+
+
+def _target(label: str, capability: str | None, arch: str = "amd64", driver: str | None = None) -> dict[str, Any]:
+    return {
+        "label": label,
+        "capability": capability,
+        "arch": arch,
+        "driver": driver,
+        "unified_memory": False,
+        "precisions": ["fp16"],
+    }
+
+
+TARGETS = {
+    "rtx-50": _target("GeForce RTX 50 series", "12.0", driver="570.86.16"),
+    "rtx-40": _target("GeForce RTX 40 series", "8.9", driver="525.78.01"),
+    "rtx-30": _target("GeForce RTX 30 series", "8.6"),
+    "h100": _target("H100, H200", "9.0", driver="520.56.06"),
+    "a100": _target("A100", "8.0", driver="450.80.02"),
+    "b200": _target("B200", "10.0", driver="570.86.15"),
+    "gb300": _target("GB300", "10.3", "arm64", "580.82.07"),
+    "dgx-spark": _target("DGX Spark", "12.1", "arm64", "580.95.05"),
+    "jetson-orin": _target("Jetson Orin", "8.7", "arm64"),
+    "jetson-thor": _target("Jetson Thor", "11.0", "arm64"),
+    "cpu": _target("No GPU", None),
+}
+
+__all__ = ["Record", "machine", "records", "replace", "with_stack"]

@@ -1,0 +1,271 @@
+"""Doctor's judgement on what tools are known to say, and its probes on this machine."""
+
+import json
+import os
+from datetime import date
+
+import jsonschema
+import pytest
+
+from gpukit import doctor
+from gpukit.checks import run
+from gpukit.doctor.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.doctor.host import Answer, Config, Container, Folder, Host, Later, Merge, Port, _leftovers, ask, containers
+from gpukit.doctor.mounts import shown
+from gpukit.finding import to_json
+from gpukit.stack import load
+
+
+def judged(saw, stack):
+    return {finding.id: finding for finding in run(doctor.CHECKS, saw, stack)}
+
+
+def trouble(findings):
+    return {id: finding.status for id, finding in findings.items() if finding.status in ("FAIL", "WARN")}
+
+
+def folder(**changes):
+    seen = {"source": "/srv/x", "target": "/home/dev/x", "read_only": False, "kind": "folder", "usable": True}
+    return Folder(**{**seen, **changes})
+
+
+HEALTHY = {
+    "no numbers from nvidia-smi": {"cards": Answer(0, "Orin (nvgpu), [N/A], [N/A]\n")},
+    "mounts to be made": {
+        "config": Config((folder(target="/home/dev/.cache/huggingface", kind="missing", usable=True),))
+    },
+    "a mounted file": {"config": Config((folder(target="/home/dev/.gitconfig", kind="file"),))},
+    "a container that runs": {"inside": Answer(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
+    "ports that are free": {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", False), Port(8888, "JupyterLab", "", True))},
+    "no systemd": {"units": {}, "pci": None},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
+    findings = judged(host(**HEALTHY[name]), make_stack())
+    assert trouble(findings) == {}
+
+
+# What is seen -> the one check in trouble, and a part of its cause and of its remedy. Recorded ones are in faults/.
+FAULTS = {
+    "docker hangs": ({"client": Answer(None, err="no answer in 4 s", late=True)}, "client", "not return", "docker"),
+    "podman's folder": (
+        {"engine": {"DockerRootDir": "/home/me/.local/share/containers/storage"}},
+        "engine",
+        "Podman",
+        "Docker",
+    ),
+    "unknown words": ({"info": Answer(1, "", "something new")}, "engine", "could not talk", "docker info"),
+    "nvidia-smi says something new": ({"cards": Answer(1, "", "?")}, "driver", "not known here", "nvidia-smi"),
+    "module without tools": ({"cards": Answer(None)}, "driver", "tools are not installed", "nvidia-utils"),
+    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "another machine", "Remote - SSH"),
+    "a file for a folder": (
+        {"config": Config((folder(target="/workspace", kind="file"),))},
+        "mounts",
+        "A file stands",
+        "mv /srv/x /srv/x.old",
+    ),
+    "a link to nothing": ({"config": Config((folder(kind="dangling", usable=False),))}, "mounts", "is gone", "rm"),
+    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "somebody else", "chown"),
+    "others' data": ({"config": Config((folder(usable=False, read_only=True),))}, "mounts", "no right", "ls -ld"),
+    "nothing there": ({"config": Config((folder(kind="missing"),))}, "mounts", "only what exists", "mkdir -p"),
+    "a dead network drive": (
+        {"config": Config((folder(kind="silent", usable=False),))},
+        "mounts",
+        "network drive",
+        "mount it again",
+    ),
+    "not to be made": (
+        {"config": Config((folder(target="/workspace", kind="missing", usable=False),))},
+        "mounts",
+        "above it is not yours",
+        "install -d",
+    ),
+    "a comma": ({"config": Config((folder(source="/srv/a,b"),))}, "mounts", "VS Code cannot", "without a comma"),
+    "no configuration": ({"config": Config(error="x is not valid JSON")}, "mounts", "cannot be read", "git diff"),
+    "unmerged": (
+        {"merge": Merge(("Dockerfile",), ("compose.yaml",))},
+        "merge",
+        "met changes",
+        "Dockerfile compose.yaml",
+    ),
+    "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", ".rej files", "rm Dockerfile.rej"),
+    "a host's environment": ({"environments": (".venv",)}, "venv", "instead of the image's", "mv .venv"),
+    "a taken port": (
+        {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
+        "ports",
+        "that MLflow wants",
+        "MLFLOW_PORT=5001",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, findings_schema, name):
+    seen, id, cause, remedy = FAULTS[name]
+    findings = judged(host(**seen), make_stack())
+    assert list(trouble(findings)) == [id]
+    assert cause in findings[id].cause
+    assert remedy in findings[id].remedy
+    jsonschema.validate(to_json("doctor", "demo", list(findings.values())), findings_schema)
+
+
+def test_a_small_disk_that_already_holds_the_image_is_enough(host, make_stack):
+    assert judged(host(free_gb=lambda folder: 6.0, built=True), make_stack())["disk"].status == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("engine", "looked_at"),
+    [
+        ({}, ["/var/lib/docker"]),
+        ({"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}, ["/var/lib/containerd"]),
+        ({"OperatingSystem": "Docker Desktop"}, []),
+    ],
+)
+def test_where_images_lie(host, make_stack, engine, looked_at):
+    asked = []
+    judged(host(engine=engine, free_gb=lambda folder: asked.append(folder)), make_stack())
+    assert [folder for folder in asked if folder.startswith("/var")] == looked_at
+
+
+@pytest.mark.parametrize(
+    ("end", "channel", "status", "remedy"),
+    [
+        ("2027-02-19", "current", "PASS", ""),
+        ("2027-02-18", "current", "WARN", "copier update --trust"),
+        ("2026-11-19", "pin", "WARN", "copier update --trust --data release=current"),
+        (None, "current", "SKIP", ""),
+    ],
+)
+def test_end_of_life(host, make_stack, end, channel, status, remedy):
+    found = judged(host(), make_stack(end_of_life=end, channel=channel))["base"]
+    assert (found.status, found.remedy) == (status, remedy)
+
+
+def test_rows_of_nvidia_smi():
+    assert cards("NVIDIA H100 80GB HBM3, SXM, 580.95.05, 9.0\nOrin (nvgpu), N/A, [N/A]\n\nnonsense\n") == [
+        Card("NVIDIA H100 80GB HBM3, SXM", "580.95.05", "9.0"),
+        Card("Orin (nvgpu)", "", ""),
+    ]
+
+
+def test_asking_a_command(tmp_path):
+    assert ask(["sh", "-c", "echo out; echo err >&2; exit 3"], 5) == Answer(3, "out\n", "err\n")
+    assert ask(["no-such-command-here"], 5).code is None
+    late = ask(["sleep", "5"], 0.1)
+    assert (late.code, late.late) == (None, True)
+
+
+def test_mount_sources_as_they_are(monkeypatch, tmp_path, stack_file, generate):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with Host(load(stack_file()), generate(data_dir="/nowhere/data", credentials=["aws"])) as host:
+        kinds = {folder.target: folder.kind for folder in host.config.folders}
+    assert kinds["/workspace"] == "folder"
+    assert kinds["/data"] == "missing"
+    assert kinds["/home/dev/.aws"] == "missing"
+
+
+def test_a_folder_that_is_not_mine(monkeypatch, tmp_path, stack_file, generate):
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    with Host(load(stack_file()), generate()) as host:
+        usable = {folder.target: folder.usable for folder in host.config.folders}
+    assert usable == {"/workspace": False, "/home/dev/.cache/huggingface": False}
+
+
+def test_nothing_reachable_is_told_in_seconds(monkeypatch, capsys, stack_file, tmp_path):
+    """Every tool hangs: doctor waits for them together and not for each in turn."""
+    from time import monotonic
+
+    for name in ("docker", "nvidia-smi"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("gpukit.doctor.host.SLOW", 0.4)
+    monkeypatch.setattr("gpukit.doctor.host.QUICK", 0.2)
+    monkeypatch.setattr("gpukit.doctor.host.ASKING", 0.4)
+    started = monotonic()
+    assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 1
+    assert monotonic() - started < 2
+    assert "`docker` does not return" in capsys.readouterr().out
+
+
+def test_ids_are_the_catalogues(catalogue):
+    """Every card of the catalogue is found again by what nvidia-smi says of it."""
+    entries = catalogue["hardware"]["hardware"]
+    assert {id for id, *_ in HARDWARE} == set(entries) - {"cpu"}
+    for id, entry in entries.items():
+        for each in entry["cards"]:
+            name = (
+                each["name"]
+                if id == "cpu"
+                else f"NVIDIA {'GeForce ' if 'GeForce' in entry['label'] else ''}{each['name']}"
+            )
+            card = Card(name, "", entry["capability"] or "")
+            assert hardware(card, entry["arch"]) == ("" if id == "cpu" else id), each["name"]
+
+
+def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
+    target = stack_data()["targets"]["rtx-50"]
+    several = make_stack(targets={"rtx-50": target, "h100": target})
+    assert answer_with(several, "rtx-40") == "'also_on=[h100, rtx-40]'"
+    assert answer_with(make_stack(**cpu_only), "rtx-40") == "hardware=rtx-40"
+
+
+def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert shown("/home/ada/data") == "~/data"
+    assert shown("/home/ada/my data", command=True) == '"$HOME/my data"'
+    assert shown("/home/adam", command=True) == "/home/adam"
+    assert shown("/srv/my data", command=True) == "'/srv/my data'"
+
+
+def test_early_says_what_would_stop_the_container_and_never_fails(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.main(["--early"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+
+
+def test_leftovers_of_an_update(tmp_path):
+    (tmp_path / ".devcontainer").mkdir()
+    (tmp_path / ".devcontainer/devcontainer.json").write_text("<<<<<<< before\n{}\n=======\n>>>>>>> after\n")
+    (tmp_path / "Dockerfile.rej").write_text("x")
+    (tmp_path / "README.md").write_text("a line of <<<<<<< and nothing else\n")
+    assert _leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
+
+
+def test_containers_as_docker_describes_them():
+    described = [
+        {
+            "Name": "/demo-dev",
+            "State": {"Running": True, "Error": ""},
+            "HostConfig": {
+                "RestartPolicy": {"Name": ""},
+                "DeviceRequests": [{"Capabilities": [["gpu"]]}],
+                "PortBindings": {"8888/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8889"}]},
+            },
+            "Config": {"Env": None},
+        }
+    ]
+    assert list(containers(json.dumps(described))) == [Container("demo-dev", True, "no", "", True, (8889,))]
+    assert list(containers("no JSON")) == []
+
+
+def test_what_hangs_is_left_behind():
+    from time import monotonic, sleep
+
+    started = monotonic()
+    later = Later(lambda: sleep(30), 0.1, "otherwise")
+    assert later.value == "otherwise"
+    assert monotonic() - started < 2
+    assert Later(lambda: 1 / 1, 5, None).value == 1
+
+
+def test_today_is_a_date(stack_file):
+    with Host(load(stack_file())) as host:
+        assert isinstance(host.today, date)
+        assert host.system in ("linux", "wsl", "macos", "windows")
+        assert host.free_gb("/") > 0
+        assert host.free_gb("/no/such/folder") is None

@@ -1,0 +1,70 @@
+"""What the generated initialize.sh says before VS Code starts a container, with stand-ins for the tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+NOT_LOADED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+DOCKER = """#!/bin/sh
+case "$*" in
+  --version) echo 'Docker version 29.1.2, build 890dcca' ;;
+  info*) echo '{"ServerVersion": "29.1.2", "OSType": "linux", "DockerRootDir": "/nowhere"}' ;;
+  context*) echo unix:///var/run/docker.sock ;;
+  version*) echo '{}' ;;
+  run*) echo 'exec /none failed: no such file or directory' >&2; exit 127 ;;
+esac
+"""
+
+
+@pytest.fixture
+def start(generate, tmp_path):
+    def run(nvidia_smi, *arguments, docker=DOCKER, **answers):
+        project = tmp_path / "project"
+        shutil.copytree(generate(**answers), project, symlinks=True)
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        for name, text in (("docker", docker), ("nvidia-smi", f"#!/bin/sh\n{nvidia_smi}\n")):
+            (tools / name).write_text(text, encoding="utf-8")
+            (tools / name).chmod(0o755)
+        (tools / "python3").symlink_to(sys.executable)
+        if os.getuid() == 0:
+            os.chown(project, 1000, 1000)  # root's own project is refused before
+        environment = {"HOME": str(tmp_path), "PATH": f"{tools}:/usr/bin:/bin"}
+        argv = ["sh", ".devcontainer/initialize.sh", *arguments]
+        return subprocess.run(
+            argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+def lines(done):
+    return [line for line in done.stdout.splitlines() if line.startswith("doctor: ")]
+
+
+def test_a_driver_that_is_not_loaded(start):
+    done = start(f'echo "{NOT_LOADED}"; exit 9')
+    assert done.returncode == 0, done.stderr
+    assert len(lines(done)) == 1
+    assert lines(done)[0].startswith("doctor: NVIDIA driver: ")
+
+
+def test_nothing_is_said_of_a_machine_that_is_well(start):
+    done = start("echo 'NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0'")
+    assert (done.returncode, lines(done)) == (0, [])
+
+
+def test_without_a_gpu_the_driver_does_not_matter(start):
+    done = start("exit 9", "cpu")
+    assert (done.returncode, lines(done)) == (0, [])
+
+
+def test_it_does_not_stop_what_follows_when_it_cannot_run(start):
+    done = start("exit 9", docker="#!/bin/sh\nexit 1\n", hardware="cpu")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[1] for line in lines(done)] == [" Docker client"]

@@ -1,0 +1,44 @@
+"""Recorded machines: each fault is found, with the right cause and nothing else beside it; healthy ones are well."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from gpukit import doctor
+from gpukit.checks import run
+from gpukit.finding import to_json
+from tests.gpukit.doctor.conftest import FAULTS, records, with_stack
+
+BROKEN = [record for name in ("engine", "driver", "grant", "rest") for record in records(name)]
+HEALTHY = records("healthy")
+
+
+def judged(record, make_stack):
+    return run(doctor.CHECKS, record.saw, with_stack(record, make_stack))
+
+
+@pytest.mark.parametrize("record", BROKEN, ids=lambda record: record.name)
+def test_a_recorded_fault(record, make_stack, findings_schema):
+    findings = judged(record, make_stack)
+    jsonschema.validate(to_json("doctor", "demo", findings), findings_schema)
+    trouble = [finding for finding in findings if finding.status in ("FAIL", "WARN")]
+    id, status = record.about["finds"].split()
+    assert [(finding.id, finding.status) for finding in trouble] == [(id, status)]
+    assert all(finding.looked for finding in findings)
+    assert record.about["cause"] in trouble[0].cause
+    assert record.about["remedy"] in trouble[0].remedy
+    assert "{" not in trouble[0].cause + trouble[0].remedy
+
+
+@pytest.mark.parametrize("record", HEALTHY, ids=lambda record: record.name)
+def test_a_healthy_machine(record, make_stack):
+    findings = judged(record, make_stack)
+    assert [finding for finding in findings if finding.status in ("FAIL", "WARN") or not finding.looked] == []
+
+
+def test_every_record_says_where_it_is_from():
+    names = {path.stem for path in FAULTS.glob("*.txt")}
+    assert names == {"engine", "driver", "grant", "rest", "healthy", "texts"}
+    assert all(record.about.get("origin") for record in [*BROKEN, *HEALTHY])
+    assert len({record.name for record in BROKEN}) == len(BROKEN) >= 50

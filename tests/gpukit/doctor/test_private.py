@@ -1,0 +1,72 @@
+"""No secret, no user's name and no other machine's comes out of doctor, whatever the tools say."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from gpukit import doctor
+
+SECRETS = {
+    "HF_TOKEN": "hf_PlantedPlantedPlanted1234567",
+    "WANDB_API_KEY": "1234567890abcdef1234567890abcdef12345678",
+    "AWS_SECRET_ACCESS_KEY": "planted/Secret+Access/Key0123456789abcdef",
+    "MY_PASSWORD": "correct-horse-battery",
+}
+TOOL = """#!/bin/sh
+echo "$HF_TOKEN $WANDB_API_KEY $AWS_SECRET_ACCESS_KEY $MY_PASSWORD" >&2
+echo "error during connect: https://ada:correct-horse-battery@lab.example.com/?token=$HF_TOKEN" >&2
+echo "open $HOME/.docker/contexts/meta.json: ssh://ada@lab.example.com: no route" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def planted(monkeypatch, tmp_path):
+    tools, home = tmp_path / "bin", tmp_path / "home/ada"
+    tools.mkdir()
+    home.mkdir(parents=True)
+    for name in ("docker", "nvidia-smi", "nvidia-ctk", "systemctl"):
+        (tools / name).write_text(TOOL, encoding="utf-8")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://ada:correct-horse-battery@lab.example.com:2376")
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    return home
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--quick"], ["--early"]])
+def test_what_tools_say_is_shown_without_secrets(planted, capsys, stack_file, arguments):
+    stack = [] if arguments == ["--early"] else ["--stack", str(stack_file())]
+    doctor.main([*arguments, *stack])
+    said = "".join(capsys.readouterr())
+    assert said or arguments == ["--early"]
+    assert [name for name, value in SECRETS.items() if value in said] == []
+
+
+def test_the_engine_s_answer_names_nobody(planted, host, make_stack):
+    from gpukit.checks import run
+    from gpukit.doctor.host import Answer
+
+    for endpoint in ("ssh://ada@lab.example.com", "tcp://lab.example.com:2376", f"unix://{planted}/docker.sock"):
+        words = f"error during connect: {endpoint}: dial lab.example.com: no route, see {planted}/.docker/x"
+        for answer in (Answer(1, "", words), Answer(None, err="no answer in 6 s", late=True)):
+            findings = run(doctor.CHECKS, host(endpoint=endpoint, info=answer), make_stack())
+            said = json.dumps([finding.__dict__ for finding in findings])
+            assert "ada" not in said
+            assert "lab.example.com" not in said or endpoint.startswith("unix")
+
+
+def test_a_pasted_text_is_shown_without_names(planted, capsys, monkeypatch):
+    text = f"OSError: [Errno 30] Read-only file system: '{planted}/x' for ada with {SECRETS['HF_TOKEN']}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert doctor.main(["--about", "-"]) == 0
+    said = capsys.readouterr().out
+    assert "read-only" in said
+    assert SECRETS["HF_TOKEN"] not in said
+    assert "ada" not in said.replace("advice", "")

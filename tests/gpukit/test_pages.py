@@ -1,0 +1,100 @@
+"""The pages that are made of data say what the data say: the troubleshooting page and the table of verified runs."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from docs import write
+from gpukit import doctor, verify
+from gpukit.checks import explain, page
+from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding
+from gpukit.verify.record import document, record
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "hooks/schemas/record.schema.json").read_text(encoding="utf-8"))
+CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
+
+
+def test_the_pages_are_what_the_data_say():
+    """Run `python docs/write.py` after a change of a check or a new record."""
+    assert {path: path.read_text(encoding="utf-8") for path in write.pages()} == write.pages()
+
+
+@pytest.mark.parametrize(("tool", "each"), CHECKS, ids=lambda value: getattr(value, "id", value))
+def test_every_check_stands_on_the_page_with_all_its_causes(tool, each):
+    text = write.TROUBLESHOOTING.read_text(encoding="utf-8")
+    assert f'<a id="{tool}-{each.id}"></a>' in text
+    assert each.about, "say in its docstring what it looks at"
+    for cause in each.causes:
+        assert cause.why and cause.remedy and cause.status in (WARN, FAIL)
+        assert all(f"| `{words}` |" in text for words in cause.says)
+    explained = explain(each)
+    assert each.title in explained and all(words in explained for cause in each.causes for words in cause.says)
+
+
+@pytest.mark.parametrize("tool", ["doctor", "verify"])
+def test_no_check_makes_a_cause_that_it_does_not_declare(tool):
+    """`failed(...)` and `warned(...)` would not be on the page."""
+    for path in (ROOT / "template/gpukit" / tool).glob("*.py"):
+        imports = re.findall(r"^from gpukit.finding import ((?:\([^)]*\))|.*)", path.read_text(encoding="utf-8"), re.M)
+        assert not re.search(r"\b(failed|warned)\b", " ".join(imports)), path
+
+
+def test_links_within_the_page_lead_somewhere():
+    text = write.TROUBLESHOOTING.read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= set(re.findall(r'<a id="([\w-]+)">', text))
+
+
+def test_a_page_of_no_checks_is_a_page():
+    assert page([("doctor", "The host", [])]).endswith("## The host\n")
+
+
+def test_records_have_the_form_and_are_of_real_cards():
+    for path in (ROOT / "records").glob("*.json"):
+        jsonschema.validate(json.loads(path.read_text(encoding="utf-8")), SCHEMA)
+
+
+def found(status, id, cause=""):
+    return Finding(id, id, status, cause=cause, remedy="x" if cause else "")
+
+
+FINDINGS = [found(PASS, "tensor"), found(WARN, "shm", "Small."), found(SKIP, "xid", "No log.")]
+
+
+def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
+    file = tmp_path / "outputs" / "it.json"
+    assert str(file) in record(FINDINGS, container(), make_stack(), file)
+    written = json.loads(file.read_text(encoding="utf-8"))
+    jsonschema.validate(written, SCHEMA)
+    assert (written["result"], written["driver"]) == (WARN, "580.95.05")
+    assert written["not_passed"] == [{"id": "shm", "status": WARN, "cause": "Small."}]
+    row = write.verified_table([written]).splitlines()[-1]
+    assert "RTX 5070 Ti" in row and "shm (WARN)" in row and "2.14.1+cu130" in row
+    twice = {**written, "cards": written["cards"] * 2}
+    assert "2 x NVIDIA GeForce RTX 5070 Ti" in write.verified_table([twice])
+
+
+@pytest.mark.parametrize("findings", [[found(SKIP, "tensor", "There is no GPU.")], [found(PASS, "python")]])
+def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, findings):
+    file = tmp_path / "it.json"
+    assert record(findings, container(), make_stack(), file).startswith("Not recorded")
+    assert not file.exists()
+
+
+def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
+    from gpukit.verify.container import Devices
+
+    saw = container(devices=Devices())
+    assert record([found(PASS, "tensor")], saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
+
+
+def test_a_record_names_no_person_or_machine(container, make_stack):
+    keys = set(document(FINDINGS, container(), make_stack()))
+    assert keys == set(SCHEMA["properties"])
+
+
+def test_an_empty_table_says_so():
+    assert write.verified_table([]) == "No run on real hardware has been recorded yet."

@@ -1,0 +1,141 @@
+"""nvidia-smi -q -x as recorded, cut to what is read, with other values put in where said."""
+
+import pytest
+
+from gpukit.verify.smi import parse
+
+# Recorded 2025-10-13 with driver 575.51.02 on a laptop, from a public repository's notes; names of processes taken out.
+LAPTOP = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<timestamp>Mon Oct 13 00:25:36 2025</timestamp>
+	<driver_version>575.51.02</driver_version>
+	<cuda_version>12.9</cuda_version>
+	<attached_gpus>1</attached_gpus>
+	<gpu id="00000000:01:00.0">
+		<product_name>NVIDIA GeForce RTX 4070 Laptop GPU</product_name>
+		<display_mode>Requested functionality has been deprecated</display_mode>
+		<display_attached>Yes</display_attached>
+		<display_active>Enabled</display_active>
+		<mig_mode>
+			<current_mig>N/A</current_mig>
+			<pending_mig>N/A</pending_mig>
+		</mig_mode>
+		<uuid>GPU-529b3263-c96d-b557-bc75-697f04917eda</uuid>
+		<gpu_recovery_action>None</gpu_recovery_action>
+		<pci>
+			<pci_bus_id>00000000:01:00.0</pci_bus_id>
+			<pci_gpu_link_info>
+				<pcie_gen>
+					<max_link_gen>4</max_link_gen>
+					<current_link_gen>2</current_link_gen>
+				</pcie_gen>
+				<link_widths>
+					<max_link_width>8x</max_link_width>
+					<current_link_width>8x</current_link_width>
+				</link_widths>
+			</pci_gpu_link_info>
+		</pci>
+		<clocks_event_reasons>
+			<clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
+			<clocks_event_reason_sw_power_cap>Not Active</clocks_event_reason_sw_power_cap>
+			<clocks_event_reason_hw_slowdown>Not Active</clocks_event_reason_hw_slowdown>
+		</clocks_event_reasons>
+		<clocks_event_reasons_counters>
+			<clocks_event_reasons_counters_sw_power_cap>91403239 us</clocks_event_reasons_counters_sw_power_cap>
+		</clocks_event_reasons_counters>
+		<ecc_errors>
+			<volatile>
+				<sram_correctable>N/A</sram_correctable>
+				<sram_uncorrectable_parity>N/A</sram_uncorrectable_parity>
+				<sram_uncorrectable_secded>N/A</sram_uncorrectable_secded>
+				<dram_correctable>N/A</dram_correctable>
+				<dram_uncorrectable>N/A</dram_uncorrectable>
+			</volatile>
+		</ecc_errors>
+		<retired_pages>
+			<pending_blacklist>N/A</pending_blacklist>
+			<pending_retirement>N/A</pending_retirement>
+		</retired_pages>
+		<remapped_rows>
+			<remapped_row_corr>0</remapped_row_corr>
+			<remapped_row_unc>0</remapped_row_unc>
+			<remapped_row_pending>No</remapped_row_pending>
+			<remapped_row_failure>No</remapped_row_failure>
+		</remapped_rows>
+		<temperature>
+			<gpu_temp>41 C</gpu_temp>
+		</temperature>
+		<processes>
+			<process_info><pid>1802</pid><type>G</type><used_memory>1448 MiB</used_memory></process_info>
+			<process_info><pid>1890</pid><type>G</type><used_memory>23 MiB</used_memory></process_info>
+		</processes>
+	</gpu>
+</nvidia_smi_log>
+"""
+# Recorded 2024-02-25 with driver 530.30.02, from a public collector's test: reasons under their older name.
+PASCAL = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<driver_version>530.30.02</driver_version>
+	<cuda_version>Not Found</cuda_version>
+	<gpu id="00000000:09:00.0">
+		<product_name>NVIDIA GeForce GTX 1070</product_name>
+		<display_active>Disabled</display_active>
+		<uuid>GPU-0f28aa42-45b8-2019-1c8b-35a2ccd7ce89</uuid>
+		<clocks_throttle_reasons>
+			<clocks_throttle_reason_gpu_idle>Not Active</clocks_throttle_reason_gpu_idle>
+			<clocks_throttle_reason_hw_thermal_slowdown>Not Active</clocks_throttle_reason_hw_thermal_slowdown>
+		</clocks_throttle_reasons>
+		<ecc_errors>
+			<volatile>
+				<double_bit>
+					<device_memory>N/A</device_memory>
+					<total>N/A</total>
+				</double_bit>
+			</volatile>
+		</ecc_errors>
+		<remapped_rows>N/A</remapped_rows>
+		<temperature>
+			<gpu_temp>60 C</gpu_temp>
+		</temperature>
+		<processes>
+		</processes>
+	</gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_what_is_recorded_is_read():
+    said = parse(LAPTOP)
+    (card,) = said.cards
+    assert (said.driver, said.complaint) == ("575.51.02", "")
+    assert (card.name, card.display, card.processes) == ("NVIDIA GeForce RTX 4070 Laptop GPU", True, 2)
+    assert (card.gen, card.width, card.temperature) == (2, 8, 41)
+    assert (card.slowed, card.uncorrected, card.pending, card.failure) == (("gpu_idle",), None, False, False)
+    assert (card.mig, card.recovery) == (False, "")
+    (old,) = parse(PASCAL).cards
+    assert (old.slowed, old.uncorrected, old.display, old.temperature) == ((), None, False, 60)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "read"),
+    [
+        ("<dram_uncorrectable>N/A<", "<dram_uncorrectable>3<", {"uncorrected": 3}),
+        ("<remapped_row_pending>No<", "<remapped_row_pending>Yes<", {"pending": True}),
+        ("<remapped_row_failure>No<", "<remapped_row_failure>Yes<", {"failure": True}),
+        ("<pending_retirement>N/A<", "<pending_retirement>Yes<", {"pending": True}),
+        ("<gpu_recovery_action>None<", "<gpu_recovery_action>Reset<", {"recovery": "Reset"}),
+        ("<current_mig>N/A<", "<current_mig>Enabled<", {"mig": True}),
+        ("<gpu_temp>41 C<", "<gpu_temp>N/A<", {"temperature": None}),
+        ("hw_slowdown>Not Active<", "hw_slowdown>Active<", {"slowed": ("gpu_idle", "hw_slowdown")}),
+    ],
+)
+def test_other_values(was, now, read):
+    (card,) = parse(LAPTOP.replace(was, now)).cards
+    assert {name: getattr(card, name) for name in read} == read
+
+
+def test_what_is_no_xml_is_a_complaint():
+    assert "cannot be read" in parse("Failed to initialize NVML: Unknown Error").complaint
+    assert parse("<nvidia_smi_log></nvidia_smi_log>").cards == ()
