@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SLUG, Engine, Project
+from .conftest import Engine, Project
 
 
 def free_port() -> int:
@@ -101,4 +101,3 @@ def test_only_this_machine_is_answered(served: Project) -> None:
     assert not any(served.engine.inspect(dev)["NetworkSettings"]["Ports"].values())
     files = list((served.path / "outputs/mlflow").rglob("*"))
     assert {path.stat().st_uid for path in files} == {served.person.uid}
-    assert served.engine.get("network", "ls", f"--filter=name=^{SLUG}$", "--format={{.Name}}") == SLUG

@@ -1,0 +1,252 @@
+"""What can go wrong ends in one sentence with the remedy and a non-zero exit, or just works; nothing is half-made."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Done, Person, Project
+
+CLI_TIME = re.compile(r"^\[\S+Z\] ")
+UP = ("devcontainer", "up", "--workspace-folder=.")
+
+
+def refusal(done: Done[str]) -> str:
+    """The one sentence in which launch ends."""
+    assert done.returncode not in (0, None), done.stdout
+    lines = [CLI_TIME.sub("", line) for line in done.stderr.splitlines()]
+    assert "Traceback" not in done.stderr
+    found = [line for line in lines if line.startswith("launch: ")]
+    assert len(found) == 1, done.stderr[-3000:]
+    return found[0]
+
+
+def slight(project: Callable[..., Project], name: str, **options: object) -> Project:
+    return project(name=name, slight=True, **options)
+
+
+LAUNCH = [("run", "--", "true"), ("up",), ("build",), ("verify",), ("shell",), ("notebook",), ("logs",), ("stop",)]
+
+
+@pytest.mark.parametrize("command", LAUNCH, ids=lambda command: command[0])
+def test_no_engine(project: Callable[..., Project], command: tuple[str, ...]) -> None:
+    one = slight(project, "alone", workflow="notebook")
+    done = one.launch(*command, DOCKER_HOST="unix:///nonexistent/docker.sock", timeout=60)
+    assert re.match(r"launch: No Docker answers at \S+, which DOCKER_HOST names: start it there", refusal(done))
+
+
+def test_vs_code_and_the_engine(project: Callable[..., Project], people: Callable[..., Person]) -> None:
+    """The CLI asks the engine before initializeCommand runs: the sentence is its own."""
+    absent = slight(project, "alone", workflow="notebook").run(*UP, DOCKER_HOST="unix:///nonexistent/docker.sock")
+    outside = slight(project, "outside", person=people(1001, allowed=False), workflow="notebook").run(*UP)
+    for done in (absent, outside):
+        assert done.returncode != 0
+        assert "Command failed: docker ps" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("run", "--", "true"), ("up",), ("notebook",)], ids=lambda command: command[0])
+def test_a_user_who_is_not_let_in(
+    project: Callable[..., Project], people: Callable[..., Person], command: tuple[str, ...]
+) -> None:
+    one = slight(project, "outside", person=people(1001, allowed=False), workflow="notebook")
+    assert "sudo usermod -aG docker $USER" in refusal(one.launch(*command, timeout=60))
+
+
+@pytest.mark.parametrize(
+    "image", ["127.0.0.1:9/nothing:1", "registry.invalid/nothing:1"], ids=["no-registry", "no-host"]
+)
+def test_a_base_that_cannot_be_had(project: Callable[..., Project], image: str) -> None:
+    one = slight(project, "no-base")
+    sentence = refusal(one.launch("run", "--", "true", BASE_IMAGE=image))
+    assert image in sentence
+    assert "BASE_IMAGE" in sentence
+    done = one.run(*UP, BASE_IMAGE=image)
+    assert done.returncode != 0
+    assert image in done.stderr + done.stdout
+    assert one.containers("--all") == []
+    assert not one.engine.has(one.image)
+
+
+@pytest.mark.parametrize(
+    "command", [("./launch", "run", "--", "true"), ("./launch", "up"), UP], ids=["run", "up", "cli"]
+)
+def test_a_mount_whose_source_is_a_file(
+    project: Callable[..., Project], people: Callable[..., Person], command: tuple[str, ...]
+) -> None:
+    one = slight(project, "a-file", credentials=["kaggle"])
+    wrong = one.person.home / ".kaggle"
+    wrong.write_text("a file\n")
+    try:
+        done = one.run(*command)
+    finally:
+        wrong.unlink()
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "must be a folder, but it is a file: move it away." in line]
+    assert len(said) == 1, done.stderr
+    assert str(wrong) in said[0]
+    assert one.containers("--all") == []
+
+
+@pytest.mark.parametrize("name", ["with, comma", "it's  spaced & $HOME 🚀"])
+def test_the_path_of_the_project(project: Callable[..., Project], name: str) -> None:
+    one = slight(project, name, tracking=["tensorboard"])
+    source = one.path / "made by run"
+    assert one.launched("run", "--", "sh", "-c", 'touch "made by run"; pwd') == "/workspace\n"
+    assert source.stat().st_uid == one.person.uid
+    one.launched("up")
+    assert one.launched("shell", "--", "ls", "made by run") == "made by run\n"
+    one.launched("stop")
+    assert one.containers("--all") == []
+    if "," in name:
+        done = one.run(*UP)
+        assert done.returncode != 0
+        assert f"Docker cannot mount a folder with a comma in its path: rename {one.path}" in done.stderr
+    else:
+        one.up()
+        assert one.inside("ls", "made by run").stdout == "made by run\n"
+        one.stop()
+
+
+def test_a_git_worktree(project: Callable[..., Project]) -> None:
+    """The folder has no .git of its own, only a file that leads out of what is mounted."""
+    main = slight(project, "main-tree")
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
+    steps = [("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("worktree", "add", "-q", "../other-tree")]
+    for step in steps:
+        done = main.run(*git, *step)
+        assert done.returncode == 0, done.stderr
+    other = Project(main.path.parent / "other-tree", main.person, main.engine, main.environment)
+    try:
+        assert other.launched("run", "--", "ls", "launch") == "launch\n"
+        other.up()
+        assert other.inside("ls", "launch").stdout == "launch\n"
+        assert other.run(*git, "status", "--porcelain").stdout == ""  # .launch and outputs are ignored there too
+    finally:
+        other.stop()
+        other.engine.ask("rmi", "--force", other.image)
+
+
+def test_a_taken_port(project: Callable[..., Project]) -> None:
+    one = project("wheel", "notebook")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 8888))
+        taken.listen()
+        done = one.launch("notebook")
+    try:
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"Port 8888 is taken, so this is on port (\d+)\.", done.stderr)[1] in done.stdout
+    finally:
+        one.launched("stop")
+
+
+def test_a_container_that_runs_already(project: Callable[..., Project]) -> None:
+    one = slight(project, "twice")
+    one.launched("run", "-d", "--name", "first", "--", "sleep", "infinity")
+    assert "-run-first is running already" in refusal(one.launch("run", "-d", "--name", "first", "--", "true"))
+    one.launched("run", "-d", "--name", "second", "--", "sleep", "infinity")
+    one.launched("up")
+    assert "is running already: `./launch shell` enters it" in one.launch("up").stderr
+    assert len(one.containers()) == 3
+    one.launched("stop")
+    assert one.containers() == []
+    one.launched("run", "-d", "--name", "first", "--", "true")  # in the place of the one that has ended
+    one.launched("stop")
+    one.launched("clean", "--yes")
+    assert one.containers("--all") == []
+
+
+def test_somebody_elses_container_of_that_name(project: Callable[..., Project], bases: dict[str, str]) -> None:
+    one = slight(project, "stranger")
+    name = f"{one.image}-dev"
+    one.engine.get("run", "--detach", f"--name={name}", bases["wheel"], "sleep", "infinity")
+    try:
+        assert f"{name}" in refusal(one.launch("up"))
+        assert one.engine.inspect(name)["State"]["Running"]  # it is left alone
+    finally:
+        one.engine.get("rm", "--force", name)
+    assert one.containers("--all") == []
+
+
+def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
+    """VS Code allows them in devcontainer.json, so people write them."""
+    one = slight(project, "commented")
+    file = ".devcontainer/devcontainer.json"
+    text = (one.path / file).read_text()
+    text = '// why: "quoted"\n' + text.replace('  "init": true,', '  /* reaps\n children */ "init": true, // tini')
+    one.write(file, re.sub(r"\]\n(\s*[}\],])", r"],\n\1", text, count=1))
+    assert one.launched("run", "--", "cat", "/proc/1/comm") == "docker-init\n"
+    one.up()
+    assert one.inside("cat", "/proc/1/comm").stdout == "docker-init\n"
+    one.stop()
+
+
+@pytest.mark.parametrize("moment", [0.3, 1.5, 4])
+def test_ctrl_c_while_it_builds(project: Callable[..., Project], moment: float) -> None:
+    one = slight(project, "interrupted-build")
+    one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {moment}\n")
+    process = one.start("./launch", "run", "--", "true", start_new_session=True)
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert one.containers("--all") == []
+    assert not one.engine.has(one.image)
+
+
+@pytest.mark.parametrize("moment", [0.2, 0.6, 1.2, 3])
+@pytest.mark.parametrize(
+    "command", [("run", "--", "sleep", "60"), ("up",), ("notebook",)], ids=lambda command: command[0]
+)
+def test_ctrl_c_while_it_starts(project: Callable[..., Project], command: tuple[str, ...], moment: float) -> None:
+    """Interrupted, and nothing is left; or it had come up just before, whole."""
+    one = slight(project, "interrupted", workflow="notebook")
+    one.launched("build")
+    process = one.start("./launch", *command, start_new_session=True)
+    time.sleep(moment)
+    with_signal = process.poll() is None
+    if with_signal:
+        os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    left = one.containers("--all")
+    if command[0] == "run" or (with_signal and process.returncode == 130):
+        assert process.returncode == 130, said
+        assert left == []
+    one.stop()
+
+
+def test_a_full_disk_says_so_and_keeps_the_checkpoints(project: Callable[..., Project]) -> None:
+    """A checkpoint that does not fit leaves the earlier ones whole."""
+    if os.getuid() != 0 or not shutil.which("mount"):
+        pytest.skip("only root can mount a small file system")
+    one = project("ngc", "scripts")
+    outputs = one.path / "outputs"
+    outputs.mkdir(exist_ok=True)
+    one.person.give(outputs)
+    train = ("run", "--", "python", "-m", "engine_tests.train", "--name=full", "--save-steps=1")
+    one.launched(*train, "--max-steps=1")
+    size = next((outputs / "full").glob("step-*.pt")).stat().st_size
+    shutil.rmtree(outputs / "full")
+    options = f"size={2 * size + 8192},uid={one.person.uid},gid={one.person.gid}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(outputs)], check=True, timeout=30)
+    try:
+        done = one.launch(*train, "--max-steps=9")
+        assert done.returncode != 0
+        assert "No space left on device" in done.stderr
+        kept = sorted((outputs / "full").glob("step-*.pt"))
+        assert [path.name for path in kept] == ["step-00000001.pt", "step-00000002.pt"]
+        load = "import sys; from engine_tests import checkpoint as c; print([c.load(p)['step'] for p in sys.argv[1:]])"
+        files = [f"outputs/full/{path.name}" for path in kept]
+        assert one.launched("run", "--", "python", "-c", load, *files) == "[1, 2]\n"
+    finally:
+        subprocess.run(["umount", str(outputs)], check=True, timeout=30)
