@@ -14,9 +14,9 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
-import tomllib
 from measure import clone, figure, generate, machine, options, run, write
 
 PACKAGES = [

@@ -18,10 +18,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.conftest import ROOT, cannot, git
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 from jsonschema import Draft202012Validator
+
+from tests.conftest import ROOT, cannot, git
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))

@@ -7,7 +7,7 @@ FOLDER holds pyproject.toml and, where the project is pinned, requirements.txt. 
     torch.txt   PyTorch's own packages: a layer that only a new release of the stack changes
     first.txt   what was asked for when this layer was last made, as long as all of it is still asked for
 
-What was added since goes into a last, small layer. So one more dependency neither downloads nor stores the others again.
+What was added since goes into a last, small layer: one more dependency neither downloads nor stores the others again.
 STATE is a file that the builder keeps from one build to the next; without it everything is asked for anew.
 """
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gpukit import guard
 
 SCRIPT = Path(__file__).resolve().parents[2] / "template/gpukit/guard.py"
