@@ -24,9 +24,13 @@ def loader(workers: int, pinned: bool) -> dict[str, Any]:
     iterator = iter(batches)
     try:
         total = sum(float(batch.double().sum()) for (batch,) in iterator)
-    except RuntimeError as error:
-        # One that ends early is often only said to have "exited unexpectedly"; its exit code knows by which signal.
-        codes = [worker.exitcode or 0 for worker in getattr(iterator, "_workers", ())]
+    except (RuntimeError, OSError, EOFError) as error:
+        # One that ends early is often only said to have "exited unexpectedly", or leaves a broken connection behind;
+        # its exit code knows by which signal.
+        workers_there = getattr(iterator, "_workers", ())
+        for worker in workers_there:
+            worker.join(0.5)
+        codes = [worker.exitcode or 0 for worker in workers_there]
         signals = [signal.strsignal(-code) for code in codes if code < 0]
         if not signals or "killed by signal" in str(error):
             raise
