@@ -91,6 +91,11 @@ def catalogue() -> dict[str, dict]:
     return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cheap tests first: what needs an engine comes last, what asks the package index before it."""
+    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in ("engine", "network")])
+
+
 def cannot(reason: str) -> None:
     """Skip for want of something on this machine; under CI that is a failure."""
     if os.environ.get("CI"):
