@@ -307,6 +307,7 @@ def test_a_name_that_yaml_or_docker_takes_for_something_else(generate: Callable[
 
 def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Path]) -> None:
     assert stored(generate(tracking="[wandb, mlflow]", also_on="[]"))["tracking"] == ["wandb", "mlflow"]
+    assert stored(generate(tracking='["wandb"]', also_on="['h100']"))["also_on"] == ["h100"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
