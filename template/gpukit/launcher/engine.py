@@ -70,8 +70,10 @@ class Engine:
             os.close(writer)
         try:
             if process.stdin:
-                process.stdin.write(stdin)
-                process.stdin.close()
+                with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why on stderr
+                    process.stdin.write(stdin)
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
             said = copy(reader, 2)
             return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
         except BaseException:
