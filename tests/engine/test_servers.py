@@ -79,7 +79,11 @@ def test_composes_container_writes_to_both(served: Project) -> None:
     assert "left out" not in said
     assert len(losses(served, "composed")) == 3
     assert logged(served, "composed") == pytest.approx(losses(served, "composed"))
-    tags = ask(f"{address(served, 'tensorboard')}/data/plugin/scalars/tags")
+    for _ in range(30):  # TensorBoard looks for new runs every few seconds
+        tags = ask(f"{address(served, 'tensorboard')}/data/plugin/scalars/tags")
+        if "composed" in tags:
+            break
+        time.sleep(1)
     assert "loss" in tags["composed"]
 
 
