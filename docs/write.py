@@ -1,4 +1,5 @@
-"""Write the pages that come from data: the troubleshooting page from the checks, docs/verified.md from records/.
+"""Write the pages that come from data: the troubleshooting page from the checks, and from records/ the table of
+verified runs in docs/verified.md and README.md.
 
 python docs/write.py            write them
 python docs/write.py --check    exit 1 and say which would change
@@ -15,6 +16,8 @@ sys.path.insert(0, str(ROOT / "template"))
 
 TROUBLESHOOTING = ROOT / "template/gpukit/TROUBLESHOOTING.md"
 VERIFIED = ROOT / "docs/verified.md"
+README = ROOT / "README.md"
+MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
 RECORDS = ROOT / "records"
 
 
@@ -22,12 +25,56 @@ def troubleshooting() -> str:
     from gpukit import doctor, verify
     from gpukit.checks import page
 
-    return page(
+    checks = page(
         [
             ("doctor", "The host: `./launch doctor`", doctor.CHECKS),
             ("verify", "The container: `./launch verify`", verify.CHECKS),
         ]
     )
+    return checks + error_texts()
+
+
+def error_texts() -> str:
+    """Every rule of `doctor --about`, topic by topic, in the order in which they are asked."""
+    from gpukit.doctor.words import TOPICS
+
+    lines = [
+        "",
+        '<a id="about"></a>',
+        "",
+        "## Error texts: `./launch doctor --about FILE`",
+        "",
+        "It reads a log or what you paste (`-`), and names the cause of what is listed here, in old and new wordings,",
+        "with the remedy and what to look at next. Where the words leave the cause open, it says what it may be and",
+        "what tells it; anything else it shows as it is. The line that it goes by stands first: where a cause does",
+        "not fit what that line says in your case, believe the line.",
+    ]
+    for topic in TOPICS:
+        lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
+        for rule in (*topic.RULES, *getattr(topic, "LATE", ()), *getattr(topic, "NOTES", ())):
+            open_ = "; or ".join(what for what, _ in rule.maybe)
+            cause = f"{rule.cause} It may be that {open_}." if open_ else rule.cause
+            lines.append(f"- {_code(_short(rule.says))} {_cell(cause)}")
+    return "\n".join([*lines, ""])
+
+
+def _short(words: str, longest: int = 36) -> str:
+    """Of a long text the part that says most: what stands before a colon mostly names who speaks."""
+    words = " ".join(words.split())
+    while len(words) > longest and len(words.partition(": ")[2]) > 20:
+        words = words.partition(": ")[2]
+    return words if len(words) <= longest else words[:longest].rsplit(" ", 1)[0] + " ..."
+
+
+def _cell(text: str) -> str:
+    text = text.replace(" ({0})", "").replace("{0}", "<name>")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+
+
+def _code(text: str) -> str:
+    """As code in a table: no backtick and no bar within, one line."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def records(folder: Path = RECORDS) -> list[dict]:
@@ -70,8 +117,22 @@ def verified(found: list[dict]) -> str:
     )
 
 
+def readme(text: str, found: list[dict]) -> str:
+    """README with the same table between its marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    if not rest or not after:
+        raise ValueError(f"README.md has no {MARKS[0].strip()} ... {MARKS[1].strip()}")
+    return f"{before}{MARKS[0]}\n{verified_table(found)}\n\n{MARKS[1]}{after}"
+
+
 def pages() -> dict[Path, str]:
-    return {TROUBLESHOOTING: troubleshooting(), VERIFIED: verified(records())}
+    found = records()
+    return {
+        TROUBLESHOOTING: troubleshooting(),
+        VERIFIED: verified(found),
+        README: readme(README.read_text(encoding="utf-8"), found),
+    }
 
 
 def main(argv: list[str]) -> int:

@@ -162,7 +162,7 @@ def _command(
         explained = select(checks, options.explain)
     except KeyError as error:
         known = ", ".join(each.id for each in checks)
-        return _blind(tool, f"there is no check {error.args[0]!r}; there are: {known}", options.json)
+        return _blind(tool, hide(f"there is no check {error.args[0]!r}; there are: {known}"), options.json)
     if options.explain:
         print("\n\n".join(explain(each) for each in explained if each.id in options.explain))
         return 0
@@ -236,40 +236,37 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
         "# When something does not work",
         "",
         "`./launch doctor` looks at the host, `./launch verify` inside the container; both name the cause and the one",
-        "thing to do. This page lists what they can find, from the checks themselves: error text, cause, remedy.",
+        "thing to do. This page lists what they can find, from the checks themselves: cause, remedy, error text.",
         "`--explain ID` prints one entry, `--report` writes a file fit for an issue.",
+        "`./launch doctor --about FILE` names the cause of an error text; [the texts that it knows](#about) come last.",
     ]
     tools = [(tool, title, list(checks)) for tool, title, checks in tools]
-    lines += ["", "## By the words of the error", "", "| it says | cause | remedy | look with |", "|---|---|---|---|"]
-    for (words, cause), anchors in sorted(_by_words(tools).items(), key=lambda entry: entry[0][0].lower()):
-        tool, id = anchors[0]
-        where = f"[`./launch {tool}`](#{tool}-{id})"
-        lines.append(f"| `{words}` | {_row(cause.why)} | {_row(cause.remedy)} | {where} |")
+    often = _often(tools)
+    if often:
+        lines += ["", '<a id="often"></a>', "", "## What is often to be done", ""]
+        lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
         common = _common(checks)
         if common:
-            lines += ["", f'<a id="{tool}-common"></a>', "", "### What several checks can meet", "", *_causes(common)]
+            lines += [
+                "",
+                f'<a id="{tool}-common"></a>',
+                "",
+                "### What several checks can meet",
+                "",
+                *_causes(common, often),
+            ]
         for each in checks:
             lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`--only {each.id}`)"]
             if each.about:
                 lines += ["", each.about]
             own = [cause for cause in each.causes if cause not in common]
             if own:
-                lines += ["", *_causes(own)]
+                lines += ["", *_causes(own, often)]
             if len(own) < len(each.causes):
                 lines += ["", f"And [what several checks can meet](#{tool}-common)."]
     return "\n".join([*lines, ""])
-
-
-def _by_words(tools: list[tuple[str, str, list[Check]]]) -> dict[tuple[str, Cause], list[tuple[str, str]]]:
-    found: dict[tuple[str, Cause], list[tuple[str, str]]] = {}
-    for tool, _, checks in tools:
-        for each in checks:
-            for cause in each.causes:
-                for words in cause.says:
-                    found.setdefault((words, cause), []).append((tool, each.id))
-    return found
 
 
 def _common(checks: list[Check]) -> list[Cause]:
@@ -281,13 +278,30 @@ def _common(checks: list[Check]) -> list[Cause]:
     return [cause for cause, times in named.items() if times > 3]
 
 
-def _causes(causes: list[Cause]) -> list[str]:
-    rows = [f"| {cause.status} | {_row(cause.why)} | {_row(cause.remedy)} |" for cause in dict.fromkeys(causes)]
-    return ["| | cause | remedy |", "|---|---|---|", *rows]
+def _often(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
+    """Long remedies that stand in many rows are said once, under a number."""
+    rows = [cause.remedy for _, _, checks in tools for each in checks for cause in dict.fromkeys(each.causes)]
+    return {
+        remedy: number
+        for number, remedy in enumerate(
+            (remedy for remedy in dict.fromkeys(rows) if rows.count(remedy) > 3 and len(remedy) > 40), 1
+        )
+    }
+
+
+def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
+    """As a table, with the words by which one of them is met, where there are such."""
+    rows = []
+    for cause in dict.fromkeys(causes):
+        says = " ".join(f"`{words}`" for words in cause.says)
+        number = often.get(cause.remedy)
+        remedy = f"[as under {number}](#often)" if number else _row(cause.remedy)
+        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {says} |")
+    return ["| | cause | remedy | one sees |", "|---|---|---|---|", *rows]
 
 
 def _blanks(text: str) -> str:
-    return re.sub(r"\{(\w+)\}", r"<\1>", text)
+    return re.sub(r"\{(\w+)(?::\w+)?\}", r"<\1>", text)
 
 
 def _row(text: str) -> str:

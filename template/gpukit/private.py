@@ -6,25 +6,35 @@ secret or stand where one does are hidden as well.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import getpass
 import json
 import os
+import pwd
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 SHORTEST = 6  # what is shorter is a word that stands in any text
 NAMES = re.compile(
     r"token|secret|passw|passphrase|passwd|api_?key|access_?key|private_?key|account_?key|credential|authorization|"
-    r"cookie|webhook|(^|_)(auth|key|pat|dsn|pwd)$",
+    r"cookie|webhook|connection_?string|extraheader|(^|[_.-])(auth|key|pat|pass|dsn|pwd|sas)$",
     re.IGNORECASE,
 )
-NO_SECRET = re.compile(r"_(file|path|dir|url|uri|host|name|type|socket|sock)$", re.IGNORECASE)
+# Not those, in spite of such a word: the shell's own folder, what only says where something is, and numbers of tokens.
+NO_SECRET = re.compile(
+    r"^(old)?pwd$|[_-](file|path|dir|directory|url|uri|host|name|type|socket|sock)$|^tokenizers_|"
+    r"(^|_)(max|min|num|n)_\w*tokens?$",
+    re.IGNORECASE,
+)
+NO_VALUES = ("true", "false", "disabled", "enabled", "offline", "online", "dryrun", "x-oauth-basic", "x-access-token")
+# Names under which people share a machine, or that a system's image comes with: they tell nothing about anybody.
+NOBODY = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
 # Where a secret stands, and what some look like.
 PLACES = (
     (re.compile(r"(?<=://)[^\s/?#]*@"), f"{HIDDEN}@"),
@@ -43,7 +53,7 @@ SHAPES = re.compile(
     r"pypi-[\w-]{16,}|nvapi-[\w-]{10,}|wandb_v\d_\w{16,}|dckr_pat_[\w-]{10,}|[0-9a-f]{40})\b"
 )
 # Files that hold secrets, below the project and below home.
-PROJECT_FILES = (".env", ".launch/jupyter-token")
+PROJECT_FILES = (".env", ".envrc", ".launch/jupyter-token")
 HOME_FILES = (
     ".netrc",
     ".cache/huggingface/token",
@@ -52,16 +62,33 @@ HOME_FILES = (
     ".kaggle/kaggle.json",
     ".docker/config.json",
     ".git-credentials",
+    ".gitconfig",
+    ".npmrc",
+    ".pypirc",
+    ".ngc/config",
+    ".mlflow/credentials",
+    ".config/gh/hosts.yml",
+    ".config/git/credentials",
+    ".config/containers/auth.json",
     ".config/gcloud/application_default_credentials.json",
+    ".local/share/uv/credentials/credentials.toml",
 )
+# Files in whose addresses a password may stand.
+PROJECT_ADDRESSES = (".git/config", "pyproject.toml", "uv.toml", "requirements.txt", "compose.yaml", "Dockerfile")
+HOME_ADDRESSES = (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", "/etc/pip.conf", "/etc/uv/uv.toml")
+# Variables that name such a file, or its folder.
+NAMING = {"NETRC": "", "PIP_CONFIG_FILE": "", "UV_CONFIG_FILE": "", "DOCKER_CONFIG": "config.json", "HF_HOME": "token"}
+ASSIGNED = re.compile(
+    r"^[ \t]*(?:export +)?[\"']?([^\s=]*?[\w-])[\"']?[ \t]*(?:=|:[ \t])[ \t]*(.*?)[ \t]*$", re.MULTILINE
+)
+LARGEST = 1 << 18  # bytes of a file that is looked into
 
 
 class Mask:
     """Hides secrets in texts; `report` hides names of people and machines as well."""
 
     def __init__(self, secrets: Iterable[str] = (), names: Mapping[str, str] | None = None) -> None:
-        values = {value for value in (secret.strip() for secret in secrets) if len(value) >= SHORTEST}
-        values |= {quote(value, safe="") for value in values}
+        values = {each for secret in secrets for each in _forms(secret) if len(each) >= SHORTEST}
         self._secrets = sorted(values, key=len, reverse=True)
         self._names = dict(sorted((names or {}).items(), key=lambda pair: -len(pair[0])))
 
@@ -77,6 +104,7 @@ class Mask:
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", instead, text, flags=re.IGNORECASE)
         text = re.sub(r"/(home|Users)/(?!dev\b)[^/\s:]+", r"/\1/<user>", text)
+        text = re.sub(r"\\Users\\[^\\\s:]+", r"\\Users\\<user>", text)
         text = re.sub(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}", r"\1-<id>", text)
         text = re.sub(r"[\w.+-]+@[\w-]+(\.[\w-]+)+", "<address>", text)
         return re.sub(r"\b(?!127\.)\d{1,3}(?:\.\d{1,3}){3}\b(?=[:/\s,;)]|\.?$)", "<address>", text)
@@ -85,47 +113,90 @@ class Mask:
 def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iterable[str] = ()) -> Mask:
     """For this machine. `spare`: names that tell nothing, such as that of the image's own user."""
     home = Path(environment.get("HOME") or "/nonexistent")
-    secrets = [value for name, value in environment.items() if _secret(name)]
-    for value in environment.values():
-        secrets += _in_addresses(value)
+    secrets: list[str] = []
     files = [project / name for name in PROJECT_FILES] + [home / name for name in HOME_FILES]
-    if environment.get("HF_HOME"):
-        files.append(Path(environment["HF_HOME"], "token"))
+    for name, value in environment.items():
+        secrets += _in_addresses(value)
+        if value.startswith("{"):
+            secrets += _in_text(value)
+        if _is_file(value):
+            files += [Path(value)] if NAMES.search(name) or name in NAMING else []
+        elif _secret(name) and not _is_path(value):
+            secrets.append(value)
+    files += [Path(environment[name], file) for name, file in NAMING.items() if file and environment.get(name)]
+    with contextlib.suppress(OSError):
+        files += Path("/run/secrets").iterdir()
     for file in files:
-        secrets += _in_file(file)
-    words = {value for value in secrets if value.lower() not in ("true", "false", "disabled", "enabled", "offline")}
-    return Mask(words, _people(environment, home, {*spare, "root", "localhost", ""}))
+        secrets += _in_text(_text(file))
+    for file in [project / name for name in PROJECT_ADDRESSES] + [home / name for name in HOME_ADDRESSES]:
+        secrets += _in_addresses(_text(file))
+    words = {value for value in secrets if value.strip().lower() not in NO_VALUES}
+    return Mask(words, _people(project, environment, home, {*spare, *NOBODY}))
 
 
 def _secret(name: str) -> bool:
     return bool(NAMES.search(name)) and not NO_SECRET.search(name)
 
 
-def _in_addresses(text: str) -> Iterator[str]:
-    """The user and the password in an address."""
-    for scheme, found in re.findall(r"(\w+)://([^\s/?#]+)@", text):
-        user, colon, password = found.partition(":")
-        if colon or scheme != "ssh":  # where there is no password, a token often stands as the user
-            yield password if colon else user
-    for found in re.findall(r"[?&][\w-]*(?:token|key|secret|sig)[\w-]*=([^&\s]+)", text, re.IGNORECASE):
-        yield found
-
-
-def _in_file(file: Path) -> list[str]:
+def _is_path(value: str) -> bool:
+    """Whether a value only says where something is."""
     with contextlib.suppress(OSError, ValueError):
-        if file.stat().st_size > 1 << 16:
-            return []
-        text = file.read_text(encoding="utf-8", errors="replace")
-        if text.lstrip().startswith("{"):
-            return list(_in_json(json.loads(text)))
-        if file.name in ("token", "jupyter-token"):
-            return text.split()
-        found = re.findall(r"\bpassword\s+(\S+)", text) + list(_in_addresses(text))
-        for name, value in re.findall(r"^\s*(?:export\s+)?([\w.-]+)\s*=\s*(.*?)\s*$", text, re.MULTILINE):
-            if _secret(name):
-                found.append(value.strip("\"'"))
-        return found
-    return []
+        return value.startswith("/") and Path(value).exists()
+    return False
+
+
+def _is_file(value: str) -> bool:
+    return _is_path(value) and Path(value).is_file()
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may be met: as it is, as a part of an address, on one line, line by line, out of its wrapping."""
+    secret = secret.strip()
+    yield secret
+    yield quote(secret, safe="")
+    yield unquote(secret)
+    yield " ".join(secret.split())
+    if "\n" in secret:
+        yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= 3 * SHORTEST)
+    with contextlib.suppress(ValueError):  # `user:password` in base64, as Docker's login keeps it
+        yield base64.b64decode(secret, validate=True).decode("ascii").partition(":")[2]
+
+
+def _in_addresses(text: str) -> Iterator[str]:
+    """The password in an address, and the user where that is one."""
+    for scheme, user, password in re.findall(r"(\w+)://([^\s/?#:@]*)(?::([^\s@\"']*))?@(?=[\w\[])", text):
+        if not re.match(r"\d+/", password):  # a port, with the @ in the path behind it
+            yield password
+        # Where there is no password, a token often stands as the user.
+        if len(user) >= 20 or (not password and scheme != "ssh"):
+            yield user
+    yield from re.findall(r"[?&][\w-]*(?:token|key|secret|sig)[\w-]*=([^&\s]+)", text, re.IGNORECASE)
+
+
+def _text(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        if file.is_file() and file.stat().st_size <= LARGEST:
+            return file.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _in_text(text: str) -> Iterator[str]:
+    """What looks like a secret in a file of settings: a single word, JSON, netrc, or lines of `name = value`."""
+    yield from _in_addresses(text)
+    if text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            yield from _in_json(json.loads(text))
+            return
+    words = text.split()
+    if len(words) == 1 and "=" not in text.strip().rstrip("="):
+        yield words[0]
+    yield from re.findall(r"\bpassword\s+(\S+)", text)
+    yield from (user for user in re.findall(r"\blogin\s+(\S+)", text) if len(user) >= 20)
+    for name, value in ASSIGNED.findall(text):
+        if _secret(name):
+            yield value.strip("\"'")
+            yield re.split(r"\s+#", value)[0].strip("\"'")
+            yield value.split()[-1] if value.split() else ""  # AUTHORIZATION: basic ...
 
 
 def _in_json(data: Any, secret: bool = False) -> Iterator[str]:
@@ -139,16 +210,22 @@ def _in_json(data: Any, secret: bool = False) -> Iterator[str]:
         yield data
 
 
-def _people(environment: Mapping[str, str], home: Path, spare: set[str]) -> dict[str, str]:
+def _people(project: Path, environment: Mapping[str, str], home: Path, spare: set[str]) -> dict[str, str]:
     users = {environment.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")} | {home.name}
-    with contextlib.suppress(Exception):  # a uid without an entry in passwd
-        users.add(getpass.getuser())
-    hosts = {environment.get("HOSTNAME", "")}
+    for look in (getpass.getuser, lambda: _owner(os.getuid()), lambda: _owner(project.stat().st_uid)):
+        with contextlib.suppress(Exception):  # a uid without an entry in passwd
+            users.add(look())
+    hosts = {environment.get("HOSTNAME", ""), environment.get("HOST", "")}
+    hosts |= set(re.findall(r"^\w+://(?:[^@/]*@)?([\w.-]+)", environment.get("DOCKER_HOST", "")))
     with contextlib.suppress(OSError):
         hosts.add(socket.gethostname())
-    hosts |= {host.partition(".")[0] for host in hosts}
-    names = dict.fromkeys(users - spare, "<user>")
-    names.update(dict.fromkeys(hosts - spare, "<host>"))
+    hosts |= {host.partition(".")[0] for host in hosts if not host[:1].isdigit()}
+    names = {user: "<user>" for user in users if user.lower() not in spare}
+    names.update((host, "<host>") for host in hosts if host.lower() not in spare)
     if str(home) not in ("/", "/nonexistent", "/root"):
         names[str(home)] = "~"
     return names
+
+
+def _owner(uid: int) -> str:
+    return pwd.getpwuid(uid).pw_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,9 @@ sys.path.insert(0, str(ROOT / "template"))
 DATA: dict[str, Any] = {
     "schema": 1,
     "project": "demo",
+    "package": "demo",
+    "use_case": "minimal",
+    "tracking": [],
     "targets": {
         "rtx-50": {
             "label": "GeForce RTX 50 series",
@@ -43,6 +47,16 @@ DATA: dict[str, Any] = {
     "user": "dev",
     "mounts": ["/workspace", "/home/dev/.cache/huggingface"],
     "read_only": [],
+    "native": {
+        "torch": "2.14.1+cu130",
+        "requirement": "torch>=2.11,<2.15",
+        "index": "https://download.pytorch.org/whl/cu130",
+        "cpu_index": "https://download.pytorch.org/whl/cpu",
+        "cuda": "13.0",
+        "python": "3.12",
+        "driver": "580",
+        "protected": ["torch", "nvidia-*"],
+    },
 }
 CPU_ONLY = {
     "targets": {"cpu": {**DATA["targets"]["rtx-50"], "label": "No GPU", "capability": None, "driver": None}},
@@ -83,7 +97,7 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
-    from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Result, Torch
+    from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Ram, Result, Torch
     from gpukit.verify.smi import Card, Smi
 
     off = {"error": 1e-6, "tolerance": 1e-3}
@@ -100,12 +114,19 @@ def container():
             "stale": "",
             "held": "",
             "assembler": ("/usr/local/lib/python3.12/site-packages/triton/ptxas", ("sm_75", "sm_120", "sm_120a")),
-            "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41),)),
+            "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41, mode="Default"),)),
             "xids": None,
             "room": (Place("/tmp", True, free_gb=50.0),),
             "shm_free_gb": 30.0,
             "limits": {"memlock": -1, "stack": 64 << 20, "nofile": 1048576},
             "processors": Processors(16, 16),
+            "ram": Ram(64.0, 50.0, None, 8.0),
+            "clock": (datetime(2026, 11, 20, 12), datetime(2026, 11, 20, 9)),
+            "companions": (7, []),
+            "behind": [],
+            "trackers": (),
+            "closed_nodes": [],
+            "peers": on("", pairs=2, direct=2, wrong=[]),
             "credentials": (("HF_TOKEN",), ("WANDB_API_KEY",)),
             "kernel": Kernel("python3", "/usr/local/bin/python", "/usr/local"),
             "products": on(
@@ -116,11 +137,14 @@ def container():
             "amp": on("cuda:0", first=2.0, last=0.4, scale=65536.0),
             "loader": on("", workers=2, equal=True, seconds=0.4),
             "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], complaint="", ended=[0, 0], seconds=0.5),
-            "training": (on("cuda:0", start=0, losses=losses), on("cuda:0", start=5, losses=losses[5:])),
+            "training": (
+                on("cuda:0", start=0, losses=losses, again=losses),
+                on("cuda:0", start=5, losses=losses[5:], again=[]),
+            ),
             "patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
             "out_of_memory": on("cuda:0", caught="OutOfMemoryError", works=True, kept=0),
             "transfers": (on("cuda:0", pinned=True, to=52.0, **{"from": 53.0}, card=link),),
-            "gemms": (on("cuda:0", kind="bf16", size=8192, tflops=92.0, card=link),),
+            "gemms": (on("cuda:0", kind="bf16", size=8192, tflops=92.0, others=False, card=link),),
             "environment": {},
             "python": "3.12.12",
             "prefixes": ("/usr/local", "/usr/local"),

@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from gpukit import doctor, verify
 from gpukit.checks import check, command, run, select
 from gpukit.finding import FAIL, PASS, SKIP, failed, passed, skipped
 
@@ -148,6 +150,50 @@ def test_explain_runs_nothing_and_unknown_names_are_said(capsys):
     assert said.startswith("Second [second]") and "It stands on: first." in said
     assert command("verify", "", CHECKS, look(), ["--explain", "fifth"]) == 2
     assert "fifth" in capsys.readouterr().err
+
+
+TOOLS = {"doctor": doctor, "verify": verify}
+EVERY = [(tool, each) for tool, module in TOOLS.items() for each in module.CHECKS]
+
+
+@pytest.mark.parametrize(("tool", "each"), EVERY, ids=lambda value: getattr(value, "id", value))
+def test_explain_knows_every_check(capsys, tool, each):
+    """With its causes, and with blanks that a reader can tell from text."""
+    assert TOOLS[tool].main(["--explain", each.id]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{each.title} [{each.id}]")
+    assert len(re.findall(r"^  (?:FAIL|WARN)  ", said, re.MULTILINE)) == len(each.causes)
+    assert len(re.findall(r"^ +remedy +\S", said, re.MULTILINE)) == len(each.causes)
+    assert "{" not in said.replace("{libcudnn", "")
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("option", ["--explain", "--only", "--skip"])
+def test_an_unknown_check_is_named_with_those_that_there_are(capsys, findings_schema, tool, option):
+    assert TOOLS[tool].main([option, "driverr"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "there is no check 'driverr'" in said.err
+    assert all(each.id in said.err for each in TOOLS[tool].CHECKS)
+    assert TOOLS[tool].main([option, "driverr", "--json"]) == 2
+    jsonschema.validate(json.loads(capsys.readouterr().out), findings_schema)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_help_lists_the_checks_and_says_the_exit_codes(capsys, tool):
+    with pytest.raises(SystemExit) as ended:
+        TOOLS[tool].main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(re.search(rf"^  {each.id} +\S", said, re.MULTILINE) for each in TOOLS[tool].CHECKS)
+    assert "exit code: 0 nothing fails, 1 a check fails, 2 could not look" in said
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_ids_are_unique_and_a_check_stands_after_those_it_needs(tool):
+    ids = [each.id for each in TOOLS[tool].CHECKS]
+    assert len(set(ids)) == len(ids)
+    for position, each in enumerate(TOOLS[tool].CHECKS):
+        assert set(each.needs) <= set(ids[:position]), each.id
 
 
 def test_quick_leaves_out_and_only_overrules(capsys, stack_file):

@@ -4,6 +4,7 @@ import json
 import os
 import textwrap
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_a_crash_is_told_and_the_next_question_gets_a_new_process(fake_torch, pr
     assert asked.ask("facts", limit=20)["version"] == "2.14.1+cpu"
 
 
+def test_after_an_error_of_cudas_the_next_gets_a_new_process(fake_torch, stack_file):
+    """A poisoned one would end every later check with the same error."""
+    fake_torch(
+        textwrap.dedent(GOOD) + 'def Generator():\n    raise RuntimeError("CUDA error: an illegal memory access")\n'
+    )
+    with Container(load(stack_file())) as saw:
+        saw.devices = SimpleNamespace(found=[None])
+        (result,) = saw.tensors
+        assert "illegal memory access" in result.error.text
+        assert saw._torch._process.returncode is not None
+        assert saw._torch.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
 def test_the_line_that_says_what_it_was():
     advice = "backend='inductor' raised:\nOSError: [Errno 28] No space left\n\nSet TORCHDYNAMO_VERBOSE=1 for more."
     assert last_line(advice) == "OSError: [Errno 28] No space left"
@@ -124,6 +138,98 @@ def test_folders_as_they_are(fake_torch, stack_file, tmp_path):
         assert [cache.path for cache in saw.caches] == [str(tmp_path / ".cache"), str(tmp_path / "hub")]
         assert saw.person.uid == os.getuid()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "stack.json") == ["fake", "file", "mine"]
+
+
+def test_the_machine_as_it_is(fake_torch, stack_file):
+    fake_torch(GOOD)
+    with Container(load(stack_file())) as saw:
+        assert 0 < saw.ram.free_gb <= saw.ram.total_gb
+        now, newest = saw.clock
+        assert newest <= now
+        assert saw.processors.ours and saw.processors.near == ()
+        assert saw.closed_nodes == [] or os.getuid() != 0
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"memory.max": "max"}, (None, 0)),
+        (
+            {"memory.max": "4294967296", "memory.current": "900", "memory.stat": "anon 1\ninactive_file 300"},
+            (1 << 32, 600),
+        ),
+        ({}, (None, 0)),
+    ],
+)
+def test_the_containers_limit(monkeypatch, tmp_path, files, limit):
+    from gpukit.verify import system
+
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(system, "Path", lambda *parts: tmp_path.joinpath(*parts[1:]))
+    assert system.memory_limit() == limit
+
+
+def test_lists_of_processors():
+    from gpukit.verify.machine import processors
+
+    assert processors("0-3,8,10-11") == {0, 1, 2, 3, 8, 10, 11}
+    assert processors("") == set()
+
+
+def distribution(folder, name, version, *requires):
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+    (info / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {each}" for each in requires)]), "utf-8")
+
+
+def test_what_pytorchs_packages_ask_of_each_other(tmp_path):
+    from gpukit.verify.packages import unmet
+
+    wants = ('triton==3.7.1; platform_system == "Linux"', "nvidia-cudnn-cu13 (==9.13.0.50)", "sympy>=1.13")
+    distribution(tmp_path, "torch", "2.14.1+cu130", *wants, 'optree==0.1; extra == "optree"')
+    distribution(tmp_path, "triton", "3.7.1+git5")
+    distribution(tmp_path, "nvidia_cudnn_cu13", "9.13.0.50")
+    distribution(tmp_path, "optree", "0.9")
+    distribution(tmp_path, "torchvision", "0.29.2+cu130", "torch==2.14.1", "numpy")
+    assert unmet([str(tmp_path)]) == (3, [])
+    distribution(tmp_path, "torchaudio", "2.11.0", "torch==2.11.0")
+    assert unmet([str(tmp_path)]) == (4, [("torchaudio", "torch 2.11.0", "2.14.1+cu130")])
+
+
+def test_what_came_since_the_image_was_built(tmp_path):
+    pytest.importorskip("tomllib")
+    from gpukit.verify.packages import behind
+
+    there = tmp_path / "there"
+    there.mkdir()
+    distribution(there, "einops", "0.8.1")
+    distribution(there, "Foo_Bar", "2.0+cu130")
+    assert behind(tmp_path, [str(there)]) == []  # no project
+    text = '[project]\ndependencies = ["einops>=0.8", "foo.bar[x]", "gone", "elsewhere; sys_platform == \'win32\'"]\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert behind(tmp_path, [str(there)]) == [("gone", "gone is not installed")]
+    pins = "einops==0.8.0  # via me\nfoo-bar==2.0\n"
+    (tmp_path / "requirements.txt").write_text(pins, encoding="utf-8")
+    assert behind(tmp_path, [str(there)]) == [("einops==0.8.0", "einops 0.8.1"), ("gone", "gone is not installed")]
+
+
+def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_file, monkeypatch):
+    """The second asks in the first one's place, which has ended by then."""
+    from gpukit.verify.smi import Card, Smi
+
+    fake_torch(GOOD)
+    with Container(load(stack_file())) as saw:
+        saw.gpu_nodes, saw.smi = ["/dev/nvidia0"], Smi("580", (Card("x", mode="Exclusive_Process"),))
+        assert saw.exclusive
+        first = saw._torch._process.pid
+        assert saw._other is saw._torch
+        assert saw._torch._process.returncode is not None
+        assert saw._torch.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+        assert saw._torch._process.pid != first
+        saw.smi = Smi("580", (Card("x", mode="Default"),))
+        assert saw._other is not saw._torch
 
 
 def test_the_real_torch_computes_and_compiles(process):

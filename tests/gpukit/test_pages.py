@@ -30,7 +30,7 @@ def test_every_check_stands_on_the_page_with_all_its_causes(tool, each):
     assert each.about, "say in its docstring what it looks at"
     for cause in each.causes:
         assert cause.why and cause.remedy and cause.status in (WARN, FAIL)
-        assert all(f"| `{words}` |" in text for words in cause.says)
+        assert all(f"`{words}`" in text for words in cause.says)
     explained = explain(each)
     assert each.title in explained and all(words in explained for cause in each.causes for words in cause.says)
 
@@ -61,7 +61,8 @@ def found(status, id, cause=""):
     return Finding(id, id, status, cause=cause, remedy="x" if cause else "")
 
 
-FINDINGS = [found(PASS, "tensor"), found(WARN, "shm", "Small."), found(SKIP, "xid", "No log.")]
+ALL = {each.id: found(PASS, each.id) for each in verify.CHECKS}
+FINDINGS = list({**ALL, "shm": found(WARN, "shm", "Small."), "xid": found(SKIP, "xid", "No log.")}.values())
 
 
 def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
@@ -77,7 +78,11 @@ def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
     assert "2 x NVIDIA GeForce RTX 5070 Ti" in write.verified_table([twice])
 
 
-@pytest.mark.parametrize("findings", [[found(SKIP, "tensor", "There is no GPU.")], [found(PASS, "python")]])
+@pytest.mark.parametrize(
+    "findings",
+    [list({**ALL, "tensor": found(SKIP, "tensor", "There is no GPU.")}.values()), FINDINGS[1:], [ALL["tensor"]]],
+    ids=["nothing computed", "without one check", "one check"],
+)
 def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, findings):
     file = tmp_path / "it.json"
     assert record(findings, container(), make_stack(), file).startswith("Not recorded")
@@ -88,12 +93,36 @@ def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_
     from gpukit.verify.container import Devices
 
     saw = container(devices=Devices())
-    assert record([found(PASS, "tensor")], saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
+    assert record(FINDINGS, saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
 
 
 def test_a_record_names_no_person_or_machine(container, make_stack):
     keys = set(document(FINDINGS, container(), make_stack()))
     assert keys == set(SCHEMA["properties"])
+
+
+def test_readme_and_the_page_show_the_same_table(container, make_stack):
+    text = write.README.read_text(encoding="utf-8")
+    for found in ([], [document(FINDINGS, container(), make_stack())]):
+        shown = write.readme(text, found)
+        assert f"\n\n{write.verified_table(found)}\n\n" in shown
+        assert write.verified_table(found) in write.verified(found)
+        assert write.readme(shown, []) == write.readme(text, [])
+    with pytest.raises(ValueError, match="no <!--"):
+        write.readme("# A README without marks\n", [])
+
+
+@pytest.mark.parametrize("change", ["| GPU of mine | - |\n", ""])
+def test_a_table_edited_by_hand_is_noticed(monkeypatch, tmp_path, capsys, change):
+    edited = tmp_path / "README.md"
+    edited.write_text(
+        write.README.read_text(encoding="utf-8").replace(write.MARKS[1], change + write.MARKS[1]), "utf-8"
+    )
+    monkeypatch.setattr(write, "README", edited)
+    monkeypatch.setattr(write, "ROOT", tmp_path)
+    monkeypatch.setattr(write, "TROUBLESHOOTING", tmp_path / "none")
+    assert write.main(["--check"]) == 1
+    assert ("README.md is not what" in capsys.readouterr().err) == bool(change)
 
 
 def test_an_empty_table_says_so():

@@ -4,6 +4,10 @@ import base64
 import contextlib
 import json
 import os
+import shutil
+import socket
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,46 +19,80 @@ from gpukit.private import Mask, mask
 
 PLANTED = {
     "environment": "hunter2-in-the-environment",
+    "pass": "a-word-for-the-registry",
+    "connection": "c0nnection-account-key==",
+    "several lines": "first-line-of-a-private-key\nsecond-line-of-a-private-key",
+    "json in a variable": "key-inside-of-a-json-variable",
+    "a file that is named": "content-of-a-file-that-is-named",
     "a shape": "hf_AbCdEfGhIjKlMnOpQrStUvWxYz",
     "dotenv": "s3cr3t-of-the-dotenv-file",
     "jupyter": "0f1e2d3c4b5a69788796a5b4c3d2e1f0a1b2",
+    "hub": "token-of-the-hub-in-its-cache",
     "netrc": "netrc-passw0rd-value",
     "proxy": "pr0xy-passw0rd",
     "slash": "pass/w0rd/with/slashes",
     "address": "tok3n-as-the-user",
     "query": "s1gnature-in-a-query",
+    "git": "oauth-in-the-remote-of-git",
+    "git header": "aGVhZGVyOm9mLWdpdHM=",
+    "pip": "password-of-pips-index",
+    "pyproject": "password-in-pyproject",
+    "uv": "password-for-uvs-index",
     "docker": base64.b64encode(b"me:docker-password").decode(),
+    "docker, unwrapped": "docker-password",
     "kaggle": "kaggle-k3y-value",
+    "gh": "oauth-token-of-the-gh-tool",
+    "npm": "npm-auth-token-value",
 }
+ENVIRONMENT = {
+    "USER": "ada.lovelace",
+    "HOSTNAME": "enchantress7",
+    "MY_SERVICE_TOKEN": PLANTED["environment"],
+    "REGISTRY_PASS": PLANTED["pass"],
+    "STORAGE_CONNECTION_STRING": PLANTED["connection"],
+    "DEPLOY_PRIVATE_KEY": PLANTED["several lines"],
+    "SERVICE_ACCOUNT": json.dumps({"client": "x", "private_key": PLANTED["json in a variable"]}),
+    "HTTPS_PROXY": f"http://ada:{PLANTED['proxy']}@proxy.example.org:3128",
+    "UV_INDEX": f"https://{PLANTED['address']}@packages.example.org/simple",
+    "UV_INDEX_INTERNAL_PASSWORD": PLANTED["uv"],
+}
+PROJECT = {
+    ".env": f"WANDB_API_KEY='{PLANTED['dotenv']}'  # mine\nPORT=8888\n",
+    ".launch/jupyter-token": PLANTED["jupyter"] + "\n",
+    ".git/config": f'[remote "origin"]\n\turl = https://ada:{PLANTED["git"]}@git.example.org/ada/project.git\n',
+    "uv.toml": f'[[index]]\nurl = "https://ada:{PLANTED["pyproject"]}@packages.example.org/simple"\n',
+}
+HOME = {
+    ".netrc": f"machine api.wandb.ai login user password {PLANTED['netrc']}\n",
+    ".cache/huggingface/token": PLANTED["hub"],
+    ".gitconfig": f'[http "https://x"]\n\textraheader = AUTHORIZATION: basic {PLANTED["git header"]}\n',
+    ".config/pip/pip.conf": f"[global]\nindex-url = https://ada:{PLANTED['pip']}@packages.example.org/simple\n",
+    ".docker/config.json": json.dumps({"auths": {"nvcr.io": {"auth": PLANTED["docker"]}}}),
+    ".kaggle/kaggle.json": json.dumps({"username": "ada", "key": PLANTED["kaggle"]}),
+    ".config/gh/hosts.yml": f"github.com:\n    oauth_token: {PLANTED['gh']}\n",
+    ".npmrc": f"//registry.example.org/:_authToken={PLANTED['npm']}\n",
+    "named": PLANTED["a file that is named"] + "\n",
+}
+
+
+def plant(project, home, monkeypatch):
+    """Secrets in all the places, and a person and a machine with names."""
+    for folder, files in ((project, PROJECT), (home, HOME)):
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+    path = os.environ["PATH"]
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name, value in {**ENVIRONMENT, "HOME": str(home), "PATH": path}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SIGNING_TOKEN_FILE", str(home / "named"))
 
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """A project and a home with secrets in all the places, and a person and a machine with names."""
-    project, home = tmp_path / "project", tmp_path / "home" / "ada.lovelace"
-    (project / ".launch").mkdir(parents=True)
-    (home / ".docker").mkdir(parents=True)
-    (home / ".kaggle").mkdir()
-    (project / ".env").write_text(f"WANDB_API_KEY='{PLANTED['dotenv']}'\nPORT=8888\n", encoding="utf-8")
-    (project / ".launch/jupyter-token").write_text(PLANTED["jupyter"] + "\n", encoding="utf-8")
-    (home / ".netrc").write_text(f"machine api.wandb.ai login user password {PLANTED['netrc']}\n", encoding="utf-8")
-    auths = {"auths": {"nvcr.io": {"auth": PLANTED["docker"]}}}
-    (home / ".docker/config.json").write_text(json.dumps(auths), encoding="utf-8")
-    kaggle = {"username": "ada", "key": PLANTED["kaggle"]}
-    (home / ".kaggle/kaggle.json").write_text(json.dumps(kaggle), encoding="utf-8")
-    environment = {
-        "HOME": str(home),
-        "USER": "ada.lovelace",
-        "HOSTNAME": "enchantress7",
-        "MY_SERVICE_TOKEN": PLANTED["environment"],
-        "HTTPS_PROXY": f"http://ada:{PLANTED['proxy']}@proxy.example.org:3128",
-        "UV_INDEX": f"https://{PLANTED['address']}@pypi.example.org/simple",
-        "PATH": os.environ["PATH"],
-    }
-    for name in list(os.environ):
-        monkeypatch.delenv(name)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    project = tmp_path / "project"
+    plant(project, tmp_path / "home" / "ada.lovelace", monkeypatch)
     monkeypatch.setattr(checks, "ROOT", project)
     return project
 
@@ -140,10 +178,98 @@ def test_where_secrets_stand(text, hidden):
 
 
 def test_words_that_are_no_secret_stay(tmp_path):
+    """Above all the folder that a shell is in: every finding about the workspace would lose its name."""
     environment = {
         "HOME": str(tmp_path),
+        "PWD": str(tmp_path),
+        "OLDPWD": "/no/longer/there",
+        "MAX_NEW_TOKENS": "131072",
+        "CREDENTIALS_DIRECTORY": "/run/credentials/me",
+        "SSL_KEY": str(tmp_path),  # where something is
+        "PIP_FIND_LINKS": "git+https://github.com/o/repository@v1 http://localhost:8888/lab@x",
         "TOKENIZERS_PARALLELISM": "false",
         "SSH_AUTH_SOCK": "/run/agent",
         "A_KEY": "abc",
     }
-    assert mask(tmp_path, environment)("false /run/agent abc") == "false /run/agent abc"
+    text = f"false /run/agent abc 131072 /no/longer/there {tmp_path}/outputs /run/credentials/me github.com localhost"
+    assert mask(tmp_path, environment)(text) == text
+
+
+LEAKING = """#!/bin/sh
+cat {said} >&2
+case "$0 $*" in
+  *docker*--version) echo 'Docker version 29.1.2, build 890dcca' ;;
+  *docker*info*) cat {info} ;;
+  *docker*context*) echo unix:///var/run/docker.sock ;;
+  *docker*ps*) echo 0123456789ab ;;
+  *docker*inspect*) cat {containers} ;;
+  *docker*run*) echo 'could not select device driver "" with capabilities: [[gpu]]' >&2; cat {said} >&2; exit 125 ;;
+  *nvidia-smi*--query-gpu=name*) cat {said}; echo ', 580.95.05, 12.0' ;;
+  *) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def leaking(tmp_path, generate, monkeypatch):
+    """A generated project with secrets all around it, and tools that repeat all of them."""
+    project = tmp_path / "work" / "project"
+    shutil.copytree(generate(hardware="rtx-50"), project, symlinks=True)
+    plant(project, tmp_path / "home" / "ada.lovelace", monkeypatch)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    said = f"ada.lovelace on enchantress7 says {LEAKY} " + PLANTED["several lines"].replace("\n", " ")
+    (tmp_path / "said").write_text(said, encoding="utf-8")
+    info = {"ServerVersion": "29.1.2", "OSType": "linux", "OperatingSystem": said, "DockerRootDir": "/"}
+    (tmp_path / "info").write_text(json.dumps({**info, "Runtimes": {"nvidia": {}}}), encoding="utf-8")
+    state, host = {"Running": False, "Error": f"driver not loaded {said}"}, {"RestartPolicy": {"Name": "always"}}
+    (tmp_path / "containers").write_text(
+        json.dumps([{"Name": "/demo", "State": state, "HostConfig": {**host, "DeviceRequests": [{}]}}]),
+        encoding="utf-8",
+    )
+    for name in ("docker", "nvidia-smi", "nvidia-ctk", "systemctl", "git"):
+        text = LEAKING.format(**{name: tmp_path / name for name in ("said", "info", "containers")})
+        (tools / name).write_text(text, encoding="utf-8")
+        (tools / name).chmod(0o755)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/torch.py").write_text(
+        f"import sys\nsaid = open({str(tmp_path / 'said')!r}).read()\nprint(said)\nprint(said, file=sys.stderr)\n"
+        "raise ImportError(said)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    return project
+
+
+def said_by(project, *argv, **environment):
+    done = subprocess.run(
+        argv, cwd=project, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--early",), ("--only=driver",), ("--explain=gpu",)], ids=str)
+def test_doctor_repeats_no_secret(leaking, options):
+    said = said_by(leaking, "./launch", "doctor", *options)
+    assert said or options == ("--early",)
+    assert leaks(said) == [] and "swordfish99" not in said
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--only=import",)], ids=str)
+def test_verify_repeats_no_secret(leaking, tmp_path, options):
+    argv = [sys.executable, "-m", "gpukit.verify", *options]
+    said = said_by(leaking, *argv, PYTHONPATH=f"{tmp_path}/torch:{leaking}")
+    assert "ImportError" in said or "torch" in said
+    assert leaks(said) == [] and "swordfish99" not in said
+
+
+@pytest.mark.parametrize("tool", ["doctor", "verify"])
+def test_reports_of_real_runs_name_nobody_and_no_machine(leaking, tmp_path, tool):
+    command = {"doctor": ["./launch", "doctor"], "verify": [sys.executable, "-m", "gpukit.verify", "--record"]}[tool]
+    said = said_by(leaking, *command, "--report", PYTHONPATH=f"{tmp_path}/torch:{leaking}")
+    written = [path.read_text(encoding="utf-8") for path in (leaking / "outputs").iterdir() if path.is_file()]
+    assert len(written) == 1  # nothing is recorded without a GPU
+    assert leaks(said + written[0]) == []
+    for name in ("lovelace", "enchantress7", socket.gethostname()):
+        assert name.lower() not in written[0].lower(), name

@@ -14,7 +14,7 @@ from tests.gpukit.conftest import ROOT
 ENGINE = "unix:///var/run/docker.sock"
 IMAGE = "standin/pytorch:ngc"
 # What needs no torch, and takes a moment.
-SURROUNDINGS = "venv,protected,user,mounts,read-only,caches,room,shm,limits,cpus,credentials,jupyter"
+SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,clock,credentials,jupyter"
 HEALTHY = ("--shm-size=2g", "--ulimit=nofile=65536")
 PASSWD = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000::/home/dev:/bin/sh\n"
 
@@ -87,6 +87,7 @@ FULL = "head -c 4000000 /dev/zero > {0}/x 2> /dev/null"
 FAULTS = {
     "low memlock": (("--ulimit=memlock=16384",), {}, "limits", "may be locked"),
     "few open files": (("--ulimit=nofile=256",), {}, "limits", "Few files"),
+    "little memory": (("--memory=1g",), {}, "ram", "Little memory"),
     "64 MB of shm": (("--shm-size=64m",), {}, "shm", "bus error"),
     "full shm": (("--shm-size=2m",), {"before": FULL.format("/dev/shm"), "memory": {
         "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", "full"),
@@ -182,6 +183,23 @@ def test_a_fault_of_torch(verify, name):
     assert troubled(findings) == ids
     assert next(id for id in findings if id in ids) == first
     assert cause in findings[first]["cause"]
+
+
+LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
+
+
+def test_what_a_library_repeats_is_hidden(verify):
+    """In a container as well, where the environment holds what was handed in by name."""
+    planted = {
+        "HF_TOKEN": "hf_PlantedPlanted1234567",
+        "WANDB_API_KEY": "planted-key-of-wandb",
+        "MY_PASS": "hunter2hunter",
+    }
+    netrc = "echo machine x login me password planted-in-netrc > /root/.netrc"
+    before = f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake'
+    said = json.dumps(verify(before=before, checks="import", environment=planted))
+    assert "'MY_PASS': '***'" in said
+    assert [value for value in (*planted.values(), "planted-in-netrc") if value in said] == []
 
 
 KILLS = (

@@ -7,11 +7,67 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpukit.doctor.words import RULES
+from gpukit.doctor.words import GENERAL, OPEN, PARTICULAR, Words
 from gpukit.launcher.errors import classify
 
-LONGEST = 1_000_000  # characters of a log that are looked at, from its end
+LONGEST = 1_000_000  # characters of a log that are read, from its end
+DISTINCT = 80_000  # and that are looked at, once lines that differ in numbers only stand once
 VAGUE = ("The image cannot be built", "The NVIDIA driver does not answer", "The container has no")
+ENGINE = re.compile(
+    r"docker|podman|daemon|container|OCI runtime|nvidia-c|failed to solve|buildx|compose|\bCDI\b|runc|"
+    r"runtime (?:specified|name)|rlimit|toomanyrequests|device driver \"|--gpus",
+    re.I,
+)
+GPU = re.compile(r"nvidia|cuda|\bGPUs?\b|\bCDI\b|libnvidia|--gpus", re.I)
+ELSEWHERE = re.compile(  # how other languages' programs show where they failed
+    r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
+    r"Exception in thread \"|^npm (?:ERR!|error)|goroutine \d+ \[|\.rb:\d+:in |PHP (?:Fatal|Warning|Parse)|"
+    r"^\s+at [^\n]+\.(?:js|ts|mjs|cs|php):(?:line )?\d+|BUILD FAILED in |error\[E\d{4}\]|error (?:CS|TS)\d{4}",
+    re.M,
+)
+OURS = re.compile(
+    r"nvidia|cuda|\bGPUs?\b|torch|docker|podman|containerd|\brunc\b|python|\.py\b|\bpip\b|conda\b|\buv\b|hugging|"
+    r"wandb|mlflow|jupyter|\bnccl|devcontainer|vscode|\bapt\b|\bdpkg\b|\bWSL\b|Xid",
+    re.I,
+)
+NEXT = (  # what of an unknown text says where its cause is to be found, and where
+    (
+        r"ChildFailedError|exitcode\s*:|multiprocessing\.api:failed|mpirun noticed|Engine core init",
+        "It only says that a process failed: its cause is the first Traceback above, of the rank that failed first "
+        "(torchrun --tee 3 --log-dir outputs/ranks keeps each rank's own).",
+    ),
+    (
+        r"did not complete successfully: exit code|returned a non-zero code|executor failed running|failed to solve",
+        "It only repeats that a step of the build failed: the cause is in that step's own lines above; "
+        "`./launch build` prints them all.",
+    ),
+    (
+        r"Command failed: |postCreateCommand|vscode|devcontainer|Shell server|extension host",
+        "It is VS Code that repeats what failed: the engine's or the command's own words stand some lines above; "
+        "`./launch up` starts the same container with less around it, and `./launch doctor` looks at the machine.",
+    ),
+    (
+        r"Segmentation fault|SIGSEGV|exit(?:ed)?(?: with)? code:? 139|core dumped|Aborted",
+        "`python -X faulthandler` names the line that was running; `./launch verify` looks whether the compiled "
+        "packages fit each other.",
+    ),
+    (
+        r"Error response from daemon|docker|podman|crun|runc|containerd|OCI runtime|nvidia-ctk|nvidia-container|NVRM|"
+        r"modprobe|dmesg|systemd",
+        "`./launch doctor` looks at this machine and its engine; then search for that line as it is.",
+    ),
+    (
+        r"CUDA error|illegal|cudnn|cublas|nvrtc|triton|nccl|ptxas",
+        "Run it once with CUDA_LAUNCH_BLOCKING=1, and NCCL_DEBUG=INFO for several GPUs, which name the right place; "
+        "`./launch verify` looks at PyTorch and the GPU inside; then search for that line as it is.",
+    ),
+    (
+        r"Traceback|\w+(?:Error|Exception): |\.py\"?[:,] ",
+        "The last frame above that line which is in a file of yours is the place to look at; `./launch verify` says "
+        "whether PyTorch and the GPU work; then search for that line as it is.",
+    ),
+    (r"", "`./launch doctor` and `./launch verify` look at what can be seen; then search for that line as it is."),
+)
 TELLING = re.compile(r"\b\w*(?:error|exception|failed|failure|fatal|denied|refused)\b", re.IGNORECASE)
 
 
@@ -22,31 +78,76 @@ class Diagnosis:
     remedy: str
     look: str
     line: str  # of the text, where it stands
+    maybe: tuple[tuple[str, str], ...] = ()  # the causes that its words leave open, each with what it is told by
+
+    @property
+    def why(self) -> str:
+        """The cause in one piece, with what it may be where it is open."""
+        open_ = "; or ".join(f"{what} ({told})" for what, told in self.maybe)
+        return f"{self.cause} It may be that {open_}." if open_ else self.cause
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """The cause that a text names; None where nobody knows it. Never a guess."""
-    text = plainly(text)
+    """The cause that a text names; None where nobody knows it. Never a guess.
+
+    What names one cause comes before what leaves several open, wherever in the text it stands.
+    """
+    text = distinct(plainly(text))
+    if ELSEWHERE.search(text) and not OURS.search(text):
+        return None  # the same words from a program that this project has nothing to do with
+    return _named(text, PARTICULAR) or _engine(text) or _named(text, OPEN) or _named(text, GENERAL)
+
+
+def _named(text: str, rules: tuple[Words, ...]) -> Diagnosis | None:
     for said in (text, re.sub(r"\s*\n\s*", " ", text)):  # the second where a terminal or a mail broke the lines
-        for rule in RULES:
-            found = re.search(rule.pattern, said, re.IGNORECASE | re.MULTILINE)
+        for rule in rules:
+            found = rule.find(said)
             if found:
                 part = next((group for group in found.groups() if group), "")
-                cause = rule.cause.replace("{0}", part).replace(" ()", "")
-                return Diagnosis(rule.id, cause, rule.remedy, rule.look, _line(said, found.start()))
-    known = classify(text)
-    if known and not _vague(known[1]):
-        cause, colon, remedy = known[1].partition(": ")
-        if colon:
-            remedy = remedy[:1].upper() + remedy[1:]
-            return Diagnosis(known[0], f"{cause.rstrip('.')}.", remedy, "./launch doctor", _last(text))
+                line = _line(said, found.start())
+                return Diagnosis(rule.id, _cause(rule, part), rule.remedy, rule.look, line, rule.maybe)
     return None
 
 
+def _cause(rule: Words, part: str) -> str:
+    """The rule's sentence with what the text names in it, or fit to be read where it names nothing."""
+    if part:
+        return rule.cause.replace("{0}", part)
+    cause = rule.cause.replace(" ({0})", "")
+    if cause.startswith("{0}"):
+        return cause.replace("{0}", "What that line names")
+    return re.sub(r"\b(package|library|variable) \{0\}", r"\1", cause).replace("{0}", "what that line names")
+
+
+def _engine(text: str) -> Diagnosis | None:
+    """What launch knows of an engine's errors; its rules are meant for such a text only."""
+    known = classify(text) if ENGINE.search(text) else None
+    if not known or _vague(known[1]) or (known[0] == "gpu" and not GPU.search(text)):
+        return None
+    cause, colon, remedy = known[1].partition(": ")
+    if not colon:
+        return None
+    remedy = remedy[:1].upper() + remedy[1:]
+    return Diagnosis(known[0], f"{cause.rstrip('.')}.", remedy, "./launch doctor", _last(text))
+
+
 def plainly(text: str) -> str:
-    """Without a terminal's colours, and with the lines of a quotation as they were."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text[-LONGEST:])
+    """Without a terminal's colours, frames and curly quotes, and with the lines of a quotation as they were."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r|[\u2500-\u257f]", "", text[-LONGEST:])
+    text = text.translate(str.maketrans("\u2018\u2019\u201c\u201d", "''\"\""))
     return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE)
+
+
+def distinct(text: str) -> str:
+    """Of lines that differ in numbers only, the first and the last: a log of many steps comes down to what it says."""
+    lines = text.splitlines()
+    shapes = [re.sub(r"\d+", "0", line) for line in lines]
+    last = {shape: number for number, shape in enumerate(shapes)}
+    first: dict[str, int] = {}
+    for number, shape in enumerate(shapes):
+        first.setdefault(shape, number)
+    kept = (line for number, line in enumerate(lines) if number in (first[shapes[number]], last[shapes[number]]))
+    return "\n".join(kept)[-DISTINCT:]
 
 
 def _vague(sentence: str) -> bool:
@@ -71,15 +172,11 @@ def _last(text: str) -> str:
 
 
 def next_to_look_at(text: str) -> str:
-    if re.search(r"Error response from daemon|docker|containerd|OCI runtime|nvidia-ctk|nvidia-container", text, re.I):
-        return "`./launch doctor` looks at this machine and its engine."
-    if re.search(r"cuda|torch|nccl|cudnn|Traceback|nvrtc|triton", text, re.I):
-        return "`./launch verify` looks at PyTorch and the GPU inside; then search for that line as it is."
-    return "`./launch doctor` and `./launch verify` look at what can be seen; then search for that line as it is."
+    return next(advice for pattern, advice in NEXT if re.search(pattern, text, re.IGNORECASE))
 
 
 def tell(source: str) -> int:
-    """Print what is known. Exit code 0 where it is, 2 where it is not."""
+    """Print what is known. Exit code 0 where the cause is, 2 where it is not, or is one of several."""
     from gpukit.doctor.host import PROJECT
     from gpukit.finding import plain
     from gpukit.private import mask
@@ -93,6 +190,15 @@ def tell(source: str) -> int:
         return 130
     hidden = mask(PROJECT).report  # what is printed here is often pasted elsewhere
     known = diagnose(text)
+    if known and known.maybe:
+        print(f"seen    {hidden(plain(known.line))[:500]}")
+        print(f"certain {hidden(plain(known.cause))[:500]}")
+        print("These words leave the cause open. It may be that")
+        for what, told in known.maybe:
+            print(f"  - {what}: {told}")
+        print(f"first   {known.remedy}")
+        print(f"more    {known.look}")
+        return 2
     if known:
         rows = (("seen", known.line), ("cause", known.cause), ("remedy", known.remedy), ("more", known.look))
         for name, said in rows:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpukit.checks import check
 from gpukit.doctor.cards import Card, answer_with, cards, hardware
-from gpukit.doctor.driver import NO_GPU_WANTED, TEGRA
+from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, TEGRA
 from gpukit.doctor.engine import ELSEWHERE, remote
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.kernels import runs
@@ -67,9 +67,13 @@ def card(saw: Any, stack: Stack) -> Finding:
 
 
 def _cards(saw: Any) -> list[Card]:
-    """nvidia-smi's rows; a Jetson's from its name, where nvidia-smi does not tell."""
+    """nvidia-smi's rows; a Jetson's or a DGX Spark's from its system's name, where nvidia-smi does not tell."""
     found = cards(saw.cards.out)
-    if any(card.capability for card in found) or saw.text(TEGRA) is None:
+    if any(card.capability for card in found):
+        return found
+    if "spark" in (saw.text(FASTOS) or "").lower():
+        return [Card("DGX Spark", "", "12.1")]
+    if saw.text(TEGRA) is None:
         return found
     model = saw.text(MODEL) or ""
     capability = "8.7" if "Orin" in model else "11.0" if "Thor" in model else "7.2" if "Xavier" in model else ""

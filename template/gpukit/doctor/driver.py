@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from gpukit.checks import check
 from gpukit.doctor.cards import Card, cards, jetson
 from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack, version
 
 NO_GPU_WANTED = "This project is made for machines without a GPU."
+DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
 TEGRA = "/etc/nv_tegra_release"
+FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
 ADAPTER = "/dev/dxg"
 
 NO_CARD = Cause(
@@ -80,12 +85,21 @@ NONE_FOUND = Cause(
 LOST = Cause(
     "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
     "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
-    ("GPU is lost. Reboot the system to recover this GPU", "GPU has fallen off the bus"),
+    (
+        "GPU is lost. Reboot the system to recover this GPU",
+        "GPU has fallen off the bus",
+        "Unable to determine the device handle for GPU",
+    ),
 )
 NOT_PERMITTED = Cause(
     "This user may not open the driver's device files.",
     "ls -l /dev/nvidia* shows to whom they belong",
     ("Failed to initialize NVML: Insufficient Permissions",),
+)
+HALF_INSTALLED = Cause(
+    "nvidia-smi is here, and the driver's library is not: the driver is installed in part, or was removed in part.",
+    "Install the NVIDIA driver again, {floor} or newer, then reboot.",
+    ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",),
 )
 UNKNOWN_ERROR = Cause(
     "The driver is loaded and does not answer: it is stuck, or its device files are gone.",
@@ -111,14 +125,30 @@ JETPACK = Cause(
     "This Jetson's JetPack brings an older driver than {reason} needs.",
     "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
 )
+FORWARD = Cause(
+    "This driver is older than the base image's CUDA. On a data-centre card the image's compatibility libraries can "
+    "bridge that, where NVIDIA's Container Toolkit mounts them.",
+    "`./launch verify` tells whether they do; driver {floor} or newer needs none of it.",
+    status=WARN,
+)
 STRANGE = Cause("nvidia-smi fails in a way that is not known here.", "nvidia-smi")
-FIRST_JETPACK_7 = 38  # Jetson Linux R38; R36 is JetPack 6, with driver 540
+# What installs a driver elsewhere is not for a DGX Spark.
+ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
+INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
+FIRST_JETPACK_7 = 38  # Jetson Linux R38, with driver 580 and newer; R36 is JetPack 6, with driver 540
+# Bases with CUDA's compatibility libraries, the driver branches that those serve, and the cards: not GeForce, not RTX.
+BRIDGING = ("ngc", "cuda")
+BRANCHES = (535, 550, 570)
+DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
 # What nvidia-smi says when it fails. The first that fits counts.
 COMPLAINTS = (
     ("driver/library version mismatch", MISMATCH),
     ("fallen off the bus", LOST),
     ("gpu is lost", LOST),
+    ("unable to determine the device handle", LOST),
+    ("couldn't find libnvidia-ml", HALF_INSTALLED),
+    ("could not load nvml library", HALF_INSTALLED),
     ("insufficient permissions", NOT_PERMITTED),
     ("not a valid field", ANCIENT),
     ("gpu access blocked by the operating system", WSL_BLIND),
@@ -146,15 +176,23 @@ COMPLAINTS = (
         NONE_FOUND,
         LOST,
         NOT_PERMITTED,
+        HALF_INSTALLED,
         UNKNOWN_ERROR,
         ANCIENT,
         TOO_OLD,
         JETPACK,
+        FORWARD,
         STRANGE,
     ),
 )
 def driver(saw: Any, stack: Stack) -> Finding:
-    """It must be new enough for the base's CUDA and for the card."""
+    """It must be new enough for the base's CUDA and for the card. A Jetson and a DGX Spark get it with their system."""
+    found = _driver(saw, stack)
+    installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
+    return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
+
+
+def _driver(saw: Any, stack: Stack) -> Finding:
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if remote(saw.endpoint):
@@ -165,7 +203,7 @@ def driver(saw: Any, stack: Stack) -> Finding:
         return HANGS(answer.err, expected)
     tegra = saw.text(TEGRA)
     if tegra is not None:
-        return _jetson(tegra, stack, expected)
+        return _jetson(tegra, cards(answer.out), stack, expected)
     if answer.code is None:
         return _absent(saw, expected, floor)
     found = cards(answer.out)
@@ -177,12 +215,25 @@ def driver(saw: Any, stack: Stack) -> Finding:
     for card in found:
         least, reason = _floor(card, stack)
         if card.driver and least and version(card.driver) < version(least):
+            if least == stack.driver and _bridged(card, stack):
+                return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
             return TOO_OLD(f"{card.driver} ({card.name})", f"{least} or newer", reason=reason, floor=least)
     return passed(", ".join(versions), expected)
 
 
-def _jetson(text: str, stack: Stack, expected: str) -> Finding:
-    """A Jetson's driver comes with its system, and nvidia-smi tells little or is not there."""
+def _bridged(card: Card, stack: Stack) -> bool:
+    bridges = stack.base in BRIDGING and version(card.driver)[:1] in [(branch,) for branch in BRANCHES]
+    return bridges and bool(DATA_CENTRE.search(card.name)) and "GeForce" not in card.name and "RTX" not in card.name
+
+
+def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Finding:
+    """A Jetson's driver comes with its system, and nvidia-smi tells little or is not there.
+
+    An IGX with a card of its own has that card's driver.
+    """
+    own = [card.driver for card in found if card.driver and "nvgpu" not in card.name]
+    if own and version(own[0]) >= version(stack.driver or ""):
+        return passed(own[0], expected)
     release = jetson(text)
     seen = f"Jetson Linux R{'.'.join(str(part) for part in release)}" if release else "a Jetson"
     if release and release[0] < FIRST_JETPACK_7 and version(stack.driver or "") >= (580,):
@@ -217,7 +268,7 @@ def _complaint(said: str, saw: Any, expected: str, stack: Stack) -> Finding:
         if words in text:
             return cause(said, expected, floor=floor)
     holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
-    if "couldn't communicate with the nvidia driver" in text:
+    if "couldn't communicate with the nvidia driver" in text or "driver not loaded" in text:
         if "nouveau" in holders:
             return NOUVEAU(said, expected, floor=floor)
         if holders and holders <= {"vfio-pci", "pci-stub"}:
@@ -229,7 +280,7 @@ def _complaint(said: str, saw: Any, expected: str, stack: Stack) -> Finding:
         if holders and "nvidia" not in holders:
             return NOT_LISTED(said, expected, floor=_highest(stack))
         return NONE_FOUND(said, expected)
-    return STRANGE(said or "nothing", expected)
+    return known(said, STRANGE)(said or "nothing", expected)
 
 
 def _highest(stack: Stack) -> str:

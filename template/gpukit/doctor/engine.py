@@ -9,13 +9,14 @@ from typing import Any
 
 from gpukit.checks import check
 from gpukit.doctor.host import Answer, homeless
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, passed
 from gpukit.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
 ELSEWHERE = "The engine is on another machine, which cannot be seen from here."
 INSTALL = {
-    "linux": "Install Docker Engine: https://docs.docker.com/engine/install/",
+    "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
     "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
@@ -191,4 +192,4 @@ def _silent(said: str, saw: Any) -> Finding:
         return UNREACHABLE(f"{where}: {said}", expected)
     if any(words in text for words in ("cannot connect", "failed to connect", "connection refused", "no such file")):
         return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
-    return UNKNOWN(said or "no answer", expected)
+    return known(said, UNKNOWN)(said or "no answer", expected)

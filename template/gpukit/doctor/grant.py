@@ -8,9 +8,10 @@ from typing import Any
 
 from gpukit.checks import check
 from gpukit.doctor.cards import cards
-from gpukit.doctor.driver import NO_GPU_WANTED
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import cdi, desktop, facts, remote
 from gpukit.doctor.host import homeless
+from gpukit.doctor.known import known
 from gpukit.finding import Cause, Finding, passed, skipped
 from gpukit.stack import Stack, version
 
@@ -24,7 +25,7 @@ GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo s
 
 NO_TOOLKIT = Cause(
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
-    f"Install it: {GUIDE}",
+    "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
 )
 NOT_CONFIGURED = Cause(
@@ -89,6 +90,9 @@ CAUSES = (
     WSL_NO_SPECIFICATION,
     REFUSED,
 )
+# What launch says where it does not know why.
+NOT_ASKED = "The engine could not be asked for its GPUs"
+VAGUE = ("The NVIDIA driver does not answer", NOT_ASKED)
 UNSERVED = re.compile(r"could not select device driver", re.I)
 UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
 NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
@@ -102,14 +106,20 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     """Asked of the engine itself: `docker info` does not tell, since Docker may serve GPUs by CDI."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
+    if saw.cards.late:
+        return skipped(DRIVER_HANGS)
     grant = saw.grant
     if grant.granted is None:
+        cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
+        if cause is not REFUSED:
+            return cause(grant.cause.rpartition(f"{NOT_ASKED}: ")[2], "a container with the GPU")
         return skipped(grant.cause, grant.seen, remedy=grant.remedy)
     if grant.granted:
         return passed(grant.seen)
     expected, seen = "a container with the GPU", _essence(grant.said) if grant.said else grant.seen
-    known = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
-    return known or replace(REFUSED, why=grant.cause, remedy=grant.remedy)(seen, expected)
+    missing = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
+    cause = replace(REFUSED, why=grant.cause, remedy=grant.remedy)
+    return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:

@@ -38,6 +38,7 @@ CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=
 MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
 FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
+IN_WSL = ("/usr/lib/wsl/lib/nvidia-smi",)
 TOOLKIT = ["nvidia-ctk", "--version"]
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
@@ -148,6 +149,11 @@ class Port:
     taken: bool  # by somebody else than this project
 
 
+def nvidia_smi() -> str:
+    """Where it is: in WSL it lies beside Windows' driver, in a folder that not every PATH has."""
+    return shutil.which("nvidia-smi") or next((path for path in IN_WSL if os.access(path, os.X_OK)), "nvidia-smi")
+
+
 def ask(argv: list[str], timeout: float) -> Answer:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
@@ -203,7 +209,8 @@ class Host:
             "endpoint": (ENDPOINT, QUICK),
         }
         if stack.gpu:
-            commands.update(cards=(CARDS, SLOW), mig=(MIG, SLOW), fabric=(FABRIC, SLOW), listed=(LISTED, SLOW))
+            smi = {"cards": CARDS, "mig": MIG, "fabric": FABRIC, "listed": LISTED}
+            commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
             commands.update(toolkit=(TOOLKIT, QUICK), units=(["systemctl", "is-active", *UNITS], QUICK))
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Later(self._look_at_folders, QUICK, None)

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from gpukit.checks import check
-from gpukit.doctor.driver import NO_GPU_WANTED
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, cdi, facts, remote
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack, version
 
@@ -19,6 +20,10 @@ RELOADED = Cause(
     "The container lost its GPU, as `systemctl daemon-reload` on this machine takes it away from those that run.",
     "./launch stop, then start it again",
     (LOST,),
+)
+LOST_INSIDE = Cause(  # replaced by what the words mean
+    "The GPU does not answer in the container, in words that are known.",
+    "`./launch doctor --about -`, given those words, says the same.",
 )
 UPDATED = Cause(
     "The driver was updated under the running container, which still has the old one's libraries.",
@@ -40,13 +45,17 @@ TOO_EARLY = Cause(
 EARLY = re.compile(r"driver not loaded|custom device \"/dev/nvidia|unresolvable CDI device|nvidia-container-cli", re.I)
 
 
-@check("running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED))
+@check(
+    "running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED, LOST_INSIDE)
+)
 def running(saw: Any, stack: Stack) -> Finding:
     """Where a container of this project runs, it must still have its GPU."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
+    if saw.cards.late:
+        return skipped(DRIVER_HANGS)
     inside = saw.inside
     if inside is None:
         return passed("none with a GPU")
@@ -56,7 +65,8 @@ def running(saw: Any, stack: Stack) -> Finding:
     if "version mismatch" in said:
         return UPDATED(said, "a GPU")
     if inside.code != 0:
-        return skipped("nvidia-smi could not be run in it.", said)
+        cause = known(said, LOST_INSIDE)
+        return skipped("nvidia-smi could not be run in it.", said) if cause is LOST_INSIDE else cause(said, "a GPU")
     found = len(re.findall(r"^GPU \d+:", said, re.MULTILINE))
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 

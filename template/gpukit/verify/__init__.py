@@ -10,10 +10,13 @@ from gpukit.verify import (
     hardware,
     interpreter,
     machine,
+    native,
     notebook,
+    packages,
     person,
     places,
     several,
+    tracking,
 )
 from gpukit.verify.container import Container
 from gpukit.verify.record import record
@@ -27,11 +30,13 @@ CHECKS = (
     build.torch,
     build.cuda,
     build.protected,
+    packages.packages,
     device.gpu,
     device.card,
     device.kernels,
     device.ptxas,
     hardware.health,
+    hardware.mode,
     hardware.xid,
     person.user,
     places.mounts,
@@ -41,6 +46,8 @@ CHECKS = (
     several.shm,
     machine.limits,
     machine.cpus,
+    machine.ram,
+    machine.clock,
     person.credentials,
     notebook.jupyter,
     compute.tensor,
@@ -49,7 +56,9 @@ CHECKS = (
     compute.attention,
     compute.amp,
     several.loader,
+    several.peers,
     several.collective,
+    tracking.tracking,
     compute.compiles,
     compute.training,
     hardware.memory,
@@ -62,4 +71,6 @@ CHECKS = (
 
 def main(argv: list[str] | None = None) -> int:
     about = "Look at this container: is it what the project expects?"
+    if native.is_native():  # what is kept of runs is about images
+        return command("verify", about, native.adapted(CHECKS), Container, argv, None, rich_table)
     return command("verify", about, CHECKS, Container, argv, record, rich_table)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from gpukit.checks import check
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.stack import Stack, minor
 from gpukit.verify.device import on_cpu
@@ -62,7 +63,9 @@ def imports(saw: Any, stack: Stack) -> Finding:
         return CRASHES(seen, expected, ending=error.text)
     if error.kind == "Timeout":
         return NO_END(seen, expected)
-    return (LIBRARY if ".so" in error.text or "symbol" in error.text else BROKEN)(seen, expected)
+    if ".so" in error.text or "symbol" in error.text:
+        return LIBRARY(seen, expected)
+    return known(f"{error.text}\n{error.log}", BROKEN)(seen, expected)
 
 
 @check("torch", "torch's build", needs=("import",), causes=(CPU_ANOTHER, FOR_CPU, ANOTHER_BUILD, ANOTHER))

@@ -18,14 +18,17 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpukit import guard
 from gpukit.stack import Stack
-from gpukit.verify import smi
+from gpukit.verify import smi, system
+from gpukit.verify.packages import behind, unmet
 from gpukit.verify.torch_process import ROOT, TorchError, TorchProcess
+from gpukit.verify.tracking import MODULES
 
 GIGABYTE = 1 << 30
 # Folders that libraries fill as they go; all of them are optional except the first.
@@ -70,6 +73,18 @@ class Processors:
     allowed: int
     quota: float | None = None
     threads: str = ""  # OMP_NUM_THREADS
+    ours: frozenset[int] = frozenset()  # those it may run on, by number
+    near: tuple[str, ...] = ()  # for each GPU, those of its socket; empty on a machine of one socket
+
+
+@dataclass(frozen=True)
+class Ram:
+    """The machine's memory in GB; `free_gb` as far as the container may have it."""
+
+    total_gb: float = 0.0
+    free_gb: float | None = None
+    limit_gb: float | None = None
+    swap_gb: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +153,7 @@ class Container:
         self._second: TorchProcess | None = None
         self._threads = ThreadPoolExecutor(1)
         self._compiling: Future[Result] | None = None
+        self._looking: Future[smi.Smi] | None = None
         self._early = False
 
     def __enter__(self) -> Container:
@@ -153,8 +169,12 @@ class Container:
         """Compiling takes longest by far: where it will be asked for it starts now, in a process of its own."""
         self.stress = stress
         self._early = "compile" in checks
-        if self._early and not self.gpu_nodes:
-            self._compile("cpu")
+        if not self.gpu_nodes:
+            if self._early:
+                self._compile("cpu")
+            return
+        # Before anything here computes: whatever process it names then is another's.
+        self._looking = self._threads.submit(smi.look)
 
     # What torch says
 
@@ -179,7 +199,7 @@ class Container:
     @cached_property
     def tensors(self) -> tuple[Result, ...]:
         results = tuple(self._compute(self._torch, "tensor", name, DEVICE_LIMIT) for name in self._device_names())
-        if self._early and all(result.equal for result in results):
+        if self._early and not self.exclusive and all(result.equal for result in results):
             self._compile(self._device_names()[0])
         return results
 
@@ -194,6 +214,10 @@ class Container:
 
     @property
     def _other(self) -> TorchProcess:
+        """Another process than the first; where only one may use the GPU, the first anew."""
+        if self.gpu_nodes and self.exclusive:
+            self._torch.close()
+            return self._torch
         if self._second is None:
             self._second = TorchProcess()
         return self._second
@@ -205,12 +229,14 @@ class Container:
         try:
             return Result(**process.ask(what, device, limit=limit))
         except TorchError as error:
+            _afresh(process, error)
             return Result(device=device, error=error)
 
     def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
         try:
             return Outcome(device, process.ask(what, *arguments, limit=limit))
         except TorchError as error:
+            _afresh(process, error)
             return Outcome(device, error=error)
 
     def _on_each(self, what: str, *arguments: Any, limit: float = LOAD_LIMIT) -> tuple[Outcome, ...]:
@@ -230,7 +256,11 @@ class Container:
     @cached_property
     def products(self) -> Outcome:
         first = self.devices.found[0]
-        return self._ask(self._torch, "matmul", "cuda:0", "cuda:0", first.capability, limit=DEVICE_LIMIT)
+        outcome = self._ask(self._torch, "matmul", "cuda:0", "cuda:0", first.capability, limit=DEVICE_LIMIT)
+        for result in outcome.said.get("results", ()):
+            if result.get("complaint"):
+                _afresh(self._torch, TorchError("", result["complaint"]))
+        return outcome
 
     @cached_property
     def convolution(self) -> Outcome:
@@ -254,7 +284,7 @@ class Container:
             return "a display, as far as can be known here"
         if any(card.display for card in self.smi.cards):
             return "a display"
-        return "another process" if any(card.processes > 1 for card in self.smi.cards) else ""
+        return "another process" if any(card.processes for card in self.smi.cards) else ""
 
     @cached_property
     def patterns(self) -> tuple[Outcome, ...]:
@@ -274,7 +304,12 @@ class Container:
 
     @cached_property
     def collective(self) -> Outcome:
-        return self._ask(self._torch, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
+        process = self._other if len(self.devices.found) > 1 else self._torch
+        return self._ask(process, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def peers(self) -> Outcome:
+        return self._ask(self._torch, "peers", "", len(self.devices.found), limit=PROCESSES_LIMIT)
 
     @cached_property
     def loader(self) -> Outcome:
@@ -296,7 +331,12 @@ class Container:
 
     @cached_property
     def smi(self) -> smi.Smi:
-        return smi.look()
+        return self._looking.result() if self._looking else smi.look()
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether only one process may compute on a GPU: then ours take turns."""
+        return any(card.mode.startswith("Exclusive") for card in self.smi.cards)
 
     @cached_property
     def xids(self) -> tuple[tuple[str, int], ...] | None:
@@ -323,6 +363,12 @@ class Container:
         """The devices through which a GPU is reached: on a PC, in WSL, on Jetson."""
         patterns = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu/*")
         return sorted(str(node) for pattern in patterns for node in Path("/dev").glob(pattern))
+
+    @cached_property
+    def closed_nodes(self) -> list[str]:
+        """Those of them, and the driver's own, that this user may not open."""
+        nodes = [*self.gpu_nodes, *(str(node) for node in Path("/dev").glob("nvidia[a-z-]*") if not node.is_dir())]
+        return [node for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
 
     @cached_property
     def cuda_library(self) -> bool:
@@ -381,7 +427,41 @@ class Container:
     def processors(self) -> Processors:
         allowed = len(os.sched_getaffinity(0))
         threads = self.environment.get("OMP_NUM_THREADS", "")
-        return Processors(os.cpu_count() or allowed, allowed, _quota(), threads)
+        near = (
+            tuple(system.near(card.bus) for card in self.smi.cards) if self.gpu_nodes and system.sockets() > 1 else ()
+        )
+        ours = frozenset(os.sched_getaffinity(0))
+        return Processors(os.cpu_count() or allowed, allowed, system.quota(), threads, ours, tuple(filter(None, near)))
+
+    @cached_property
+    def ram(self) -> Ram:
+        said = system.meminfo()
+        if "MemAvailable" not in said:
+            return Ram()
+        limit, used = system.memory_limit()
+        free = said["MemAvailable"] if limit is None else min(said["MemAvailable"], max(0, limit - used))
+        gigabytes = (said.get("MemTotal", 0), free, limit, said.get("SwapTotal", 0))
+        return Ram(*(None if each is None else each / GIGABYTE for each in gigabytes))
+
+    @cached_property
+    def clock(self) -> tuple[datetime, datetime | None]:
+        """Now, and when the newest of this project's own files was written."""
+        files = [*Path(__file__).parents[1].glob("*.py"), Path(__file__).parents[1] / "stack.json", guard.RECORD]
+        times = [file.stat().st_mtime for file in files if file.is_file()]
+        return datetime.now(), datetime.fromtimestamp(max(times)) if times else None
+
+    @cached_property
+    def companions(self) -> tuple[int, list[tuple[str, str, str]]]:
+        return unmet()
+
+    @cached_property
+    def behind(self) -> list[tuple[str, str]]:
+        return behind(ROOT)
+
+    @cached_property
+    def trackers(self) -> tuple[Outcome, ...]:
+        there = [module for module in MODULES if importlib.util.find_spec(module)]
+        return tuple(self._ask(self._torch, "dry-run", name, name, limit=DEVICE_LIMIT) for name in there)
 
     @cached_property
     def credentials(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -394,7 +474,9 @@ class Container:
     @cached_property
     def kernel(self) -> Kernel | None:
         """None where there is no Jupyter."""
-        jupyter = shutil.which("jupyter")
+        # Natively the machine may have one of its own, which is not this project's.
+        within = str(Path(sys.prefix, "bin")) if sys.prefix != sys.base_prefix else None
+        jupyter = shutil.which("jupyter", path=within)
         if jupyter is None:
             return None
         said = _said(jupyter, "kernelspec", "list", "--json")
@@ -498,6 +580,12 @@ class Container:
         return table
 
 
+def _afresh(process: TorchProcess, error: TorchError) -> None:
+    """After an error of CUDA's every later call in that process ends with it too: the next one gets a new process."""
+    if re.search(r"cuda|cudnn|cublas", str(error), re.IGNORECASE):
+        process.close()
+
+
 def _nearest(path: Path) -> Path:
     return next(parent for parent in path.absolute().parents if parent.is_dir())
 
@@ -530,17 +618,3 @@ def _interpreter_of(script: str) -> str:
         if words and "python" in Path(words[0]).name:  # a long path is hidden behind a line of sh
             return words[0]
     return sys.executable
-
-
-def _quota() -> float | None:
-    """How many processors' time the container's cgroup gives."""
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
-        return None if quota == "max" else int(quota) / int(period)
-    with contextlib.suppress(OSError, ValueError):  # cgroup v1
-        quota, period = (
-            int(Path("/sys/fs/cgroup/cpu", name).read_text(encoding="utf-8"))
-            for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        )
-        return quota / period if quota > 0 else None
-    return None

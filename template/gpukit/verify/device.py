@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpukit.checks import check
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.kernels import from_arch_list, runs
 from gpukit.stack import Stack
@@ -22,6 +23,14 @@ NOT_GIVEN = Cause(
     "The container was started without a GPU.",
     DOCTOR,
     says=("Found no NVIDIA driver on your system", "No CUDA GPUs are available", "nvidia-smi: command not found"),
+)
+CLOSED = Cause(
+    "The container has the GPU's device files, and this user may not open them.",
+    "On the host: `ls -l {node}` shows whose they are; on a Jetson its groups are added with `--group-add`",
+    says=("NvRmMemInitNvmap failed with Permission denied", "Insufficient Permissions"),
+)
+PROHIBITED = Cause(
+    "Computing on this GPU is switched off (compute mode PROHIBITED).", "On the host: sudo nvidia-smi -c DEFAULT"
 )
 NO_LIBRARY = Cause(
     "The container has the device but not the driver's CUDA library: `compute` is not among "
@@ -97,7 +106,7 @@ def on_cpu(saw: Any, stack: Stack) -> bool:
     "gpu",
     "GPU visible",
     needs=("import", "cuda"),
-    causes=(HIDDEN, NOT_GIVEN, NO_LIBRARY, *STARTING, NOT_KNOWN),
+    causes=(HIDDEN, NOT_GIVEN, CLOSED, NO_LIBRARY, PROHIBITED, *STARTING, NOT_KNOWN),
 )
 def gpu(saw: Any, stack: Stack) -> Finding:
     """Whether torch finds a GPU, and if not, at which step from the host to CUDA it got lost."""
@@ -105,19 +114,25 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return skipped(WITHOUT)
     found = saw.devices.found
     if found:
-        return passed(", ".join(device.name for device in found))
+        seen = ", ".join(device.name for device in found)
+        there = len(saw.smi.cards)
+        return passed(f"{seen}; {len(found)} of {there} that are here" if len(found) < there else seen)
     complaint = saw.devices.complaint
     chosen = saw.environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None and (not chosen.strip() or chosen.strip().startswith("-")):
         return HIDDEN(f"CUDA_VISIBLE_DEVICES={chosen!r}", "a GPU")
     if not saw.gpu_nodes:
         return NOT_GIVEN("no GPU device in /dev", "a GPU")
+    if saw.closed_nodes:
+        return CLOSED(f"{', '.join(saw.closed_nodes)}: permission denied", "a GPU", node=saw.closed_nodes[0])
     if not saw.cuda_library:
         return NO_LIBRARY("libcuda.so.1 does not load", "a GPU")
+    if any(card.mode == "Prohibited" for card in saw.smi.cards):
+        return PROHIBITED(complaint or "none", "a GPU")
     for cause in STARTING:
         if any(words.lower() in complaint.lower() for words in cause.says):
             return cause(complaint, "a GPU")
-    return NOT_KNOWN(complaint or "none", "a GPU")
+    return known(complaint, NOT_KNOWN)(complaint or "none", "a GPU")
 
 
 def without(saw: Any, stack: Stack) -> Finding | None:

@@ -8,7 +8,7 @@ SIZE = 512  # of the matrices: each entry is a sum of that many products
 HALF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the unit of rounding
 
 # By how much an entry may be off, as a part of the sum of its terms' absolute values (so that cancellation does not
-# count). Whatever is really broken is off by a tenth or more.
+# count). What is really broken is off by hundredths or more.
 TOLERANCES = {
     # Each of the 512 additions rounds once, by 2^-24 at most; that bound holds for any order of summation.
     "fp32": SIZE * 2.0**-24,
@@ -18,9 +18,10 @@ TOLERANCES = {
     # rounded once. The flag that allows sums in half precision is switched off, or a split sum would round more often.
     "bf16": HALF["bf16"] + SIZE * 2.0**-23,
     "fp16": HALF["fp16"] + SIZE * 2.0**-23,
-    # Hopper's and Ada's tensor cores keep about 14 bits while they add fp8 products, and hand over to fp32 every 128:
-    # four such sums of 2^-13 each, a factor of four to spare, and one rounding to bf16.
-    "fp8": HALF["bf16"] + 16 * 2.0**-13,
+    # Products of e4m3 are exact. Hopper's and Ada's tensor cores add them with 13 bits after the point, cut off at the
+    # largest of each 32: emulated so, over all 512 without a hand-over to fp32, an entry is off by 0.0009 at most with
+    # the rounding to bf16, and by 0.0038 with three bits fewer. A factor of wrong sign or exponent: by 0.02 or more.
+    "fp8": 2.0**-8,
 }
 # From which compute capability on the hardware has it.
 FROM = {"fp32": (0, 0), "fp16": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
@@ -57,10 +58,10 @@ def _off(name: str, device: str) -> float:
     left, right = (torch.randn(SIZE, SIZE, generator=generator).to(kind) for _ in range(2))
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
     if name == "fp8":
-        one = torch.ones((), device=device)
+        twice, quarter = (torch.tensor(scale, device=device) for scale in (2.0, 0.25))  # one for each tensor
         columns = right.float().t().contiguous().to(kind).to(device).t()  # what cuBLAS asks of the second factor
-        product = torch._scaled_mm(left.to(device), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-        product = product[0] if isinstance(product, tuple) else product
+        product = torch._scaled_mm(left.to(device), columns, scale_a=twice, scale_b=quarter, out_dtype=torch.bfloat16)
+        product = 2 * (product[0] if isinstance(product, tuple) else product)
     else:
         product = left.to(device) @ right.to(device)
     left, right = left.double() if name != "fp8" else left.float().double(), right.float().double()
@@ -153,7 +154,20 @@ def amp(device: str) -> dict[str, Any]:
 
 
 def train(device: str, file: str, resume: bool) -> dict[str, Any]:
-    """Ten steps with dropout, a checkpoint after the fifth; or the last five from that checkpoint."""
+    """Ten steps with dropout, a checkpoint after the fifth; or the last five from that checkpoint.
+
+    `again`: the losses of the same ten steps once more, from the same seed.
+    """
+    losses = _steps(device, file, resume)
+    return {
+        "device": device,
+        "start": 10 - len(losses),
+        "losses": losses,
+        "again": [] if resume else _steps(device, ""),
+    }
+
+
+def _steps(device: str, file: str, resume: bool = False) -> list[float]:
     import os
     from pathlib import Path
 
@@ -180,11 +194,11 @@ def train(device: str, file: str, resume: bool) -> dict[str, Any]:
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
-        if step == 4 and not resume:
+        if step == 4 and file and not resume:
             aside = Path(f"{file}.tmp")
             with aside.open("wb") as stream:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 5}, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             aside.replace(file)
-    return {"device": device, "start": start, "losses": losses}
+    return losses

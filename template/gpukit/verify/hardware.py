@@ -10,26 +10,19 @@ from gpukit.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.stack import Stack
 from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
+from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.trouble import COMMON, named
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-# Of what the link carries, this much arrives: headers take a tenth to a fifth, and a machine under load some more.
-LINK = 0.5
-# Dense products in half precision with sums in fp32, in TFLOPS, from NVIDIA's data sheets and architecture papers.
-# Only for cards whose name says which they are; a part of one (MIG) and a laptop's have none.
-REFERENCES = {
-    "NVIDIA A100-SXM4-40GB": 312,
-    "NVIDIA A100-SXM4-80GB": 312,
-    "NVIDIA H100 80GB HBM3": 989,
-    "NVIDIA H200": 989,
-    "NVIDIA GeForce RTX 3090": 71,
-    "NVIDIA GeForce RTX 4090": 165,
-    "NVIDIA GeForce RTX 5090": 209,
-}
-# Well-tuned libraries reach 70 to 90 % of it on a healthy card; half is no question of tuning any more.
+# Of what the link carries, this much arrives on a healthy machine: headers take a tenth to a fifth, the way by another
+# processor or out of a virtual machine up to half. Less is another load, or a host that cannot keep up.
+LINK = 0.3
+# Well-tuned libraries reach 70 to 90 % of the data sheet on a healthy card; half is no question of tuning any more.
 SPEED = 0.5
+# Cards of one kind in one machine differ by a tenth, the warmer one a little more.
+SPREAD = 0.75
 
 # What holds clocks back under load. A power cap is how a card works at its limit, and no trouble.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
@@ -56,13 +49,18 @@ NOT_PINNED = Cause(
     says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
 )
 SLOW_LINK = Cause(
-    "Copies reach less than half of what the negotiated link carries: another load is on it, or the host is slow.",
+    "Copies reach less than a third of what the negotiated link carries: another load is on it, or the host is slow.",
     "Look at it with nothing else running; then on the host: nvidia-smi -q -d PERFORMANCE",
     status=WARN,
 )
 SLOW = Cause(
-    "The card computes at less than half of what its data sheet says: another process, its power limit, or its heat.",
-    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE while it runs",
+    "The card computes at less than half of what its data sheet says, and nothing holds its clocks back.",
+    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,CLOCK while it runs",
+    status=WARN,
+)
+UNEVEN = Cause(
+    "GPUs of one kind differ in speed by more than a quarter, and the slowest sets the pace of all.",
+    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE while it runs, for the slow one",
     status=WARN,
 )
 HOT = Cause(
@@ -99,6 +97,12 @@ XID = Cause(
     "On the host: sudo dmesg | grep Xid, then restart it",
     status=WARN,
     says=("NVRM: Xid",),
+)
+EXCLUSIVE = Cause(
+    "Only one process at a time may compute on this GPU: a notebook and a training shut each other out.",
+    "On the host: sudo nvidia-smi -c DEFAULT",
+    status=WARN,
+    says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
 NO_SMI = "nvidia-smi does not answer in here"
 
@@ -143,6 +147,19 @@ def health(saw: Any, stack: Stack) -> Finding:
     states = dict.fromkeys(ecc[card.uncorrected] for card in saw.smi.cards)
     heat = [str(card.temperature) for card in saw.smi.cards if card.temperature is not None]
     return passed(", ".join(states) + (f"; {', '.join(heat)} °C" if heat else ""))
+
+
+@check("mode", "Compute mode", needs=("gpu",), causes=(EXCLUSIVE,))
+def mode(saw: Any, stack: Stack) -> Finding:
+    """Whether several processes may compute on a GPU at the same time, as notebooks beside a training do."""
+    if missing := without(saw, stack):
+        return missing
+    modes = list(dict.fromkeys(card.mode for card in saw.smi.cards if card.mode not in ("", "N/A")))
+    if not modes:
+        return skipped("nvidia-smi does not tell.")
+    if any(mode.startswith("Exclusive") for mode in modes):
+        return EXCLUSIVE(", ".join(modes), "Default")
+    return passed(", ".join(modes))
 
 
 @check("xid", "Driver's messages", needs=("gpu",), causes=(XID,))
@@ -226,26 +243,46 @@ def transfer(saw: Any, stack: Stack) -> Finding:
     return _each(saw.transfers, judge, (NOT_PINNED,)) or passed(_list(saw.transfers, text))
 
 
-@check("gemm", "Speed", needs=("matmul",), causes=(SLOW, *COMMON, FAILS), level="full")
+def _unjudged(said: dict[str, Any]) -> str:
+    """Why a speed says nothing of the card: it is a part of one, held back, or not alone."""
+    card = said["card"] or {}
+    if card.get("mig"):
+        return "a slice"
+    if said.get("others"):
+        return "beside another process"
+    return "held back" if card.get("slowed") else ""
+
+
+@check("gemm", "Speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
 def gemm(saw: Any, stack: Stack) -> Finding:
     """Two seconds of large products in half precision, against the card's data sheet where it is known here; for other
-    cards the figure alone."""
+    cards the figure alone, and none of them is judged while another process or a limit holds it back."""
     if missing := without(saw, stack):
         return missing
-    names = [device.name for device in saw.devices.found]
+    names = {f"cuda:{index}": device.name for index, device in enumerate(saw.devices.found)}
+    speeds: dict[str, list[float]] = {}
 
     def judge(said: dict[str, Any]) -> Finding | None:
-        name = names[int(said["device"].partition(":")[2] or 0)]
-        reference = None if (said["card"] or {}).get("mig") else REFERENCES.get(name)
-        if reference and said["tflops"] < SPEED * reference and not (said["card"] or {}).get("slowed"):
-            return SLOW(f"{name}: {said['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {reference}")
+        name = names[said["device"]]
+        expected = reference(name)
+        if _unjudged(said):
+            return None
+        speeds.setdefault(name, []).append(said["tflops"])
+        if expected and said["tflops"] < SPEED * expected:
+            return SLOW(f"{name}: {said['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
         return None
 
     def text(said: dict[str, Any]) -> str:
-        reference = REFERENCES.get(names[int(said["device"].partition(":")[2] or 0)])
-        return f"{said['tflops']:.3g} TFLOPS in {said['kind']}{f' of {reference}' if reference else ''}"
+        expected, why = reference(names[said["device"]]), _unjudged(said)
+        beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
+        return f"{said['tflops']:.3g} TFLOPS in {said['kind']}{beside}"
 
-    return _each(saw.gemms, judge) or passed(_list(saw.gemms, text))
+    if found := _each(saw.gemms, judge):
+        return found
+    seen = _list(saw.gemms, text)
+    if any(min(each) < SPREAD * max(each) for each in speeds.values()):
+        return UNEVEN(seen, f"within {1 - SPREAD:.0%} of each other")
+    return passed(seen)
 
 
 @check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, BRAKED), level="full")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpukit.verify import smi
+from gpukit.verify import smi, system
 
 GIGABYTE = 1 << 30
 BLOCK = 1 << 26  # bytes: what is written and read back at a time
@@ -24,8 +24,17 @@ def free(device: str) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     shared = bool(getattr(properties, "is_integrated", False))
     if shared:
-        left = min(total, *(each for each in (_available(), _container()) if each is not None))
+        limit, used = system.memory_limit()
+        available = system.meminfo().get("MemAvailable", total)
+        left = min(total, available, available if limit is None else max(0, limit - used))
     return {"free": left, "total": total, "shared": shared}
+
+
+def _others(room: dict[str, Any], device: str) -> int:
+    """Bytes of a card's own memory that are not torch's in this process."""
+    import torch
+
+    return 0 if room["shared"] else room["total"] - room["free"] - torch.cuda.memory_reserved(device)
 
 
 def pattern(device: str, stress: bool) -> dict[str, Any]:
@@ -33,7 +42,7 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     import torch
 
     room = free(device)
-    others = room["total"] - room["free"] - torch.cuda.memory_reserved(device) if not room["shared"] else 0
+    others = _others(room, device)
     stress = stress and others < OTHERS
     part = 0.5 if room["shared"] else 0.8
     size = int(room["free"] * part) if stress else min(GIGABYTE, room["free"] // 10)
@@ -114,8 +123,9 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
     import torch
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
-    room = free(device)["free"]
-    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < room), 1024)
+    room = free(device)
+    others = _others(room, device) > OTHERS
+    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < room["free"]), 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     done = [0, 0.0]
 
@@ -131,7 +141,23 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
     done[:] = [0, 0.0]  # the first choose their algorithm and raise the clocks
     card = _during(burst, device, 2.0)
     speed = 2 * size**3 * done[0] / done[1] / 1e12
-    return {"device": device, "kind": kind, "size": size, "tflops": speed, "card": card}
+    return {"device": device, "kind": kind, "size": size, "tflops": speed, "others": others, "card": card}
+
+
+def peers(count: int) -> dict[str, Any]:
+    """From each GPU to each other: whether it is reached directly, and whether what arrives is what was sent."""
+    import torch
+
+    direct, wrong = [], []
+    for first in range(count):
+        sent = torch.arange(1 << 20, dtype=torch.int32, device=f"cuda:{first}") * (2 * first + 3)
+        for second in range(count):
+            if first == second:
+                continue
+            direct.append(torch.cuda.can_device_access_peer(first, second))
+            if not torch.equal(sent.to(f"cuda:{second}").cpu(), sent.cpu()):
+                wrong.append([first, second])
+    return {"pairs": len(direct), "direct": sum(direct), "wrong": wrong}
 
 
 def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, Any] | None:
@@ -162,24 +188,3 @@ def _of(device: str, said: smi.Smi) -> smi.Card | None:
         if uuid and uuid in card.uuid:
             return card
     return said.cards[0] if len(said.cards) == 1 else None
-
-
-def _available() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
-
-
-def _container() -> int | None:
-    """What the container's memory limit leaves."""
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit = (folder / "memory.max").read_text(encoding="utf-8").strip()
-        used = int((folder / "memory.current").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(0, int(limit) - used)

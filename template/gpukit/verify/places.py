@@ -29,6 +29,7 @@ NOT_MINE = Cause(
     says=("Permission denied", "Operation not permitted"),
 )
 LOST = Cause("What is written there is lost with the container.", START, status=WARN)
+NARROW = Cause("Little room is left for checkpoints and downloaded models.", FULL.remedy, status=WARN)
 UNREADABLE = Cause("On the host it may be read by somebody else only.", DOCTOR, says=("Permission denied",))
 ABSENT = Cause("It was not mounted.", START, status=WARN)
 WRITABLE = Cause(
@@ -60,7 +61,7 @@ def _trouble(place: Any, *causes: Cause) -> Cause | None:
     return next((cause for cause in causes if any(words.lower() in problem for words in cause.says)), None)
 
 
-@check("mounts", "Mounts", needs=("user",), causes=(NOT_MOUNTED, FULL, GONE, PROTECTED, NOT_MINE, LOST))
+@check("mounts", "Mounts", needs=("user",), causes=(NOT_MOUNTED, FULL, GONE, PROTECTED, NOT_MINE, LOST, NARROW))
 def mounts(saw: Any, stack: Stack) -> Finding:
     """There, writable, and really mounted: what is written into a folder of the container is lost with it."""
     for place in saw.mounts:
@@ -73,6 +74,9 @@ def mounts(saw: Any, stack: Stack) -> Finding:
     for place in saw.mounts:
         if not place.mounted:
             return LOST(f"{place.path}: a folder of the container", "mounted")
+    for place in saw.mounts:
+        if place.free_gb is not None and place.free_gb < LEAST_GB:
+            return NARROW(f"{place.path}: {place.free_gb:.2g} GB free", f"{LEAST_GB:g} GB")
     return passed(f"{count(len(saw.mounts), 'folder')}, writable")
 
 

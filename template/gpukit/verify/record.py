@@ -34,9 +34,12 @@ def document(findings: list[Finding], saw: Any, stack: Stack) -> dict[str, Any]:
 
 def record(findings: list[Finding], saw: Any, stack: Stack, file: Path | None) -> str:
     """Write it, where a GPU computed; say where, or why not."""
+    from gpukit import verify  # which imports this module
+
+    whole = {finding.id for finding in findings} == {each.id for each in verify.CHECKS}
     computed = any(finding.id == "tensor" and finding.status in (PASS, FAIL) for finding in findings)
-    if not computed or not saw.devices.found:
-        return "Not recorded: only runs of the whole on a real GPU are kept."
+    if not whole or not computed or not saw.devices.found:
+        return "Not recorded: only runs of the whole on a real GPU are kept, without --only, --skip and --quick."
     content = document(findings, saw, stack)
     name = re.sub(r"[^a-z0-9]+", "-", content["cards"][0]["name"].lower()).strip("-")
     file = file or ROOT / "outputs" / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"

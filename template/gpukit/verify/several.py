@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 from gpukit.checks import check
+from gpukit.doctor.known import known
 from gpukit.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.stack import Stack
-from gpukit.verify.device import on_cpu
+from gpukit.verify.compute import FAILS
+from gpukit.verify.device import on_cpu, without
 from gpukit.verify.remedies import DOCTOR, START
-from gpukit.verify.trouble import named
+from gpukit.verify.trouble import COMMON, named
 
 LEAST_GB = 1.0  # where nothing is promised; Docker's own default of 64 MB ends in a bus error
 LEAST_FREE_GB = 0.03  # what the check itself, and a small batch, need
@@ -103,6 +105,10 @@ RANKS_WRONG = Cause(
     "The GPUs add up wrongly together: data is damaged on its way between them.",
     "export NCCL_P2P_DISABLE=1, and on the host look at the IOMMU (ACS) settings",
 )
+PEERS_WRONG = Cause(
+    "What one GPU sends to another arrives damaged: the IOMMU comes between them.",
+    "export NCCL_P2P_DISABLE=1, and on the host switch the IOMMU or ACS off, in its firmware or with iommu=pt",
+)
 RANKS = (NCCL_SHM, NO_NETWORK, NO_PEER, NCCL_HANGS)
 
 
@@ -145,10 +151,27 @@ def loader(saw: Any, stack: Stack) -> Finding:
     return passed(f"{outcome.said['workers']} workers, sixteen batches in {outcome.said['seconds']:.1f} s")
 
 
+@check("peers", "Between GPUs", needs=("tensor",), causes=(PEERS_WRONG, *COMMON, FAILS), level="full")
+def peers(saw: Any, stack: Stack) -> Finding:
+    """Each GPU sends to each other one: what arrives is what was sent, directly or by way of the host's memory."""
+    if missing := without(saw, stack):
+        return missing
+    if len(saw.devices.found) < 2:
+        return skipped("There is one GPU.")
+    if saw.peers.error:
+        return named(saw.peers.error, COMMON, FAILS, "", "copies between the GPUs")
+    said = saw.peers.said
+    if said["wrong"]:
+        first, second = said["wrong"][0]
+        return PEERS_WRONG(f"from {first} to {second}: other numbers arrive", "what was sent")
+    way = "directly" if said["direct"] == said["pairs"] else "by way of the host" if not said["direct"] else "mixed"
+    return passed(f"right, {way}")
+
+
 @check(
     "collective",
     "Ranks",
-    needs=("import", "room", "gpu", "kernels", "tensor"),
+    needs=("import", "room", "gpu", "kernels", "tensor", "peers"),
     causes=(*RANKS, RANKS_FAIL, RANKS_WRONG),
     level="full",
 )
@@ -165,7 +188,7 @@ def collective(saw: Any, stack: Stack) -> Finding:
         for cause in RANKS:
             if any(words.lower() in result["complaint"].lower() for words in cause.says):
                 return cause(f"{ranks}: {result['complaint']}", "a sum over all ranks")
-        return RANKS_FAIL(f"{ranks}: {result['complaint']}", "a sum over all ranks")
+        return known(result["complaint"], RANKS_FAIL)(f"{ranks}: {result['complaint']}", "a sum over all ranks")
     if result["silent"]:
         return NCCL_HANGS(f"{ranks}: no answer from {result['silent']}", "a sum over all ranks")
     if result["wrong"]:

@@ -29,6 +29,7 @@ class Card:
     recovery: str = ""  # what the driver asks for
     gen: int | None = None
     width: int | None = None
+    mode: str = ""  # which processes may compute on it: Default, Exclusive_Process, Prohibited
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,24 @@ def _card(gpu: ElementTree.Element) -> Card:
                 "remapped_rows/remapped_row_pending",
                 "retired_pages/pending_retirement",
                 "retired_pages/pending_blacklist",
+                "ecc_errors/channel_repair_pending",
+                "ecc_errors/tpc_repair_pending",
             )
         ),
-        failure=_text(gpu, "remapped_rows/remapped_row_failure") == "Yes",
-        recovery="" if _text(gpu, "gpu_recovery_action") in ("", "None", "N/A") else _text(gpu, "gpu_recovery_action"),
+        failure="Yes"
+        in (_text(gpu, "remapped_rows/remapped_row_failure"), _text(gpu, "ecc_errors/unrepairable_memory")),
+        recovery=_recovery(gpu),
         gen=_number(_text(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
         width=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
+        mode=_text(gpu, "compute_mode"),
     )
+
+
+def _recovery(gpu: ElementTree.Element) -> str:
+    asked = _text(gpu, "gpu_recovery_action")
+    if asked in ("", "None", "N/A"):  # before driver 570 there is only whether a reset is needed
+        return "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
+    return asked
 
 
 def _uncorrected(gpu: ElementTree.Element) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpukit.doctor.known import known
 from gpukit.finding import Cause, Finding
 from gpukit.verify.remedies import DOCTOR, REBUILD, UPDATE
 from gpukit.verify.torch_process import TorchError, last_line
@@ -70,11 +71,12 @@ def said(error: TorchError) -> str:
 
 
 def named(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where: str, expected: str) -> Finding:
-    """The first cause whose words the error holds. Its own text counts before what was printed along the way."""
+    """The first cause whose words the error holds. Its own text counts before what was printed along the way; what none
+    of them knows may be among the words that doctor knows."""
     causes = tuple(causes)
     seen = f"{where}: {said(error)}" if where else said(error)
     for text in (f"{error.kind}: {error.text}".lower(), error.log.lower()):
         for cause in causes:
             if any(words.lower() in text for words in cause.says):
                 return cause(seen, expected)
-    return otherwise(seen, expected)
+    return known(f"{error.text}\n{error.log}", otherwise)(seen, expected)

@@ -14,7 +14,7 @@ import time
 import warnings
 from typing import Any
 
-from gpukit.verify import exercises, loads, processes
+from gpukit.verify import exercises, loads, processes, tracking
 
 
 def facts() -> dict[str, Any]:
@@ -70,6 +70,8 @@ def compile(device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gpukit-compile-") as cache:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
+        # Six programs less to compile, which only find out how wide this processor's vectors are.
+        os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
         import torch
         from torch._inductor import config
 
@@ -102,6 +104,8 @@ REQUESTS = {
     "oom": loads.out_of_memory,
     "transfer": loads.transfer,
     "gemm": loads.gemm,
+    "peers": loads.peers,
+    "dry-run": tracking.dry_run,
     "loader": processes.loader,
     "collective": processes.collective,
 }

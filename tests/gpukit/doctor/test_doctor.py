@@ -1,5 +1,6 @@
 """Doctor's judgement on what tools are known to say, and its probes on this machine."""
 
+import contextlib
 import json
 import os
 from datetime import date
@@ -10,7 +11,21 @@ import pytest
 from gpukit import doctor
 from gpukit.checks import run
 from gpukit.doctor.cards import HARDWARE, Card, answer_with, cards, hardware
-from gpukit.doctor.host import Answer, Config, Container, Folder, Host, Later, Merge, Port, _leftovers, ask, containers
+from gpukit.doctor.early import early
+from gpukit.doctor.host import (
+    Answer,
+    Config,
+    Container,
+    Folder,
+    Grant,
+    Host,
+    Later,
+    Merge,
+    Port,
+    _leftovers,
+    ask,
+    containers,
+)
 from gpukit.doctor.mounts import shown
 from gpukit.finding import to_json
 from gpukit.stack import load
@@ -101,6 +116,68 @@ FAULTS = {
 }
 
 
+FAULTS.update(
+    {
+        "docker does not work": ({"client": Answer(1, "", "Segmentation fault")}, "client", "does not work", "Install"),
+        "a Mac": ({"system": "macos", "cards": Answer(None), "pci": None, "module": ""}, "driver", "A Mac", "--cpu"),
+        "nothing to be seen": (
+            {"cards": Answer(None), "pci": None, "module": ""},
+            "driver",
+            "No NVIDIA driver can be seen",
+            "Install the NVIDIA driver, 580 or newer",
+        ),
+        "a stuck driver": (
+            {"cards": Answer(9, "Failed to initialize NVML: Unknown Error\n")},
+            "driver",
+            "is loaded and does not answer",
+            "reboot",
+        ),
+        "a driver in part": (
+            {"cards": Answer(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
+            "driver",
+            "installed in part",
+            "Install the NVIDIA driver again",
+        ),
+        "no handle": (
+            {"cards": Answer(15, "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n")},
+            "driver",
+            "fallen off the bus",
+            "off and on again",
+        ),
+        "not loaded, in NVML's words": (
+            {"cards": Answer(1, "Failed to initialize NVML: Driver Not Loaded\n"), "module": ""},
+            "driver",
+            "kernel module is not loaded",
+            "modprobe",
+        ),
+        "words of the engine that --about knows": (
+            {"info": Answer(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
+            "engine",
+            "helper for logins",
+            "credsStore",
+        ),
+        "words in a container that --about knows": (
+            {"inside": Answer(9, "", "No devices were found\n")},
+            "running",
+            "device files",
+            "start the container again",
+        ),
+        "words of the engine when it is asked for the GPU, that --about knows": (
+            {"grant": Grant(None, "", "launch: The engine could not be asked for its GPUs: exec format error")},
+            "gpu",
+            "another kind of processor",
+            "hardware=",
+        ),
+        "refused in new words": (
+            {"grant": Grant(False, "refused", "The GPU is asleep.", "Wake it.", "the GPU is asleep")},
+            "gpu",
+            "asleep",
+            "Wake it",
+        ),
+    }
+)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, findings_schema, name):
     seen, id, cause, remedy = FAULTS[name]
@@ -109,6 +186,13 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, fin
     assert cause in findings[id].cause
     assert remedy in findings[id].remedy
     jsonschema.validate(to_json("doctor", "demo", list(findings.values())), findings_schema)
+
+
+def test_nobody_is_asked_to_wait_for_a_driver_that_hangs(host, make_stack):
+    """Not for the engine's answer either, nor for one in a container."""
+    findings = judged(host(cards=Answer(None, err="no answer in 6 s", late=True), grant=None), make_stack())
+    assert trouble(findings) == {"driver": "WARN"}
+    assert {findings[id].status for id in ("gpu", "running")} == {"SKIP"}
 
 
 def test_a_small_disk_that_already_holds_the_image_is_enough(host, make_stack):
@@ -155,6 +239,22 @@ def test_asking_a_command(tmp_path):
     assert ask(["no-such-command-here"], 5).code is None
     late = ask(["sleep", "5"], 0.1)
     assert (late.code, late.late) == (None, True)
+
+
+def test_where_nvidia_smi_is(monkeypatch, tmp_path):
+    """In WSL it lies beside Windows' driver, and a PATH without that folder is common."""
+    from gpukit.doctor import host
+
+    beside = tmp_path / "wsl/nvidia-smi"
+    beside.parent.mkdir()
+    beside.write_text("#!/bin/sh\n", encoding="utf-8")
+    beside.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert host.nvidia_smi() == "nvidia-smi"
+    monkeypatch.setattr(host, "IN_WSL", (str(beside),))
+    assert host.nvidia_smi() == str(beside)
+    monkeypatch.setenv("PATH", str(beside.parent))
+    assert host.nvidia_smi() == str(beside)
 
 
 def test_mount_sources_as_they_are(monkeypatch, tmp_path, stack_file, generate):
@@ -226,6 +326,28 @@ def test_early_says_what_would_stop_the_container_and_never_fails(monkeypatch, c
     assert doctor.main(["--early"]) == 0
     said = capsys.readouterr()
     assert said.err == ""
+
+
+# Each is one line, as VS Code shows it.
+EARLY = {
+    "a comma": ({"config": Config((folder(source="/srv/a,b"),))}, "Mount sources: /srv/a,b. VS Code cannot mount it"),
+    "far away": ({"endpoint": "ssh://me@lab"}, "Mount sources: an engine on another machine."),
+    "no engine": ({"info": Answer(1, "", "Cannot connect to the Docker daemon")}, "Docker engine: unix:///var/run/"),
+    "a full disk": ({"free_gb": lambda folder: 1.0}, "Disk space: 1 GB free in /var/lib/docker. The image takes"),
+    "no card": ({"cards": Answer(None), "module": "", "pci": ()}, "NVIDIA driver: no nvidia-smi, no NVIDIA GPU on"),
+    "warnings": ({"environments": (".venv",), "merge": Merge(rejected=("Dockerfile.rej",))}, ""),
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_what_is_said_early(monkeypatch, capsys, host, stack_file, name):
+    """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
+    seen, said = EARLY[name]
+    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack: contextlib.nullcontext(host(**seen)))
+    assert early(doctor.CHECKS, stack_file()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (1 if said else 0)
+    assert not said or lines[0].startswith(f"doctor: {said}")
 
 
 def test_leftovers_of_an_update(tmp_path):

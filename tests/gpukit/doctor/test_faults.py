@@ -8,7 +8,9 @@ import pytest
 from gpukit import doctor
 from gpukit.checks import run
 from gpukit.finding import to_json
-from tests.gpukit.doctor.conftest import FAULTS, records, with_stack
+from tests.gpukit.doctor.conftest import FAULTS, machine, records, with_stack
+from tests.gpukit.doctor.test_doctor import FAULTS as FAULTS_HERE
+from tests.gpukit.test_verify import same
 
 BROKEN = [record for name in ("engine", "driver", "grant", "rest") for record in records(name)]
 HEALTHY = records("healthy")
@@ -39,6 +41,25 @@ def test_a_healthy_machine(record, make_stack):
 
 def test_every_record_says_where_it_is_from():
     names = {path.stem for path in FAULTS.glob("*.txt")}
-    assert names == {"engine", "driver", "grant", "rest", "healthy", "texts"}
+    assert names == {"engine", "driver", "grant", "rest", "healthy", "texts", "unknown"}
     assert all(record.about.get("origin") for record in [*BROKEN, *HEALTHY])
-    assert len({record.name for record in BROKEN}) == len(BROKEN) >= 50
+    assert len({record.name for record in BROKEN}) == len(BROKEN) >= 60
+
+
+# Their words are those of launch, and of the base's channel.
+SAID_ELSEWHERE = (
+    "The engine refuses the GPU for another reason",
+    "The GPU does not answer in the container",
+    "Its support has ended",
+)
+
+
+def test_every_cause_is_found_by_some_fault(make_stack):
+    """No cause stands on the page that no test has seen."""
+    found = [finding for record in BROKEN for finding in judged(record, make_stack)]
+    found += [
+        finding for seen, *_ in FAULTS_HERE.values() for finding in run(doctor.CHECKS, machine(**seen), make_stack())
+    ]
+    causes = {cause for each in doctor.CHECKS for cause in each.causes}
+    unseen = [cause.why for cause in causes if not any(same(finding, cause) for finding in found)]
+    assert [why for why in unseen if not why.startswith(SAID_ELSEWHERE)] == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +19,7 @@ from gpukit import doctor
 from gpukit.checks import run, select
 from gpukit.doctor.host import Host
 from gpukit.stack import load
-from tests.conftest import git
+from tests.conftest import cannot, git
 
 
 @pytest.fixture
@@ -92,3 +97,109 @@ def test_a_cache_that_is_somebody_elses(project):
     (project / ".launch").mkdir()
     (project / ".launch/huggingface").mkdir(mode=0o500)
     assert findings(project, "merge", "mounts")["mounts"].status == "FAIL"
+
+
+# With a real client of Docker, and real engines where one is asked.
+
+ENGINE, WITH_GPU = "/var/run/docker.sock", "/run/docker-gpu.sock"
+needs_docker = pytest.mark.skipif(shutil.which("docker") is None, reason="needs Docker's client")
+
+
+@contextlib.contextmanager
+def listening(path, answer=True):
+    """A socket at which somebody takes the call, and says nothing; or only the file that one leaves behind."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        if answer:
+            server.listen()
+        yield
+
+
+@needs_docker
+@pytest.mark.engine
+@pytest.mark.parametrize("left", ["nothing", "a socket that nobody serves"])
+def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    with listening(tmp_path / "docker.sock", answer=False) if left != "nothing" else contextlib.nullcontext():
+        found = findings(project, "client", "engine", "disk", "ports")
+    assert {id: finding.status for id, finding in found.items()} == {
+        "client": "PASS",
+        "engine": "FAIL",
+        "disk": "SKIP",
+        "ports": "SKIP",
+    }
+    assert (found["engine"].cause, found["engine"].remedy) == ("Docker is not running.", "sudo systemctl start docker")
+
+
+@needs_docker
+@pytest.mark.engine
+def test_an_engine_that_never_answers_is_waited_for_in_seconds(project, tmp_path):
+    """The whole of doctor, with nothing reachable: neither the engine nor the driver."""
+    (tmp_path / "bin").mkdir()
+    for name in ("nvidia-smi", "nvidia-ctk", "systemctl", "git"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "DOCKER_HOST": f"unix://{tmp_path}/docker.sock",
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+    }
+    with listening(tmp_path / "docker.sock"):
+        started = time.monotonic()
+        argv = ["./launch", "doctor", "--json"]
+        done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, check=False)
+        took = time.monotonic() - started
+    found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 1
+    assert (found["engine"]["cause"], found["driver"]["status"]) == ("The engine hangs.", "WARN")
+    assert [id for id, finding in found.items() if finding["status"] == "FAIL"] == ["engine"]
+    assert took < 10
+
+
+@needs_docker
+@pytest.mark.engine
+def test_a_socket_that_is_denied(project, tmp_path):
+    """As another user, who is not in its group."""
+    if os.getuid() != 0 or not Path(ENGINE).exists() or not Path("/usr/bin/python3").exists():
+        cannot(f"needs root, to be somebody else, the system's Python, and an engine on {ENGINE}")
+    shared = Path(tempfile.mkdtemp(prefix="gpukit-denied-"))
+    try:
+        shutil.copytree(project, shared / "project", symlinks=True)
+        shared.chmod(0o755)
+        subprocess.run(["chown", "-R", "65534:65534", str(shared)], check=True)
+        argv = ["/usr/bin/python3", "-m", "gpukit.doctor", "--json", "--only=engine"]  # the tests' own may be root's
+        environment = {"PATH": os.environ["PATH"], "HOME": str(shared), "PYTHONPATH": str(shared / "project")}
+        who = {"user": 65534, "group": 65534, "extra_groups": []}
+        done = subprocess.run(argv, env=environment, cwd=shared, capture_output=True, text=True, check=False, **who)
+    finally:
+        shutil.rmtree(shared)
+    found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert (found["engine"]["status"], done.returncode) == ("FAIL", 1)
+    assert found["engine"]["cause"].startswith("You are not in the group `docker`")
+
+
+def granted(project, monkeypatch, socket):
+    """What comes of asking that engine for the GPU, whatever the driver of this machine is like."""
+    if not Path(socket).exists():
+        (cannot if socket == ENGINE else pytest.skip)(f"needs an engine on {socket}")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{socket}")
+    found = findings(project, "client", "engine", "gpu")
+    assert [found["client"].status, found["engine"].status] == ["PASS", "PASS"]
+    return found["gpu"]
+
+
+@needs_docker
+@pytest.mark.engine
+def test_an_engine_without_the_toolkit(project, monkeypatch):
+    if shutil.which("nvidia-ctk"):
+        pytest.skip("needs a machine without NVIDIA's Container Toolkit")
+    found = granted(project, monkeypatch, ENGINE)
+    assert found.status == "FAIL"
+    assert found.cause.startswith("NVIDIA's Container Toolkit is not installed")
+
+
+@needs_docker
+@pytest.mark.engine
+def test_an_engine_that_grants_the_gpu(project, monkeypatch):
+    found = granted(project, monkeypatch, WITH_GPU)
+    assert (found.status, found.seen) == ("PASS", "GPU all")
