@@ -1,0 +1,79 @@
+"""The batches of a loop, from a loader that is tuned to it while it trains.
+
+How many workers pay off depends on how long a step takes, which only the loop itself can show. So its first steps are
+timed, with batches made in this very process; then the loader is tuned (tuner.py), and what follows comes from it. The
+batches are the same in any case: they depend on seed and step alone (data.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from statistics import median
+from typing import Any, Literal
+
+import torch
+
+from gpukit.train.data import Loading, loader
+from gpukit.train.ranks import Ranks
+from gpukit.train.task import Task
+from gpukit.train.tuner import tune
+
+TIMED = 12  # steps: enough for a median that the first ones, with their compilations, do not move
+
+
+class Feed:
+    """Endless batches from `first_step` on, for one loop: this rank's part of `batch_size` samples each.
+
+    `workers`: as many, or "auto". `loading` is how batches are loaded now; `say` is told when that is known. Errors are
+    those of `loader` and `tune`.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        batch_size: int,
+        seed: int,
+        *,
+        first_step: int = 0,
+        workers: int | Literal["auto"] = "auto",
+        ranks: Ranks | None = None,
+        device: torch.device | str = "cpu",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        self.task, self.batch_size, self.seed, self.step = task, batch_size, seed, first_step
+        self.ranks, self.device, self.say = ranks or Ranks(), torch.device(device), say
+        self.tuned = workers != "auto"
+        self.loading = Loading(workers if self.tuned else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.tuned:
+            took = []
+            for batch in islice(self._loader(), TIMED):
+                began = time.perf_counter()
+                yield batch
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                took.append(time.perf_counter() - began)
+            self.step += len(took)
+            self._tune(median(took))
+        yield from self._loader()
+
+    def _loader(self) -> Any:
+        return loader(
+            self.task.dataset,
+            self.batch_size,
+            self.seed,
+            first_step=self.step,
+            loading=self.loading,
+            ranks=self.ranks,
+            collate=self.task.collate,
+            device=self.device,
+        )
+
+    def _tune(self, step_seconds: float) -> None:
+        mine = max(1, self.batch_size // self.ranks.world)
+        found = tune(self.task.dataset, mine, collate=self.task.collate, step_seconds=step_seconds, device=self.device)
+        self.tuned, self.loading = True, found.loading
+        self.say(f"Loading data with {found.reason}.")

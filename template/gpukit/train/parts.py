@@ -1,0 +1,155 @@
+"""How many samples a batch holds, and the same batch in parts: every sample in exactly one of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from torch import Tensor
+
+Path = tuple[Any, ...]  # the keys and positions that lead to a value in a batch
+
+
+class SplitError(Exception):
+    """The batch does not show which part of it belongs to which sample; the text says where."""
+
+
+class Batches:
+    """What the batches of a project look like.
+
+    A batch is a tensor whose first dimension counts the samples, or such tensors in tuples, lists and dicts. A list may
+    also hold one entry for each sample, each of a shape of its own. Two tensors in a list can be either, two columns or
+    two samples. DataLoader's default never leaves a list of samples that hold tensors; a `collate` function of the
+    project's own is tried on two and on three copies of dataset[0]: what grows counts samples.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
+        self.dataset, self.collate = dataset, collate
+        self.grows: frozenset[Path] | None = None  # where lists of samples are; None: not known
+        self.tried = False
+
+    def samples(self, batch: Any) -> int:
+        """How many samples the batch holds; 0 where it is None or empty."""
+        length = _rows(batch)
+        if length is not None and not (self.collate is not None and isinstance(batch, list)):
+            return length
+        if self.collate is not None and not self.tried and _may_list_samples(batch):
+            self.grows, self.tried = self._tried(), True
+        return _count(batch, (), self._lists(batch)) or 0
+
+    def split(self, batch: Any, sizes: list[int]) -> list[Any]:
+        """The batch in parts of `sizes` samples, in order; tensors are views.
+
+        What is neither a tensor nor a container goes to every part. SplitError where the length of a tensor is not
+        the number of samples.
+        """
+        return _split(batch, (), self._lists(batch), sizes)
+
+    def _lists(self, batch: Any) -> frozenset[Path]:
+        return frozenset(_ragged(batch, ())) if self.grows is None else self.grows
+
+    def _tried(self) -> frozenset[Path] | None:
+        try:
+            sample = self.dataset[0]
+            two, three = self.collate([sample] * 2), self.collate([sample] * 3)
+        except Exception:  # it does not take one sample several times: its batches must speak for themselves
+            return None
+        return frozenset(_growing(two, three, ()))
+
+
+def even(total: int, most: int, least: int = 1) -> list[int]:
+    """`total` samples in as few parts of at most `most` as there can be, as even as can be: 10 by 4 is [4, 3, 3].
+
+    No part is smaller than `least`, even if some are then larger than `most`: 5 by 2, of 2 at least, is [3, 2].
+    """
+    count = max(1, min(-(-total // most), total // least))
+    return [total // count + (number < total % count) for number in range(count)]
+
+
+def _rows(batch: Any) -> int | None:
+    """The length of a tensor, or of all tensors of a flat batch; None for any other. It is what a step waits for."""
+    if type(batch) is Tensor:
+        return batch.shape[0]
+    length = None
+    if isinstance(batch, (list, tuple, dict)):
+        for column in batch.values() if isinstance(batch, dict) else batch:
+            if type(column) is not Tensor or not column.ndim or length not in (None, column.shape[0]):
+                return None
+            length = column.shape[0]
+    return length
+
+
+def _children(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, (list, tuple)):
+        yield from enumerate(value)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, Tensor) or any(_holds_tensors(child) for _, child in _children(value))
+
+
+def _may_list_samples(batch: Any) -> bool:
+    """Whether there is a list in it that holds tensors; a tuple at the top is one of columns."""
+    if isinstance(batch, list):
+        return _holds_tensors(batch)
+    return any(isinstance(child, (list, tuple)) and _holds_tensors(child) for _, child in _children(batch))
+
+
+def _growing(two: Any, three: Any, path: Path) -> Iterator[Path]:
+    if isinstance(two, (list, tuple)) and (len(two), len(three)) == (2, 3):
+        yield path
+    elif isinstance(two, (list, tuple, Mapping)) and len(two) == len(three):
+        for (key, one), (_, other) in zip(_children(two), _children(three), strict=True):
+            yield from _growing(one, other, (*path, key))
+
+
+def _ragged(value: Any, path: Path) -> Iterator[Path]:
+    """Lists of tensors that are alike but for their lengths: no columns of one batch. A tuple at the top is columns."""
+    children = list(_children(value))
+    sequence = isinstance(value, list) or (isinstance(value, tuple) and path)
+    if len(children) > 1 and sequence and all(isinstance(one, Tensor) for _, one in children):
+        alike = {(one.ndim, one.dtype) for _, one in children}
+        if len(alike) == 1 and children[0][1].ndim and len({len(one) for _, one in children}) > 1:
+            yield path
+            return
+    for key, child in children:
+        yield from _ragged(child, (*path, key))
+
+
+def _count(value: Any, path: Path, lists: frozenset[Path]) -> int | None:
+    if isinstance(value, Tensor):
+        return len(value) if value.ndim else None
+    if path in lists:
+        return len(value)
+    counts = (_count(child, (*path, key), lists) for key, child in _children(value))
+    return next((count for count in counts if count is not None), None)
+
+
+def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> list[Any]:
+    total = sum(sizes)
+    if isinstance(value, Tensor) and value.ndim:
+        if len(value) != total:
+            place = "".join(f"[{key!r}]" for key in path)
+            raise SplitError(f"batch{place} has {len(value)} rows where there are {total} samples")
+        return list(value.split(sizes))
+    if isinstance(value, (list, tuple)) and (path in lists or (len(value) == total and not _holds_tensors(value))):
+        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    columns = [(key, _split(child, (*path, key), lists, sizes)) for key, child in _children(value)]
+    return [_with(value, {key: parts[number] for key, parts in columns}) for number in range(len(sizes))]
+
+
+def _with(value: Any, children: dict[Any, Any]) -> Any:
+    """The same container with other things in it."""
+    if isinstance(value, MutableMapping):
+        clone = copy.copy(value)
+        clone.update(children)
+        return clone
+    if isinstance(value, Mapping):
+        return children
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*children.values())
+    return type(value)(children.values()) if isinstance(value, (list, tuple)) else value

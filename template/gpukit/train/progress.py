@@ -1,0 +1,118 @@
+"""How far a run is: one line that is redrawn on a terminal, and a line now and then where there is none."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+REDRAWN = 0.2  # seconds between two drawings of the line
+BETWEEN = 1.0  # seconds between two lines where there is no terminal
+WINDOW = 50  # the rate is that of so many drawings
+
+
+class Progress:
+    """Loss, rate, memory and time left. With `shown` false (on other ranks than the first) nothing is printed.
+
+    `samples`: how many a step takes. `memory`: what gives the memory in use as text.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        *,
+        samples: int,
+        device: torch.device,
+        shown: bool = True,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.samples, self.device, self.shown = total, samples, device, shown
+        self.stream, self.clock = stream or sys.stdout, clock
+        self.drawn = shown and self.stream.isatty()
+        self.loss: float | None = None
+        self.seen: deque[tuple[float, int]] = deque([(clock(), done)], maxlen=WINDOW)
+        self.next = 0.0
+
+    def step(self, done: int) -> None:
+        """A step has ended. Costs a look at the clock, but when the line is drawn."""
+        now = self.clock()
+        if now < self.next:
+            return
+        self.next = now + REDRAWN
+        self.seen.append((now, done))
+        if self.drawn:
+            self._draw(self.line(done))
+
+    def report(self, done: int, loss: float) -> None:
+        """A loss is known."""
+        if self.loss is None or done == self.total:
+            self.printed = -BETWEEN
+        self.loss = loss
+        if self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
+            self.printed = self.clock()
+            self.seen.append((self.printed, done))
+            print(self.line(done), file=self.stream, flush=True)
+
+    def say(self, text: str) -> None:
+        """Print a sentence above the line."""
+        if self.shown:
+            print(f"{self._clear()}{text}", file=self.stream, flush=True)
+
+    @property
+    def rate(self) -> float:
+        """Steps per second, over the last few seconds; 0 before there are two."""
+        (since, first), (until, last) = self.seen[0], self.seen[-1]
+        return (last - first) / (until - since) if until > since else 0.0
+
+    def line(self, done: int) -> str:
+        """The line without colours."""
+        said = [f"step {done}/{self.total}"]
+        if self.loss is not None:
+            said.append(f"loss {self.loss:.4f}")
+        if self.rate:
+            said.append(f"{self.rate * self.samples:,.0f} samples/s")
+        said.append(memory(self.device))
+        if self.rate and done < self.total:
+            said.append(f"{span((self.total - done) / self.rate)} left")
+        return "  ".join(said)
+
+    def _draw(self, text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        room = min(30, width - len(text) - 2)
+        if room >= 5:
+            filled = room * self.seen[-1][1] // max(self.total, 1)
+            text = f"{'━' * filled}{'╌' * (room - filled)}  {text}"
+        print(f"\r\033[K{text[:width]}", end="", file=self.stream, flush=True)
+
+    def _clear(self) -> str:
+        return "\r\033[K" if self.drawn else ""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.drawn:
+            print(self._clear(), end="", file=self.stream, flush=True)
+
+
+def memory(device: torch.device) -> str:
+    """The most that PyTorch has taken of the GPU so far; on the CPU what this process holds now."""
+    if device.type == "cuda":
+        return f"{torch.cuda.max_memory_reserved(device) / 1e9:.1f} GB"
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return f"{pages * 4096 / 1e9:.1f} GB"
+
+
+def span(seconds: float) -> str:
+    """1:05 for 65 seconds, 2:03:00 for two hours and three minutes."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

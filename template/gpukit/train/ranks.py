@@ -1,0 +1,217 @@
+"""One process or many: what torchrun says of them, and the few things on which they must agree.
+
+Gradients are not reduced while backward runs, as DistributedDataParallel does it: a rank that ran out of memory would
+leave the others waiting in a collective. Here all ranks first agree that nobody ran out, and reduce then.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+BUCKET = (
+    32 << 20
+)  # bytes: few collectives, while the copy that travels stays small (DDP: https://arxiv.org/abs/2006.15704)
+PATIENCE = timedelta(minutes=10)  # for the slowest rank: the first batch, a compilation, a checkpoint
+
+Value = TypeVar("Value")
+
+
+class Ranks:
+    """This process among `world` of them: `rank` counts those of all machines, `local_rank` those of this one.
+
+    One process alone has no process group, and every method returns at once. With several, each method but `main` is a
+    collective: every rank must call it, in the same order.
+    """
+
+    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0) -> None:
+        self.rank, self.world, self.local_rank = rank, world, local_rank
+        self._bucket: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    @classmethod
+    def start(cls, device_type: str) -> Ranks:
+        """Join the others that torchrun's RANK, WORLD_SIZE and LOCAL_RANK tell of; without these: one process.
+
+        `device_type`: "cuda" or "cpu". What lies on a GPU goes by NCCL, what lies on the CPU by gloo: thus ranks agree
+        without waiting for what their GPUs still compute. SystemExit with one sentence where torchrun's variables are
+        incomplete. Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+        """
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        if world == 1:
+            return cls()
+        missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        if missing:
+            raise SystemExit(f"WORLD_SIZE is {world}, but {', '.join(missing)} not set: start with torchrun.")
+        rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+        if device_type == "cuda":
+            if local_rank >= torch.cuda.device_count():
+                seen = f"PyTorch sees {torch.cuda.device_count()}"
+                raise SystemExit(f"There is no GPU for process {local_rank} of this machine, as {seen}: start fewer.")
+            torch.cuda.set_device(local_rank)
+        backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
+        dist.init_process_group(backend, rank=rank, world_size=world, timeout=PATIENCE)
+        return cls(rank, world, local_rank)
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is true on some rank."""
+        return bool(self._agreed(int(flag), dist.ReduceOp.MAX)) if self.world > 1 else flag
+
+    def sum(self, value: float) -> float:
+        """The sum of the ranks' values; of int it is exact."""
+        return self._agreed(value, dist.ReduceOp.SUM) if self.world > 1 else value
+
+    def least(self, value: float) -> float:
+        """The smallest of the ranks' values."""
+        return self._agreed(value, dist.ReduceOp.MIN) if self.world > 1 else value
+
+    def _agreed(self, value: float, how: Any) -> Any:
+        tensor = torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+        dist.all_reduce(tensor, how)
+        return tensor.item()
+
+    def share(self, value: Value) -> Value:
+        """Rank 0's object, on all ranks; it is pickled on its way."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def gather(self, value: Value) -> list[Value]:
+        """The object of each rank, on all ranks; they are pickled on their way."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def same_start(self, model: nn.Module) -> None:
+        """Give every rank the parameters and buffers of rank 0, in place."""
+        if self.world > 1:
+            self._broadcast([*model.parameters(), *model.buffers()])
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every rank the buffers of rank 0 that a checkpoint holds, such as BatchNorm's running statistics.
+
+        Each rank sees its own part of the batch; rank 0's are the model's, as with DistributedDataParallel.
+        """
+        if self.world > 1:
+            self._broadcast([modules[name] for modules, name in state_buffers(model)])
+
+    @torch.no_grad()
+    def _broadcast(self, tensors: list[Tensor]) -> None:
+        for part, flat in self._flat([tensor.detach() for tensor in tensors]):
+            dist.broadcast(flat, src=0)
+            _unflatten(flat, part)
+
+    def reserve(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Take now the memory that `reduce` needs: later, one rank alone might lack it while the others wait."""
+        if self.world > 1:
+            for _ in self._flat([parameter.detach() for parameter in parameters if parameter.requires_grad]):
+                pass
+
+    @torch.no_grad()
+    def reduce(self, parameters: Iterable[nn.Parameter], *also: Tensor) -> None:
+        """Sum gradients over the ranks, in place, in flat buckets; call it after backward.
+
+        A gradient that is None counts as zero; one that is None on every rank stays None, so that the optimizer passes
+        over its parameter as it would in one process. `also`: further tensors to be summed, such as the loss.
+        Every rank gives the same shapes in the same order. SystemExit with one sentence for sparse gradients.
+        """
+        if self.world == 1:
+            return
+        parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        if self.any(any(parameter.grad is None for parameter in parameters)):
+            parameters = self._used(parameters)
+        gradients = [parameter.grad for parameter in parameters]
+        if any(gradient.layout != torch.strided for gradient in gradients):
+            raise SystemExit("Sparse gradients cannot be summed over several processes: use Embedding(sparse=False).")
+        for part, flat in self._flat([*gradients, *also]):
+            dist.all_reduce(flat)
+            _unflatten(flat, part)
+
+    def _used(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+        used = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        parameters = [parameter for parameter, one in zip(parameters, used.tolist(), strict=True) if one]
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return parameters
+
+    def _flat(self, tensors: list[Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
+        """Groups of tensors of one kind, each with a flat tensor that holds their values; a large one is its own."""
+        for part in _groups(tensors):
+            if len(part) == 1 and part[0].is_contiguous():
+                yield [], part[0].view(-1)
+                continue
+            kind, size = (part[0].device, part[0].dtype), sum(tensor.numel() for tensor in part)
+            if kind not in self._bucket or self._bucket[kind].numel() < size:
+                self._bucket[kind] = torch.empty(size, device=kind[0], dtype=kind[1])
+            flat = self._bucket[kind][:size]
+            torch.cat([tensor.reshape(-1) for tensor in part], out=flat)
+            yield part, flat
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.any(False)
+
+    def stop(self) -> None:
+        """Leave the group, together with the others."""
+        if self.world > 1 and dist.is_initialized():
+            gc.collect()  # what still holds on to the group, such as a DistributedDataParallel, would abort the exit
+            self.barrier()
+            dist.destroy_process_group()
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.stop()
+
+
+def state_buffers(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
+    """Where a model keeps the buffers that its state_dict holds: the dictionary of a module, and a name in it.
+
+    Buffers that it leaves out (`persistent=False`: masks, tables of angles) are constants.
+    """
+    return [
+        (module._buffers, name)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    ]
+
+
+def _groups(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors of one device and type together, in their order, as many as fit in a bucket; at least one."""
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    for same in kinds.values():
+        group, size = [], 0
+        for tensor in same:
+            if group and size + tensor.nbytes > BUCKET:
+                yield group
+                group, size = [], 0
+            group.append(tensor)
+            size += tensor.nbytes
+        yield group
+
+
+def _unflatten(flat: Tensor, part: list[Tensor]) -> None:
+    if part:
+        pieces = flat.split([tensor.numel() for tensor in part])
+        torch._foreach_copy_(part, [piece.view(tensor.shape) for piece, tensor in zip(pieces, part, strict=True)])

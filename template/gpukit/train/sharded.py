@@ -1,0 +1,449 @@
+"""Checkpoints of what lies in shards on several processes: each writes its own, and one says when all are whole.
+
+The shards are written and read by torch.distributed.checkpoint (DCP), so another number of processes reads them again.
+All else is as in checkpoint.py: a folder for each step, written aside, forced to the disk, renamed last, with a
+manifest of sizes and SHA-256. Rank 0 writes the manifest, once every rank has said that its files are on the disk. A
+process or a machine that dies before leaves no name and no manifest, and the checkpoint before stays the newest.
+
+Nothing in a checkpoint can run on loading. DCP's own list of shards is a pickle, and DCP would unpickle what is no
+tensor: the list is read by an unpickler that knows the few classes such a list is made of, tensors by
+torch.load(weights_only=True), and plain values are not given to DCP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystem
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+)
+from torch.distributed.tensor import DTensor
+
+from gpukit.train import checkpoint
+from gpukit.train.checkpoint import ANEW, FOLDER, FORMAT, MANIFEST, RANKS, SPARE, STATE, CheckpointError
+from gpukit.train.errors import LOST_RANK
+from gpukit.train.hashed import DamageError, Written, readable, sync_folder, verify
+from gpukit.train.ranks import Ranks
+from gpukit.train.run import on_main
+
+OWN = "rank-{}.pt"
+LIST = ".metadata"  # DCP's name for its list of shards
+TRAINED = StateDictOptions(ignore_frozen_params=True)
+WRAPPERS = re.compile(r"_checkpoint_wrapped_module\.|_orig_mod\.")  # in names of modules, not of a state_dict
+# What a list of shards is made of. A name from elsewhere in a pickle is what would run.
+CLASSES = {
+    "torch.distributed.checkpoint.metadata": {
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size"},
+}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A checkpoint whose every byte is what was written; the shards are read by `fill`.
+
+    `state`: what rank 0 gave. `own`: what this rank gave; None where there was no such rank. `ranks`: how many saved
+    it. `passed_over`: a sentence for each newer checkpoint that cannot be used.
+    """
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+    own: dict[str, Any] | None
+    about: dict[str, Any]
+    metric: float | None
+    ranks: int
+    files: frozenset[str]
+    passed_over: list[str] = field(default_factory=list)
+
+    def fill(self, weights: Mapping[str, Tensor], *, ranks: Ranks) -> None:
+        """Put the saved numbers into these tensors, in place; all ranks together, each its own shards.
+
+        They may be fewer than were saved, whole or in shards, on any number of ranks. CheckpointError where one was
+        not saved, or has another shape.
+        """
+        reader, planner = _Reader(self.path, self.files), _Tensors(flatten_state_dict=False)
+        given = {name: one.detach() for name, one in weights.items()}
+        with _answering(f"{self.path} was not read"):
+            try:
+                with _dcp():
+                    dcp.load(given, storage_reader=reader, planner=planner, no_dist=ranks.world == 1)
+            except (OSError, ValueError, AssertionError, RuntimeError, pickle.UnpicklingError) as error:
+                if LOST_RANK.search(str(error)):
+                    raise
+                said = str(error).strip().partition("\n")[0]
+                raise CheckpointError(f"{self.path} does not fit to what is to be filled: {said}; {ANEW}.") from error
+
+
+def save(
+    run: Path,
+    step: int,
+    weights: Mapping[str, Tensor],
+    state: dict[str, Any],
+    own: dict[str, Any] | None = None,
+    *,
+    ranks: Ranks,
+    about: dict[str, Any],
+    keep: int = 3,
+    metric: float | None = None,
+) -> Path:
+    """Write the checkpoint of `step` below the folder `run`, all ranks together, and return its folder.
+
+    `weights`: tensors by name, the same names on every rank: DTensors, of which each rank writes its shards, or tensors
+    that are the same on all, which one of them writes. `state` (rank 0's is kept) and `own` (of each rank, such as its
+    random state): what checkpoint.save takes as `state`. `run` lies on a disk that all ranks share. The rest as there.
+
+    CheckpointError where it cannot be saved: on the first rank that cannot, and the others end; where a rank is gone,
+    on all that are left, as soon as that is noticed (ranks.PATIENCE at the latest).
+    """
+    folder, path = run / FOLDER, run / FOLDER / f"step-{step:08d}"
+    with contextlib.ExitStack() as stack, _answering(f"Step {step} was not saved in {folder}"):
+        needed = sum(_together(ranks, lambda: _needs(weights, state, own or {}, keep, ranks)))
+
+        def begin() -> Path:
+            with checkpoint._told(folder):
+                stack.enter_context(checkpoint.claim(run))
+                checkpoint._sweep(folder)
+                checkpoint._room(folder, needed)
+                spare = folder / f".{path.name}.{secrets.token_hex(4)}{SPARE}"  # a rank given up writes into another
+                spare.mkdir()
+                return spare
+
+        spare = on_main(ranks, begin)
+        if ranks.main:
+            stack.callback(shutil.rmtree, spare, ignore_errors=True)
+
+        def write() -> dict[str, Any]:
+            with checkpoint._told(folder):
+                return _write(spare, weights, state if ranks.main else None, own or {}, ranks)
+
+        files = {name: entry for written in _together(ranks, write) for name, entry in written.items()}
+        found = checkpoint._metric(metric)
+        manifest = {"format": FORMAT, "step": step, "metric": found, "about": about, RANKS: ranks.world, "files": files}
+
+        def name() -> None:
+            with checkpoint._told(folder):
+                _all_there(spare, files)
+                _seal(spare, manifest)
+                checkpoint._place(spare, path)
+                checkpoint._prune(folder, step, keep)
+
+        on_main(ranks, name)
+    return path
+
+
+def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> Sharded | None:
+    """The checkpoint of the highest step that is whole, found by all ranks together; None where none was ever saved.
+
+    Each rank hashes a share of the files, and all agree. CheckpointError where there are some and none is whole, or
+    where the run that saved it was another than `about`.
+    """
+    passed_over = []
+    with _answering(f"The checkpoints in {run / FOLDER} were not read"):
+        for path in on_main(ranks, lambda: checkpoint._saved(run / FOLDER)):
+            try:
+                found = _found(path, about, ranks)
+            except DamageError as damage:
+                passed_over.append(f"{path.name} is passed over: {damage}.")
+            else:
+                found.passed_over.extend(passed_over)
+                return found
+    if passed_over:
+        raise checkpoint._none_whole(run, passed_over) if ranks.main else SystemExit(1)
+    return None
+
+
+def model_shards(model: nn.Module) -> dict[str, Tensor]:
+    """What is trained of a model, by name, for `save` and `Sharded.fill`: its parameters that learn, and its buffers.
+
+    The tensors are the model's own. Before and after `fully_shard` the names are the same.
+    """
+    frozen = set()
+    for name, one in model.named_parameters(remove_duplicate=False):  # TRAINED leaves tied ones in
+        if not one.requires_grad:
+            frozen.add(WRAPPERS.sub("", name))
+    every = get_model_state_dict(model, options=TRAINED)
+    return {f"model.{name}": one for name, one in every.items() if name not in frozen}
+
+
+def optimizer_shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The optimizer's tensors, by name, for `save` and `Sharded.fill`, and its plain values, for `state`.
+
+    An optimizer that has made no step yet gets the state that its first step would make.
+    """
+    if not optimizer.state:
+        get_optimizer_state_dict(model, optimizer)  # makes it
+    names = {one: WRAPPERS.sub("", name) for name, one in model.named_parameters()}
+    order = [names[one] for group in optimizer.param_groups for one in group["params"]]
+    state, tensors = optimizer.state_dict(), dict[str, Tensor]()
+    plain = {"order": order, "param_groups": state["param_groups"], "state": dict[int, Any]()}
+    for number, kept in state["state"].items():
+        for key, value in kept.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{order[number]}.{key}"] = value
+            else:
+                plain["state"].setdefault(number, {})[key] = value
+    return tensors, plain
+
+
+def put_back(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+    """Give the optimizer what `optimizer_shards` took: the tensors once they are filled, and the plain values."""
+    state: dict[int, Any] = {number: dict(kept) for number, kept in plain["state"].items()}
+    numbers = {name: number for number, name in enumerate(plain["order"])}
+    for name, one in tensors.items():
+        parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
+        state.setdefault(numbers[parameter], {})[key] = one
+    optimizer.load_state_dict({"state": state, "param_groups": plain["param_groups"]})
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of it that lies here: an ordinary tensor."""
+    return tensor.detach().to_local() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def whole(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Shards put together, on the CPU of each rank; all ranks together."""
+    found = {}
+    for name, one in weights.items():
+        found[name] = (one.full_tensor() if isinstance(one, DTensor) else one).detach().cpu()
+    return found
+
+
+def _needs(weights: Mapping[str, Tensor], state: Any, own: dict[str, Any], keep: int, ranks: Ranks) -> int:
+    """Bytes that this rank will write; CheckpointError for what a checkpoint cannot hold."""
+    mine = {name: local(one) for name, one in weights.items() if ranks.main or isinstance(one, DTensor)}
+    checkpoint._check({name: local(one) for name, one in weights.items()}, state, keep)
+    checkpoint._check_plain(own, "own")
+    return sum(one.nbytes for one in mine.values()) + checkpoint._size([state if ranks.main else None, own])
+
+
+def _write(
+    folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any] | None, own: dict[str, Any], ranks: Ranks
+) -> dict[str, Any]:
+    """This rank's files, on the disk when it returns; name -> size and SHA-256."""
+    with ThreadPoolExecutor(2) as threads:
+        files = _Files(threads)
+        writer = _Writer(folder, files)
+        planner = DefaultSavePlanner(flatten_state_dict=False)
+        with _dcp():
+            dcp.save(dict(weights), storage_writer=writer, planner=planner, no_dist=ranks.world == 1)
+        for name, values in ((STATE, state), (OWN.format(ranks.rank), own)):
+            if values is not None:
+                with files.create_stream(folder / name, "wb") as file:
+                    torch.save(values, file)
+        sync_folder(folder)
+    return files.entries
+
+
+def _all_there(folder: Path, files: dict[str, Any]) -> None:
+    """What the other ranks wrote is seen from here, too."""
+    for name, entry in files.items():
+        try:
+            with (folder / name).open("rb") as file:
+                there = os.fstat(file.fileno()).st_size == entry["bytes"]
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise CheckpointError(
+                f"{folder.parent} is not the same folder on every machine ({name} is not seen by rank 0): "
+                "--output-dir has to name one on a disk that they share."
+            )
+
+
+def _seal(folder: Path, manifest: dict[str, Any]) -> None:
+    with ThreadPoolExecutor(1) as threads, Written(folder / MANIFEST, threads) as file:
+        file.write(checkpoint._sealed(manifest))
+        file.end()
+        file.sync()
+    sync_folder(folder)
+
+
+def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
+    """The checkpoint there; DamageError, the same on all ranks, where one of them finds that it is not whole."""
+    manifest, damage = on_main(ranks, lambda: _look(path, about))
+    if damage is None:
+        (state, own), damage = _checked(path, manifest["files"], ranks)
+        damage = next(filter(None, ranks.gather(damage)), None)
+    if damage is not None:
+        raise DamageError(damage)
+    named = (manifest[name] for name in ("about", "metric", RANKS))
+    return Sharded(path, manifest["step"], state, own, *named, frozenset(manifest["files"]))
+
+
+def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str | None]:
+    """The manifest, and why the checkpoint cannot be used, as far as that can be told from it."""
+    try:
+        manifest = checkpoint._manifest(path)
+    except DamageError as damage:
+        return {}, str(damage)
+    if RANKS not in manifest:
+        raise CheckpointError(f"{path} was not saved in shards: resume without --fsdp, {ANEW}.")
+    if about is not None:
+        checkpoint._compare(path, manifest["about"], about)
+    return manifest, None
+
+
+def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any], str | None]:
+    """The states for this rank, and what is wrong with its share of the files, with those states or with the list."""
+    largest_first = sorted(files.keys() - {LIST}, key=lambda name: (-files[name]["bytes"], name))
+    try:
+        for name in (LIST, *largest_first[ranks.rank :: ranks.world]):  # the list by all: each reads it next
+            verify(path / name, files[name])
+        _Reader(path, frozenset(files)).read_metadata()
+        names = (STATE, OWN.format(ranks.rank))
+        return [checkpoint._read_state(path / name, files[name]) if name in files else None for name in names], None
+    except DamageError as damage:
+        return [None, None], str(damage)
+
+
+def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
+    """What `do()` gives on each rank. Where it fails on some, the first of these raises that, and the others end."""
+    result = failure = None
+    try:
+        result = do()
+    except Exception as error:
+        failure = error
+    told = ranks.gather((failure is not None, result))
+    first = next((rank for rank, (failed, _) in enumerate(told) if failed), None)
+    if first is None:
+        return [each for _, each in told]
+    if first == ranks.rank and failure is not None:
+        raise failure
+    raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _answering(what: str) -> Iterator[None]:
+    """That another rank is gone, as a sentence on each that is left."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not LOST_RANK.search(str(error)):
+            raise
+        raise CheckpointError(
+            f"{what}, as another process of this run has ended or does not answer; those saved before are as they "
+            "were, and starting again goes on there."
+        ) from error
+
+
+@contextlib.contextmanager
+def _dcp() -> Iterator[None]:
+    """What went wrong on the first rank where something did: DCP's own error holds it, and is no Exception."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is")  # ... disabled: one process is what is meant
+            yield
+    except CheckpointException as error:
+        cause, _ = error.failures[min(error.failures)]
+        raise cause from error
+
+
+class _Stream(Written):
+    """A file as DCP wants it: it asks where it is, and closes it before its end is written."""
+
+    def tell(self) -> int:
+        return self.size + self.used
+
+    def close(self) -> None:
+        pass
+
+
+class _Files(FileSystem):
+    """Files that DCP writes, hashed on their way and forced to the disk. `entries`: name -> size and SHA-256."""
+
+    def __init__(self, helper: Executor) -> None:
+        self.helper, self.entries = helper, dict[str, Any]()
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[_Stream]:
+        with _Stream(Path(path), self.helper) as file:
+            yield file
+            self.entries[Path(path).name] = file.end()
+            file.sync()
+
+    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+        super().rename(path, new_path)
+        self.entries[Path(new_path).name] = self.entries.pop(Path(path).name)
+
+
+class _Writer(dcp.FileSystemWriter):
+    """DCP's writer of one file for each rank."""
+
+    def __init__(self, folder: Path, files: _Files) -> None:
+        super().__init__(folder, sync_files=False)  # `files` does that
+        self.fs = files
+
+    def storage_meta(self) -> StorageMeta:
+        """Without the folder's name, which is another in the end."""
+        return StorageMeta(save_id=self.save_id)
+
+
+class _Reader(dcp.FileSystemReader):
+    """DCP's reader, which takes from its list of shards nothing but names of `files`, types and shapes."""
+
+    def __init__(self, path: Path, files: frozenset[str]) -> None:
+        super().__init__(path)
+        self.files = files
+
+    def read_metadata(self) -> Metadata:
+        try:
+            with readable(self.path / LIST), (self.path / LIST).open("rb") as file:
+                metadata = _List(file).load()
+            others = {place.relative_path for place in metadata.storage_data.values()} - self.files
+        except (pickle.UnpicklingError, AttributeError, TypeError, EOFError) as error:
+            raise DamageError(f"{LIST} is what was written, but {error} (torch {torch.__version__})") from error
+        if others:
+            raise DamageError(f"{LIST} names {min(others)}, which is no part of this checkpoint")
+        metadata.storage_meta = StorageMeta(load_id=self.load_id)
+        return metadata
+
+
+class _List(pickle.Unpickler):
+    """Reads a list of shards; UnpicklingError for any name that has no place in one.
+
+    Source: https://docs.python.org/3/library/pickle.html#restricting-globals
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in CLASSES.get(module, ()) or (module == "torch" and isinstance(getattr(torch, name, 0), torch.dtype)):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which has no place in a list of shards")
+
+
+class _Tensors(DefaultLoadPlanner):
+    """Reads tensors alone: what is none was not written by `save`, and DCP would unpickle it."""
+
+    def load_bytes(self, read_item: Any, value: Any) -> None:
+        raise pickle.UnpicklingError(f"{read_item.dest_index.fqn} is no tensor")

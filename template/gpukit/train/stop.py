@@ -1,0 +1,93 @@
+"""Ctrl-C and other signals that end a run: remembered for the next step boundary, where the loop saves first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+ONCE_MORE = "; Ctrl-C once more ends at once, without saving"
+AT_ONCE = "\nCtrl-C twice: ended at once, without saving; --resume continues from the last checkpoint.\n"
+
+
+class StopSignals:
+    """While it is entered, SIGINT, SIGTERM and SIGUSR1 (a scheduler's warning) only set `number`.
+
+    A second SIGINT ends the process at once with exit code 130, also where the main thread hangs in a call: the
+    interpreter writes the number of each signal to a socket as it comes (signal.set_wakeup_fd), and a thread reads it
+    there. Where a person works interactively, as in a notebook, it raises KeyboardInterrupt instead. Outside the main
+    thread, which alone may handle signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.before: dict[int, Any] = {}
+        self.interactive = hasattr(sys, "ps1")
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self._remember) for number in SIGNALS}
+            _entered.append(self)
+            if not self.interactive:
+                self._watch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.before:
+            return
+        if not self.interactive:
+            signal.set_wakeup_fd(self.woken_before)
+            self.woken.close()
+        _entered.remove(self)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def ending(self) -> BaseException:
+        """What to raise once the run is saved: SystemExit with 128 + signal, or KeyboardInterrupt in a notebook."""
+        if self.interactive and self.number == signal.SIGINT:
+            return KeyboardInterrupt()
+        return SystemExit(128 + self.number)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.interactive and self.number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not self.number and os.environ.get("RANK", "0") == "0":
+            more = ONCE_MORE if number == signal.SIGINT else ""
+            # Not by print: this may have come in the middle of one.
+            os.write(2, f"\n{signal.Signals(number).name}: saving after this step{more}.\n".encode())
+        self.number = self.number or number
+
+    def _watch(self) -> None:
+        self.woken, read = socket.socketpair()
+        self.woken.setblocking(False)
+        self.woken_before = signal.set_wakeup_fd(self.woken.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=_end_at_second, args=(read,), daemon=True).start()
+
+
+_entered: list[StopSignals] = []
+
+
+def _end_at_second(read: socket.socket) -> None:
+    seen = 0
+    with read:
+        while numbers := read.recv(64):
+            seen += numbers.count(signal.SIGINT)
+            if seen > 1:
+                os.write(2, AT_ONCE.encode())
+                os._exit(128 + signal.SIGINT)
+
+
+def _in_child() -> None:
+    """For a data loader's worker: Ctrl-C, which its whole group gets, is its parent's matter; the rest ends it."""
+    if _entered:
+        signal.set_wakeup_fd(-1)
+        for number, handler in _entered[0].before.items():
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else handler)
+
+
+os.register_at_fork(after_in_child=_in_child)

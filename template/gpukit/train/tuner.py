@@ -1,0 +1,160 @@
+"""How many workers load the data best: measured in a moment, predicted from that, and verified.
+
+    tuned = tune(dataset, batch_size=64, step_seconds=0.02)
+    batches = loader(dataset, 64, seed=0, loading=tuned.loading)      # tuned.reason says why
+
+A sweep over all settings takes a minute or more, and mostly measures what arithmetic knows. So a few batches are made
+in a process of their own, and timed: how long each takes, how much of that is computing and how much is waiting, how
+large it is. From that follows what any number of workers would bring: they wait side by side, they share the CPUs, the
+training process takes their batches in order, one at a time. Where a batch costs less than handing it over, that is
+all, and nothing else is tried; else the best setting is run for a moment, and what that shows corrects the prediction.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from gpukit.train.costs import ALONE, Costs, Plan, Seen, most, plans
+from gpukit.train.data import DataError, Loading, explain
+from gpukit.train.timing import Trials, telling, words
+
+SPARE = 1.1  # times as much as measured may data cost before workers fall behind
+FEW = 10, 4  # so few batches say nothing of seldom slow ones: then so many are made ahead
+OBJECTS = 2e8  # bytes of Python objects in a dataset that are worth a word
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A plan and its samples per second: predicted, and measured where it was run."""
+
+    workers: int
+    prefetch: int
+    predicted: float | None
+    measured: float | None = None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What to use (`loading.reason` says why), all settings that were looked at, and how many seconds that took."""
+
+    loading: Loading
+    sweep: list[Setting] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        return self.loading.reason
+
+
+def _best(costs: Costs, fitting: list[Plan]) -> Plan:
+    """The simplest that is as good as any, also where the data costs a little more than was measured."""
+    spare = SPARE + 2 * costs.varies / len(costs.waited) ** 0.5  # the mean is known the less, the fewer were measured
+    least = FEW[1] if len(costs.waited) < FEW[0] else 0
+    periods = {plan: costs.period(*plan, spare) for plan in fitting if plan == ALONE or plan[1] >= least}
+    return next(plan for plan in periods if periods[plan] <= 1.005 * min(periods.values()))
+
+
+def tune(
+    dataset: Dataset,
+    batch_size: int,
+    *,
+    collate: Callable[[list[Any]], Any] | None = None,
+    step_seconds: float | None = None,
+    device: torch.device | str | None = None,
+    context: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Tuned:
+    """Find out how to load batches of `batch_size` samples (this process's part of the global batch) fastest.
+
+    `step_seconds`: how long a training step takes beside it; None: as if it took none, so that the loader is as fast as
+    it can be. `device`: where the step runs; on the CPU it takes CPUs from the workers. `context`: the start method of
+    workers, None for Python's own. `say`: gets progress; None: a line on stderr where that is a terminal.
+
+    Takes no time to speak of where batches are cheap, else one to three seconds, or a few batches for each worker. The
+    dataset is used in other processes only. DataError where no sample can be made.
+    """
+    begun = time.monotonic()
+    with telling(say) as told:
+        trials = Trials(dataset, collate, context, told)
+        try:
+            costs = trials.costs(batch_size, step_seconds or 0.0, device)
+        except (DataError, AttributeError, TypeError, pickle.PicklingError) as error:
+            reason = explain(error)
+            if reason is None:
+                raise
+            reason = f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}"
+            return Tuned(Loading(0, pin=_pins(device), reason=reason), [], time.monotonic() - begun)
+        fitting, seen = plans(costs), {}
+        first, plan = costs, _best(costs, fitting)
+        while plan != ALONE and plan not in seen and len(seen) < 3:
+            seen[plan] = trials.run(plan, costs)
+            expected = costs.period(*plan)
+            costs = costs.corrected(plan, seen[plan])
+            better = _best(costs, fitting)
+            if seen[plan].period > 1.05 * expected and costs.period(*better) < 0.95 * seen[plan].period:
+                plan = better
+        periods = {ALONE: first.alone + first.step, **{each: one.period for each, one in seen.items()}}
+        if seen and _fastest(periods) == ALONE:  # which was not expected
+            seen[ALONE] = trials.run(ALONE, costs)
+            periods[ALONE] = seen[ALONE].period
+    plan = _fastest(periods)
+    loading = Loading(
+        *plan,
+        pin=_pins(device),
+        persistent=bool(plan[0]) and seen[plan].started - first.alone > 1,
+        context=context,
+        reason=_why(plan, first, seen, periods, fitting),
+    )
+    rates = [(each, costs.samples / (first if each == ALONE else costs).period(*each)) for each in fitting]
+    sweep = [Setting(*each, rate, costs.samples / seen[each].period if each in seen else None) for each, rate in rates]
+    return Tuned(loading, sweep, time.monotonic() - begun)
+
+
+def _fastest(periods: dict[Plan, float]) -> Plan:
+    return next(plan for plan in sorted(periods) if periods[plan] <= 1.02 * min(periods.values()))
+
+
+def _pins(device: torch.device | str | None) -> bool:
+    return torch.device(device or "cpu").type == "cuda"
+
+
+def _why(plan: Plan, costs: Costs, seen: dict[Plan, Seen], periods: dict[Plan, float], fitting: list[Plan]) -> str:
+    """The choice and its reason, as the end of a sentence."""
+    if plan[0] == 0:
+        return f"0 workers: {_why_none(costs, seen, fitting)}"
+    how, times = seen[plan], periods[ALONE] / periods[plan]
+    said = f"{words(plan)}: {costs.samples / how.period:,.0f} samples/s, {times:.1f} times as many as without workers"
+    if how.blocked < 0.1:
+        said += ", as fast as the step takes them" if costs.step else ", as fast as one process can take them"
+    elif how.busy is not None and how.busy * plan[0] > 0.8 * costs.cpus:
+        said += f", with {costs.cpus:g} CPU{'s' * (costs.cpus > 1)} at work"
+    else:
+        said += ", waiting for the data most of the time"
+    if plan[0] == max(fitting)[0] < most(costs):
+        said += ", as many as there is memory for"
+    if how.started - costs.alone > 1:
+        said += f"; they take {how.started - costs.alone:.0f} s to start"
+    if costs.objects > OBJECTS:
+        said += (
+            f"; each comes to copy {costs.objects / 1e9:.1f} GB of the dataset's Python objects, where "
+            "tensors or NumPy arrays would be shared"
+        )
+    return said
+
+
+def _why_none(costs: Costs, seen: dict[Plan, Seen], fitting: list[Plan]) -> str:
+    made = f"{costs.alone * 1e3:.3g} ms for a batch of {costs.samples}"
+    if len(fitting) == 1:
+        return "there is no room for the batches of a worker in /dev/shm, or none in memory for a worker"
+    if seen:
+        return f"making batches ({made}) is faster than taking them from workers, as trials showed"
+    if costs.alone <= costs.training:
+        return f"making a batch ({made}) costs less than taking it from a worker"
+    return f"making batches ({made}) is little beside a step of {costs.step * 1e3:.3g} ms"

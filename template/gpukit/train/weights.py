@@ -1,0 +1,117 @@
+"""Weights as a safetensors file: a list of names, types and shapes, then the numbers. Nothing in it can run.
+
+The format is written here, not by the package of that name, because a checkpoint is hashed while it is written, needs
+no second copy of the weights in memory, and must tell which of them are one and the same. Any program that knows the
+format reads the files. Source: https://huggingface.co/docs/safetensors, "Format".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+}
+TYPES = {name: dtype for dtype, name in NAMES.items()}
+ALIGNED = 16  # bytes of the widest number, complex128: where each number starts at a multiple of its size, views do
+
+
+def plain(tensor: Any) -> bool:
+    """Whether it is a tensor of numbers in memory: not sparse, quantized, of a subclass, or without any numbers."""
+    return (
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and tensor.device.type != "meta"
+    )
+
+
+def size(weights: Mapping[str, Tensor]) -> int:
+    """Bytes of the numbers, those that are shared once; the list before them takes some hundred bytes for each."""
+    kept = set(_kept(weights).values())
+    return sum(weights[name].nbytes for name in kept)
+
+
+def write(weights: Mapping[str, Tensor], put: Callable[[memoryview | bytes], object]) -> None:
+    """Give `put` the bytes of the file, in order, one tensor at a time: that is all that is copied from a GPU at once.
+
+    Tied weights, which are the same numbers under several names, are written once and named as shared.
+    """
+    kept = _kept(weights)
+    order = sorted(dict.fromkeys(kept.values()), key=lambda name: -weights[name].itemsize)  # ALIGNED holds for all
+    starts, end = {}, 0
+    for name in order:
+        starts[name], end = end, end + weights[name].nbytes
+    shared = {name: one for name, one in kept.items() if name != one}
+    unnamed = {name: str(weights[name].dtype)[6:] for name in starts if weights[name].dtype not in NAMES}
+    header: dict[str, Any] = {
+        "__metadata__": {"format": "pt", "shared": json.dumps(shared), "dtypes": json.dumps(unnamed)}
+    }
+    for name in kept:  # in the order of the weights
+        if name in starts:
+            tensor = weights[name]
+            header[name] = {
+                "dtype": NAMES.get(tensor.dtype, "U8"),
+                "shape": [*tensor.shape, *([tensor.itemsize] if name in unnamed else [])],
+                "data_offsets": [starts[name], starts[name] + tensor.nbytes],
+            }
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNED)
+    put(len(text).to_bytes(8, "little") + text)
+    for name in order:
+        put(_bytes(weights[name]))
+
+
+def read(data: Tensor) -> dict[str, Tensor]:
+    """The weights in a file that `write` wrote, whose bytes are `data` (uint8, one dimension); the result are views.
+
+    What was one tensor under several names is one again. Whether the bytes are those written is the caller's to check.
+    """
+    start = 8 + int.from_bytes(bytes(data[:8].tolist()), "little")
+    header = json.loads(data[8:start].numpy().tobytes())
+    metadata = header.pop("__metadata__")
+    unnamed = json.loads(metadata["dtypes"])
+    weights = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        dtype, shape = TYPES[entry["dtype"]], entry["shape"]
+        if name in unnamed:
+            dtype, shape = getattr(torch, unnamed[name]), shape[:-1]
+        weights[name] = data[start + begin : start + end].view(dtype).reshape(shape)
+    return weights | {name: weights[one] for name, one in json.loads(metadata["shared"]).items()}
+
+
+def _kept(weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Each name -> the first name of the same numbers in memory. Tensors that overlap only in part count as two."""
+    first: dict[Any, str] = {}
+    kept = {}
+    for name, tensor in weights.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        same = (*place, tensor.is_conj(), tensor.is_neg()) if tensor.numel() else name
+        kept[name] = first.setdefault(same, name)
+    return kept
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    whole = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return memoryview(whole.reshape(-1).view(torch.uint8).numpy())

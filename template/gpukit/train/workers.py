@@ -1,0 +1,185 @@
+"""The processes that load data: how many CPUs there are for them, how they begin and end, and what kills them."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
+SHOWN = "`--workers 0` shows where the dataset fails"
+
+
+@contextmanager
+def signals_later() -> Iterator[None]:
+    """Put off signals; processes started within inherit the mask, until they know what to do with one.
+
+    Ctrl-C needs a handler as well: any other thread may be the one that gets it, and the main thread then raises.
+    """
+    came: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    replaced = handler is not None and threading.current_thread() is threading.main_thread()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if replaced:
+        signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        if replaced:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Keep the garbage collector of forked workers off what this process holds: it writes to each object that it looks
+    at, and they would come to copy all of it. Source: https://docs.python.org/3/library/gc.html#gc.freeze"""
+    already = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not already:
+            gc.unfreeze()
+
+
+def close(iterator: Iterator[Any]) -> None:
+    """End the workers of a loader's iterator, now. When the last reference goes they end too, but an interrupt that
+    comes while they are waited for is then lost."""
+    end = getattr(iterator, "_shutdown_workers", None)  # there is none without workers
+    if end is not None:
+        end()
+
+
+def begin(worker: int) -> None:
+    """Leave signals that reach the whole process group to the training process: it ends its step, saves, and then ends
+    its workers. torch would raise the news of their death in the midst of that."""
+    for number in SIGNALS - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS - {signal.SIGTERM})
+    threading.Thread(target=_await_end, daemon=True).start()
+    sys.excepthook = _unless_left
+
+
+def _unless_left(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Say nothing of a training process that was stopped while it took a batch; a thread of multiprocessing would."""
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _await_end() -> None:
+    """End this worker at a SIGTERM of the training process, and of no other."""
+    training = multiprocessing.parent_process()
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
+        pass
+    os._exit(0)
+
+
+def explain(error: BaseException) -> str | None:
+    """One sentence for an error by which the loader's machinery ended, None for any other (say, the dataset's own).
+
+    To be asked for whatever the loop raises, not only what `next` does: torch learns of the death of a worker by a
+    signal, in the midst of a step.
+    """
+    text = "\n".join(str(each) for each in _causes(error))
+    if re.search(r"Too many open files|items of ancdata", text):
+        return "Batches need more files than may be open: raise the limit with `ulimit -n 65535`, or use fewer workers."
+    if re.search(r"[Bb]us error|shared memory", text):
+        remedy = "with `--shm-size` or `--ipc=host` for the container, or use fewer workers or a smaller batch"
+        return f"A data loading worker ran out of shared memory ({_shm_words()}): give more {remedy}."
+    if isinstance(error, MemoryError) or "Caught MemoryError in DataLoader worker" in text:
+        return "Memory ran out while data was loaded: use fewer workers or a smaller batch."
+    if found := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
+        if killed := re.search(r"is killed by signal: ([\w ]+)", text):
+            likely, remedy = "", SHOWN
+            if killed[1].strip() == "Killed":
+                likely, remedy = ", most likely because memory ran out", "use fewer workers or a smaller batch"
+            return f"A data loading worker (process {found[1]}) was ended by a signal ({killed[1]}){likely}: {remedy}."
+        return f"A data loading worker (process {found[1]}) ended unexpectedly: {SHOWN}."
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
+        return f"A data loading worker ended unexpectedly: {SHOWN}."
+    if re.search(r"Pin memory thread exited|DataLoader timed out", text):
+        return f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}."
+    if "Cannot re-initialize CUDA in forked subprocess" in text:
+        return "The dataset uses the GPU in a worker: keep its samples on the CPU, or use `--workers 0`."
+    if re.search(r"[Cc]an't (get|pickle)|[Cc]annot pickle", text) and not text.startswith("Caught"):
+        return (
+            f"The dataset cannot be handed to a worker ({text.splitlines()[0].rstrip('.')}): define its classes and "
+            "functions at the top of a module, or use `--workers 0`."
+        )
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _in_queue(error: BaseException) -> bool:
+    """Whether it came from the sockets by which workers hand over their tensors."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames)
+
+
+def _shm_words() -> str:
+    try:
+        there = os.statvfs("/dev/shm")
+    except OSError:
+        return "/dev/shm is not there"
+    return f"/dev/shm has {there.f_frsize * there.f_blocks / 1e6:,.0f} MB"
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """CPUs that this process may use: its affinity and the CPU quotas of its control groups, v1 and v2, rounded up.
+
+    `docker run --cpus 2` sets a quota, which affinity does not show. Every group above the own one counts. `root`:
+    where proc and sys are looked for.
+    """
+    quotas = [float(len(os.sched_getaffinity(0)))]
+    for folder in _groups(root):
+        try:  # v2: "max 100000" or "200000 100000"
+            quota, period = (folder / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            try:
+                quota = (folder / "cpu.cfs_quota_us").read_text()
+                period = (folder / "cpu.cfs_period_us").read_text()
+            except OSError:
+                continue
+        if quota.strip() not in ("max", "-1") and int(period) > 0:
+            quotas.append(int(quota) / int(period))
+    return max(1, math.ceil(min(quotas)))
+
+
+def _groups(root: Path) -> list[Path]:
+    """Folders of the control groups that this process is in and of those above, by /proc/self/cgroup.
+
+    In a container the path is often the host's and not there: the mount's own top is then the container's group.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for name in [controllers, "cpu,cpuacct", "cpu"] if controllers else ["", "unified"]:
+            top = root / "sys/fs/cgroup" / name
+            within = Path(path.lstrip("/"))
+            folders += [top / part for part in (within, *within.parents) if ".." not in part.parts]
+    return folders

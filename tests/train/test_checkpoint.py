@@ -1,0 +1,656 @@
+"""Checkpoints: what is saved comes back, bit for bit, whatever happens while it is saved or to what was saved."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
+from gpukit.train import checkpoint, hashed  # noqa: E402
+from gpukit.train.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
+
+ABOUT = {"batch_size": 64, "seed": 0, "samples": 1000}
+FILES = ("model.safetensors", "state.pt", "manifest.json")
+GPUKIT = Path(checkpoint.__file__).resolve().parents[2]
+
+
+def weights(step: int, size: int = 1000) -> dict[str, torch.Tensor]:
+    return {"layer.weight": torch.arange(size) + 0.5 * step, "layer.bias": torch.full((3,), float(step))}
+
+
+def state(step: int) -> dict:
+    return {"step": step, "optimizer": {"state": {0: {"exp_avg": torch.full((500,), float(step))}}}}
+
+
+def put(run: Path, step: int, **given: object) -> Path:
+    return save(run, step, weights(step), state(step), **{"about": ABOUT} | given)
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit: NaN is itself and 0.0 is not -0.0."""
+    bits = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(*bits)
+
+
+def assert_of_step(loaded: checkpoint.Loaded | None, step: int) -> None:
+    assert loaded is not None and loaded.step == loaded.state["step"] == step
+    assert all(same(loaded.weights[name], tensor) for name, tensor in weights(step).items())
+    assert same(loaded.state["optimizer"]["state"][0]["exp_avg"], torch.full((500,), float(step)))
+
+
+def steps(run: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
+
+
+NURSERY = """
+import json, os, sys, traceback
+sys.path[:0] = json.loads(sys.argv[1])
+from test_checkpoint import *
+import resource, signal, time
+torch.set_num_threads(1)
+for line in sys.stdin:
+    source, arguments, out = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        sys.argv[1:], status = arguments, 1
+        try:
+            exec(source)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(status)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def in_child(tmp_path_factory: pytest.TempPathFactory):
+    """`in_child(code, *arguments)` -> what it prints, in a process of its own that has all names of this file."""
+    here = json.dumps([str(GPUKIT), str(Path(__file__).parent)])
+    with (tmp_path_factory.mktemp("said") / "errors").open("w+") as errors:
+        command = [sys.executable, "-c", NURSERY, here]
+        with subprocess.Popen(command, text=True, stdin=-1, stdout=-1, stderr=errors) as nursery:
+
+            def run(code: str, *arguments: object) -> str:
+                out = Path(errors.name).with_name("out")
+                request = [textwrap.dedent(code), [str(argument) for argument in arguments], str(out)]
+                nursery.stdin.write(json.dumps(request) + "\n")
+                nursery.stdin.flush()
+                status = nursery.stdout.readline().strip()
+                assert status == "0", Path(errors.name).read_text()
+                return out.read_text()
+
+            yield run
+            nursery.stdin.close()
+
+
+# Root may read and write anything. Nobody may not read what root has installed: what is needed is imported before.
+NOBODY = "import torch.utils.serialization\nif not os.getuid(): os.setgid(65534), os.setuid(65534)\n"
+
+
+def open_to_all(folder: Path) -> None:
+    """What is in it may be read by any user."""
+    for path in (*folder.rglob("*"), folder, *folder.parents):
+        if path.stat().st_mode & 0o005 != 0o005:
+            path.chmod(0o755)
+
+
+# What is saved comes back.
+
+
+def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    base = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    given = {
+        str(dtype)[6:]: (100 * base).to(dtype)
+        for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.uint16)
+    }
+    given |= {
+        "bool": base > 0,
+        "fp8": base.to(torch.float8_e4m3fn),
+        "complex64": torch.complex(base, -base),
+        "complex128": torch.complex(base.double(), -base.double()),
+        "conjugated": torch.complex(base, base).conj(),
+        "0-d": torch.tensor(math.nan),
+        "empty": torch.empty(0, 3),
+        "negative zero": torch.tensor([-0.0, math.inf]),
+        "transposed": base.t(),
+        "strided": base[::2, 1::3],
+        "expanded": base[:1].expand(4, 8),
+        "channels last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "parameter": torch.nn.Parameter(base.clone()),
+        "%s ünicode \"quoted'": torch.ones(1),
+    }
+    save(tmp_path, 1, given, {}, about={})
+    found = newest(tmp_path).weights
+    assert list(found) == list(given)
+    assert all(same(found[name], tensor.detach().resolve_conj()) for name, tensor in given.items())
+
+
+def test_tied_weights_are_written_once_and_are_tied_again(tmp_path: Path) -> None:
+    embedding = torch.randn(1000, 16)
+    overlapping = torch.arange(20.0)
+    given = {
+        "embedding": embedding,
+        "head": embedding,
+        "first": overlapping[:15],
+        "second": overlapping[5:],
+        "transposed": embedding.t(),
+    }
+    path = save(tmp_path, 1, given, {}, about={})
+    found = load(path).weights
+    assert found["head"] is found["embedding"]
+    assert list(found) != [] and set(found) == set(given)
+    assert all(same(found[name], tensor) for name, tensor in given.items())
+    assert (path / "model.safetensors").stat().st_size < 2.1 * embedding.nbytes
+
+
+def test_other_programs_read_the_weights(tmp_path: Path) -> None:
+    other = pytest.importorskip("safetensors.torch", reason="needs safetensors", exc_type=ImportError)
+    given = {
+        "small": torch.ones(3, dtype=torch.bfloat16),
+        "large": torch.randn(700, 1000),
+        "odd": torch.ones(5, dtype=torch.uint8),
+        "0-d": torch.tensor(7),
+        "empty": torch.empty(0),
+    }
+    path = save(tmp_path, 1, given, {}, about={})
+    found = other.load_file(path / "model.safetensors")
+    assert set(found) == set(given) and all(same(found[name], tensor) for name, tensor in given.items())
+
+
+def test_files_of_many_chunks_are_what_the_manifest_says(tmp_path: Path) -> None:
+    large = torch.randn(3 * hashed.CHUNK // 4 + 5)
+    path = save(tmp_path, 1, {"a": large, "b": large[7:100]}, {"exp_avg": large[:-9].clone()}, about={})
+    manifest = json.loads((path / "manifest.json").read_text())
+    for name, entry in manifest["files"].items():
+        data = (path / name).read_bytes()
+        assert entry == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    found = newest(tmp_path)
+    assert same(found.weights["a"], large) and same(found.weights["b"], large[7:100])
+    assert same(found.state["exp_avg"], large[:-9])
+
+
+def test_a_file_system_without_direct_writes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really, direct = os.open, os.O_DIRECT
+
+    def refuse(path: object, flags: int, *rest: int) -> int:
+        if flags & direct:
+            raise OSError(22, "Invalid argument")
+        return really(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refuse)
+    large = torch.randn(hashed.CHUNK)
+    save(tmp_path, 1, {"a": large}, {"b": large}, about={})
+    assert same(newest(tmp_path).weights["a"], large)
+
+
+def test_a_disk_with_larger_blocks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens the file for direct writes and refuses the first."""
+    really, refused = os.write, []
+
+    def refuse(file: int, data: memoryview) -> int:
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+            refused.append(file)
+            raise OSError(22, "Invalid argument")
+        return really(file, data)
+
+    monkeypatch.setattr(os, "write", refuse)
+    large = torch.randn(hashed.CHUNK)
+    save(tmp_path, 1, {"a": large}, {"b": large}, about={})
+    assert len(refused) == 2 and same(newest(tmp_path).weights["a"], large)
+
+
+def test_state_of_optimizers_schedulers_and_generators_comes_back(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    schedulers = [
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10),
+        torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4, 4]),
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
+        torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer),
+    ]
+    given = {
+        "optimizer": optimizer.state_dict(),
+        "schedulers": [scheduler.state_dict() for scheduler in schedulers],
+        "scaler": torch.amp.GradScaler("cpu").state_dict(),
+        "torch": torch.get_rng_state(),
+        "random": random.getstate(),
+        "plain": [None, True, 2**70, 1.5, 1j, "text", b"bytes", {1, 2}, (torch.float16, torch.Size([2]))],
+    }
+    save(tmp_path, 1, model.state_dict(), given, about={"model": fingerprint(model)})
+    loaded = newest(tmp_path, about={"model": fingerprint(model)})
+    model.load_state_dict(loaded.weights)
+    torch.optim.AdamW(model.parameters()).load_state_dict(loaded.state["optimizer"])
+    assert loaded.state["schedulers"] == given["schedulers"] and loaded.state["plain"] == given["plain"]
+    assert loaded.state["random"] == given["random"] and same(loaded.state["torch"], given["torch"])
+
+
+class Custom(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (lambda: None, "is a function"),
+        (Path("x"), "PosixPath"),
+        (Custom(), "Custom"),
+        (torch.eye(3).to_sparse(), "a sparse_coo tensor"),
+        (torch.empty(2, device="meta"), "on meta"),
+        ({("a", object()): 1}, "object"),
+    ],
+)
+def test_what_could_not_be_loaded_is_refused_when_it_is_saved(value: object, said: str, tmp_path: Path) -> None:
+    put(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=r"state\['here'\]\[1\] ?") as refused:
+        save(tmp_path, 2, weights(2), {"here": [1, value]}, about=ABOUT)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert_of_step(newest(tmp_path, about=ABOUT), 1)
+    assert not list((tmp_path / "checkpoints").glob(".*tmp"))
+
+
+def test_numbers_of_numpy_are_refused_too(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy", reason="needs NumPy", exc_type=ImportError)
+    for value in (numpy.float64(1), numpy.ones(3)):
+        with pytest.raises(CheckpointError, match=r"state\['best'\] is a numpy"):
+            save(tmp_path, 1, {}, {"best": value}, about={})
+
+
+def test_an_object_in_a_tensors_attribute_is_refused(tmp_path: Path) -> None:
+    tensor = torch.ones(1)
+    tensor.note = print
+    with pytest.raises(CheckpointError, match=r"state\['t'\]\['note'\] is a builtin_function"):
+        save(tmp_path, 1, {}, {"t": tensor}, about={})
+
+
+def test_sparse_weights_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"weights\['w'\] is a sparse_coo tensor"):
+        save(tmp_path, 1, {"w": torch.eye(2).to_sparse()}, {}, about={})
+
+
+# Which are kept.
+
+
+def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
+    for step, metric in enumerate([math.nan, 5.0, 0.5, 2.0, math.inf, 3.0, -math.inf, 4.0, 0.5], start=1):
+        put(tmp_path, step, keep=2, metric=metric)
+    assert steps(tmp_path) == [3, 8, 9]
+    manifests = [json.loads(path.read_text()) for path in sorted((tmp_path / "checkpoints").glob("*/manifest.json"))]
+    assert [manifest["metric"] for manifest in manifests] == [0.5, 4.0, 0.5]
+
+
+def test_without_metrics_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in range(1, 7):
+        put(tmp_path, step)
+    assert steps(tmp_path) == [4, 5, 6]
+    with pytest.raises(CheckpointError, match="keep is 0"):
+        put(tmp_path, 7, keep=0)
+
+
+def test_what_cannot_be_read_is_neither_counted_nor_removed(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        put(tmp_path, step)
+    (tmp_path / "checkpoints/step-00000030/manifest.json").unlink()
+    assert_of_step(newest(tmp_path), 20)
+    put(tmp_path, 25, keep=2)
+    assert steps(tmp_path) == [20, 25, 30]
+    put(tmp_path, 30, keep=2)  # the run came by again
+    assert_of_step(newest(tmp_path), 30)
+
+
+def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
+    put(tmp_path, 5)
+    save(tmp_path, 5, {"second": torch.ones(1)}, {}, about={})
+    assert list(newest(tmp_path).weights) == ["second"] and steps(tmp_path) == [5]
+
+
+def test_killed_while_a_step_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, 5)
+    really, renamed = Path.rename, []
+
+    def rename(this: Path, to: Path) -> Path:
+        renamed.append(to)
+        if to == path:
+            raise KeyboardInterrupt
+        return really(this, to)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(KeyboardInterrupt):
+        put(tmp_path, 5)
+    assert len(renamed) == 2
+    assert_of_step(newest(tmp_path), 5)
+
+
+# Which is taken.
+
+
+def damage(path: Path, what: str) -> None:
+    if what == "missing":
+        (path / "state.pt").unlink()
+    elif what == "short":
+        os.truncate(path / "model.safetensors", 100)
+    elif what == "no manifest":
+        (path / "manifest.json").unlink()
+    elif what == "empty manifest":
+        (path / "manifest.json").write_bytes(b"")
+    elif what == "renamed":
+        shutil.move(path, path.with_name("step-00000099"))
+    else:  # another format, and every sum right
+        _, _, below = (path / "manifest.json").read_bytes().partition(b"\n")
+        below = below.replace(b'"format": 1', b'"format": 7')
+        first = f'{{"sha256 of the lines below": "{hashlib.sha256(below).hexdigest()}",\n'
+        (path / "manifest.json").write_bytes(first.encode() + below)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("missing", "step-00000002 is passed over: state.pt is missing."),
+        ("short", "model.safetensors has 100 bytes, and"),
+        ("no manifest", "manifest.json is missing"),
+        ("empty manifest", "manifest.json is not what was written"),
+        ("renamed", "step-00000099 is passed over: it is that of step 2 under another name."),
+        ("format", "it is of format 7 and this gpukit reads format 1: use the version of the template that saved it"),
+    ],
+)
+def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path: Path) -> None:
+    put(tmp_path, 1)
+    path = put(tmp_path, 2)
+    damage(path, what)
+    loaded = newest(tmp_path, about=ABOUT)
+    assert_of_step(loaded, 1)
+    assert len(loaded.passed_over) == 1 and said in loaded.passed_over[0]
+    if path.exists():
+        with pytest.raises(CheckpointError, match="cannot be used"):
+            load(path)
+
+
+def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
+    put(tmp_path, 1)
+    path, chance = put(tmp_path, 2), random.Random(0)
+    for name in FILES:
+        data = (path / name).read_bytes()
+        for bit in chance.sample(range(8 * len(data)), 100):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            (path / name).write_bytes(flipped)
+            loaded = newest(tmp_path, about=ABOUT)
+            assert loaded.step == 1, (name, bit)
+            assert loaded.passed_over[0].startswith(f"step-00000002 is passed over: {name} is not what was written")
+        (path / name).write_bytes(data)
+    assert_of_step(newest(tmp_path), 2)
+
+
+def test_what_this_user_may_not_read_is_passed_over(tmp_path: Path, in_child) -> None:
+    put(tmp_path, 1)
+    path = put(tmp_path, 2)
+    open_to_all(tmp_path)
+    (path / "state.pt").chmod(0)
+    code = "loaded = newest(Path(sys.argv[1]))\nprint(loaded.step, *loaded.passed_over)"
+    said = in_child(NOBODY + code, tmp_path)
+    assert said == "1 step-00000002 is passed over: state.pt cannot be read by this user.\n"
+
+
+def test_none_is_none_and_none_whole_is_an_error(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None and not checkpoint.exists(tmp_path)
+    (tmp_path / "checkpoints/.step-00000001.tmp").mkdir(parents=True)
+    assert newest(tmp_path) is None and not checkpoint.exists(tmp_path)
+    for step in (1, 2):
+        damage(put(tmp_path, step), "missing" if step == 1 else "short")
+    assert checkpoint.exists(tmp_path)
+    with pytest.raises(CheckpointError, match=r"step-00000002.*bytes.*step-00000001.*state\.pt is missing.*--name"):
+        newest(tmp_path)
+
+
+MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch_size": 32}, "batch_size = 64, and this run has 32; resume with --batch-size 64, or start anew"),
+        ({"seed": 1}, "resume with --seed 0, or start anew with another --name"),
+        ({"samples": 900}, "samples = 1000, and this run has 900; give it the data that it had"),
+        ({"model": MODEL | {"fc.bias": "float32 [12]"}}, "fc.bias is float32 [10] there and float32 [12] here"),
+        ({"model": MODEL | {"new": "float32 [1]"}}, "new is absent there and float32 [1] here"),
+        ({"model": {"fc.weight": MODEL["fc.weight"]}}, "fc.bias is float32 [10] there and absent here"),
+        ({"unheard": 1}, "unheard = None, and this run has 1"),
+    ],
+)
+def test_another_runs_checkpoint_is_an_error_that_names_the_difference(change: dict, said: str, tmp_path: Path) -> None:
+    about = ABOUT | {"model": MODEL}
+    put(tmp_path, 1, about=about)
+    with pytest.raises(CheckpointError) as refused:
+        newest(tmp_path, about=about | change)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert_of_step(newest(tmp_path, about=about), 1)
+
+
+def test_a_fingerprint_tells_models_apart() -> None:
+    assert fingerprint(torch.nn.Linear(5, 10)) == {"weight": "float32 [10, 5]", "bias": "float32 [10]"}
+    assert fingerprint(torch.nn.Linear(5, 10).half()) != fingerprint(torch.nn.Linear(5, 10))
+
+
+def test_nothing_runs_on_loading(tmp_path: Path) -> None:
+    """A state that would run something, put there with every sum right."""
+
+    class Runs:
+        def __reduce__(self) -> tuple:
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    path = put(tmp_path, 1)
+    torch.save({"step": Runs()}, path / "state.pt")
+    manifest = json.loads((path / "manifest.json").read_text())
+    data = (path / "state.pt").read_bytes()
+    manifest["files"]["state.pt"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest.pop("sha256 of the lines below")
+    below = json.dumps(manifest)[1:].encode()
+    first = f'{{"sha256 of the lines below": "{hashlib.sha256(below).hexdigest()}",\n'
+    (path / "manifest.json").write_bytes(first.encode() + below)
+    with pytest.raises(CheckpointError, match=r"state\.pt is what was written, but torch"):
+        newest(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+# What happens while it is saved.
+
+
+def test_all_is_forced_to_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loss of power can be tried here: at least the order is right."""
+    done, really, rename = [], os.fsync, Path.rename
+
+    def fsync(file: int) -> None:
+        done.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        really(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", lambda this, to: (done.append("rename"), rename(this, to)))
+    put(tmp_path, 1)
+    assert set(done[1:5]) == {*FILES, ".step-00000001.tmp"}
+    assert (done[0], *done[5:]) == (tmp_path.name, "rename", "checkpoints")
+
+
+KILLED = """
+    run, kills, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0)
+    put(run, 1)
+    begun = time.perf_counter()
+    for _ in range(3):
+        put(run, 1)
+    took = (time.perf_counter() - begun) / 3
+    caught = 0
+    for kill in range(kills):
+        step = newest(run, about=ABOUT).step
+        ready, say = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(say, b".")
+            for number in range(step + 1, step + 1000):
+                put(run, number, keep=2)
+            os._exit(0)
+        os.read(ready, 1)
+        time.sleep(chance.uniform(0, 3 * took))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready), os.close(say)
+        caught += any((run / "checkpoints").glob(".*.tmp"))
+        loaded = newest(run, about=ABOUT)
+        assert_of_step(loaded, loaded.step)
+        assert loaded.step >= step and not loaded.passed_over
+    print(caught)
+    put(run, loaded.step + 1)
+    print(*(path.name for path in (run / "checkpoints").glob(".*.tmp")))
+"""
+
+
+def test_killed_at_any_moment_the_run_resumes(tmp_path: Path, in_child) -> None:
+    caught, left = in_child(KILLED, tmp_path, 60).splitlines()
+    assert int(caught) > 5, "no kill met a save: this proves nothing"
+    assert left == ""
+
+
+TOO_LARGE = """
+    run = Path(sys.argv[1])
+    os.statvfs = lambda path: os.statvfs_result((4096, 4096, 1 << 40, 1 << 40, 1 << 40, 0, 0, 0, 0, 255))
+    if sys.argv[2:]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+    try:
+        save(run, 2, {"w": torch.randn(4 << 20)}, {"o": torch.randn(2 << 20)}, about=ABOUT)
+    except CheckpointError as error:
+        print(error)
+    print(*sorted(path.name for path in (run / "checkpoints").iterdir()))
+    assert_of_step(newest(run, about=ABOUT), 1)
+"""
+
+
+def test_a_full_disk_in_mid_save_leaves_the_others(tmp_path: Path, in_child) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", tmp_path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("needs to mount a small disk")
+    try:
+        put(tmp_path / "run", 1)
+        said, left = in_child(TOO_LARGE, tmp_path / "run").splitlines()
+        room = shutil.disk_usage(tmp_path).free
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+    assert said.startswith("The disk is full, so no checkpoint was saved in ")
+    assert said.endswith("make room, then resume; those saved before are as they were.")
+    assert left == ".lock step-00000001" and room > 7 << 20
+
+
+@pytest.mark.parametrize("limit", [4096, 1 << 20, 5 << 20, 12 << 20])
+def test_a_limit_on_files_in_mid_save_leaves_the_others(limit: int, tmp_path: Path, in_child) -> None:
+    put(tmp_path, 1)
+    said, left = in_child(TOO_LARGE, tmp_path, limit).splitlines()
+    assert "raise the limit that `ulimit -f` shows" in said
+    assert left == ".lock step-00000001"
+
+
+def test_room_is_looked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, 1)
+    really = os.statvfs
+
+    def little(path: object) -> os.statvfs_result:
+        found = list(really(path))
+        found[4] = (4 << 20) // found[1]
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", little)
+    with pytest.raises(CheckpointError, match=r"has [\d.]+ MB of room and the checkpoint needs [\d.]+ MB: make room"):
+        save(tmp_path, 2, {"w": torch.randn(1 << 20)}, {"o": torch.randn(1 << 20)}, about=ABOUT)
+    put(tmp_path, 3)
+
+
+def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path, in_child) -> None:
+    put(tmp_path, 1)
+    open_to_all(tmp_path)
+    (tmp_path / "checkpoints").chmod(0o555)
+    said = in_child(NOBODY + TRIES + "assert_of_step(newest(Path(sys.argv[1])), 1)", tmp_path)
+    assert "checkpoints cannot be used by this user (Permission denied): give it to this user, or choose" in said
+    assert said.count("\n") == 1
+
+
+def test_what_a_killed_save_left_is_swept(tmp_path: Path) -> None:
+    put(tmp_path, 1)
+    left = tmp_path / "checkpoints/.step-00000002.tmp"
+    left.mkdir()
+    (left / "state.pt").write_bytes(b"half")
+    put(tmp_path, 3)
+    assert not left.exists()
+
+
+# Who may save.
+
+
+TRIES = """
+try:
+    put(Path(sys.argv[1]), 2)
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def test_only_one_process_saves_into_a_run(tmp_path: Path, in_child) -> None:
+    leftover = tmp_path / "checkpoints/.step-00000003.tmp"
+    with checkpoint.claim(tmp_path):
+        with checkpoint.claim(tmp_path):
+            put(tmp_path, 1)
+        leftover.mkdir()
+        said = in_child(TRIES, tmp_path)
+        assert "Another process trains into" in said and "another --name" in said and said.count("\n") == 1
+        assert leftover.exists(), "what another process is writing must stay"
+    assert_of_step(newest(tmp_path), 1)
+    assert in_child(TRIES, tmp_path) == "" and not leftover.exists()
+    assert_of_step(newest(tmp_path), 2)
+
+
+def test_a_worker_that_outlives_its_run_does_not_hold_it(tmp_path: Path, in_child) -> None:
+    code = """
+        run = Path(sys.argv[1])
+        ready, say = os.pipe()
+        trainer = os.fork()
+        if not trainer:
+            with checkpoint.claim(run):
+                put(run, 2)
+                worker = os.fork()
+                if worker:
+                    os.write(say, str(worker).encode())
+                time.sleep(60)
+        worker = int(os.read(ready, 100))
+        try:
+            os.kill(trainer, signal.SIGKILL)
+            os.waitpid(trainer, 0)
+            put(run, 3)
+        finally:
+            os.kill(worker, signal.SIGKILL)
+        """
+    in_child(code, tmp_path)
+    assert_of_step(newest(tmp_path), 3)
+
+
+def test_an_error_in_a_claim_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), checkpoint.claim(tmp_path):
+        raise FileNotFoundError
+
+
+def test_a_linked_run_is_the_same_run(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    put(tmp_path / "link", 1)
+    with checkpoint.claim(tmp_path / "there"):
+        put(tmp_path / "link", 2)
+    assert_of_step(newest(tmp_path / "there"), 2)

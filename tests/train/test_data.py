@@ -1,0 +1,374 @@
+import gc
+import itertools
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from gpukit.train import data
+from gpukit.train.data import DataError, Loading, Order, Seeded, explain, loader, mix, usable_cpus
+
+
+class Augmented(Dataset):
+    """Every way to draw a random number that a sample may use, how often depending on the sample."""
+
+    def __init__(self, length=40):
+        self.length = length
+        self.modern, self.own = numpy.random.default_rng(), random.Random()
+        self.transforms = [lambda value: value + self.torch_own(), torch.nn.Dropout(0.5)]
+        generator = torch.Generator()
+        self.torch_own = lambda: torch.rand((), generator=generator)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        drawn = [random.random(), numpy.random.rand(), self.modern.normal(), self.own.gauss(0, 1)]
+        noise = torch.randn(1 + index % 3).sum() + data.numpy_generator().random()
+        return torch.tensor([*drawn, self.transforms[0](noise), self.transforms[1](torch.ones(8)).sum(), index])
+
+
+class Plain(Dataset):
+    """Draws nothing, except where `rarely` says so; counts what is asked of it."""
+
+    def __init__(self, rarely=(), length=40):
+        self.rarely, self.length, self.single, self.batched = rarely, length, 0, 0
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        self.single += 1
+        return index + (torch.rand(()).item() if index in self.rarely else 0.0)
+
+
+class Batched(Plain):
+    def __getitems__(self, indices):
+        self.batched += 1
+        return [self[index] for index in indices]
+
+
+class Wide(Dataset):
+    """Sums whose last bits depend on the number of threads."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        wide = torch.rand(300_000, generator=generator)
+        return torch.stack([wide.mean(), wide.std(), (wide / 3).sum()])
+
+
+class Fatal(Plain):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def __getitem__(self, index):
+        if index == 11:
+            self.how()
+        return index
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(5))
+
+
+def noisy_collate(samples):
+    return torch.stack(samples) + torch.rand(())
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def left():
+    os._exit(3)
+
+
+def without_memory():
+    raise MemoryError
+
+
+def take(batches, count):
+    """That many batches, as lists of bytes: bits are compared, not numbers."""
+    return [batch.numpy().tobytes() for batch in itertools.islice(batches, count)]
+
+
+def test_mix_stays_what_it_is():
+    assert mix(0) == 0xE220A8397B1DCDAF  # splitmix64's own first number
+    assert (mix(1), mix(1, 2), mix(2, 1)) == (0xE4D971771B652C20, 0x51B01D53CA27E54D, 0xB554DB55F29981A6)
+    assert mix(-1) == mix(2**64 - 1)
+
+
+def test_mix_has_no_collisions_among_neighbours():
+    values = {mix(seed, epoch, index) for seed in range(10) for epoch in range(10) for index in range(1000)}
+    assert len(values) == 100_000
+    ones = sum(value.bit_count() for value in values)
+    assert abs(ones / len(values) - 32) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("length", "size"), [(1, 1), (5, 8), (8, 8), (9, 8), (12, 8), (15, 8), (16, 8), (97, 16), (98, 3)]
+)
+def test_every_epoch_holds_each_sample_once(length, size):
+    order = Order(length, size, seed=3)
+    assert order.batches_per_epoch == math.ceil(length / size)
+    batches = list(itertools.islice(order, 3 * order.batches_per_epoch))
+    for epoch in range(3):
+        part = batches[epoch * order.batches_per_epoch : (epoch + 1) * order.batches_per_epoch]
+        assert sorted(itertools.chain(*part)) == [(epoch, index) for index in range(length)]
+        assert max(map(len, part)) <= size
+        assert min(map(len, part)) >= min(length, size) / 2
+        assert [len(batch) for batch in part[:-2]] == [size] * len(part[:-2])
+    if length > 8:
+        assert batches[0] != [(0, index) for _, index in batches[order.batches_per_epoch]]
+
+
+def test_the_order_stays_what_it_is():
+    assert [index for _, index in next(iter(Order(1000, 6, seed=7)))] == [240, 41, 337, 806, 192, 659]
+    assert next(iter(Order(1000, 3, seed=7, shuffle=False, first_step=2))) == [(0, 6), (0, 7), (0, 8)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 6, 7, 8, 40])
+def test_an_order_begins_at_any_step(first):
+    whole = list(itertools.islice(Order(50, 8, seed=1), 60))
+    assert list(itertools.islice(Order(50, 8, seed=1, first_step=first), 60 - first)) == whole[first:]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [64, 65, 66, 71, 97])
+def test_ranks_share_the_same_batches(length, world):
+    whole = itertools.islice(Order(length, 16, seed=1), 20)
+    parts = [itertools.islice(Order(length, 16, seed=1, rank=rank, world=world), 20) for rank in range(world)]
+    for batch, *mine in zip(whole, *parts, strict=True):
+        assert list(itertools.chain(*mine)) == batch
+        sizes = [len(part) for part in mine]
+        assert min(sizes) > 0
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_batch_that_leaves_a_rank_without_samples_is_refused():
+    with pytest.raises(DataError, match="smallest batch of an epoch would have 3 samples for 4 processes"):
+        Order(9, 6, seed=0, world=4)
+    with pytest.raises(DataError, match="empty"):
+        Order(0, 6, seed=0)
+    with pytest.raises(DataError, match="--batch-size 0"):
+        Order(9, 0, seed=0)
+
+
+@pytest.mark.parametrize("collate", [None, noisy_collate])
+def test_batches_are_bit_equal_for_any_number_of_workers_and_from_any_step(collate):
+    def run(workers, first, count):
+        dataset = Augmented()
+        return take(loader(dataset, 12, 5, first_step=first, loading=Loading(workers), collate=collate), count)
+
+    whole = run(0, 0, 11)
+    assert len(set(whole)) == 11
+    assert run(2, 0, 11) == whole
+    assert run(4, 5, 6) == whole[5:]
+    assert run(0, 7, 4) == whole[7:]
+
+
+def test_samples_of_all_ranks_are_those_of_one():
+    whole = next(iter(loader(Augmented(), 12, 5)))
+    parts = [loader(Augmented(), 12, 5, ranks=SimpleNamespace(rank=rank, world=5)) for rank in range(5)]
+    assert torch.equal(torch.cat([next(iter(part)) for part in parts]), whole)
+
+
+def test_workers_sum_as_the_training_process_does():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        alone, workers = (take(loader(Wide(), 2, 0, loading=Loading(count)), 2) for count in (0, 2))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert alone == workers
+
+
+@pytest.mark.parametrize("kind", [Plain, Batched])
+@pytest.mark.parametrize("rarely", [(), (17,), tuple(range(40))])
+def test_samples_that_seldom_draw_are_what_they_would_be_if_all_did(kind, rarely):
+    seeded = Seeded(kind(rarely), 9)
+    batches = list(itertools.islice(Order(40, 8, 9), 10))
+    quick = [seeded.__getitems__(batch) for batch in batches]
+    assert quick == [[seeded[key] for key in batch] for batch in batches]
+    assert seeded.draws == bool(rarely)
+
+
+def test_a_loader_of_ones_own_may_be_used():
+    own = torch.utils.data.DataLoader(Seeded(Augmented(), 5), batch_sampler=Order(40, 12, 5), num_workers=2)
+    assert take(own, 6) == take(loader(Augmented(), 12, 5), 6)
+
+
+def test_a_batched_fetch_is_used_where_nothing_is_drawn():
+    quiet, drawing = Batched(), Batched(rarely=range(40))
+    for dataset in (quiet, drawing):
+        take(loader(dataset, 8, 0), 3)
+    assert (quiet.batched, drawing.batched) == (3, 0)
+    assert torch.equal(
+        next(iter(loader(Subset(quiet, range(5, 25)), 8, 0))), next(iter(loader(Plain(length=20), 8, 0))) + 5
+    )
+
+
+def test_the_training_process_keeps_its_random_numbers():
+    before = torch.get_rng_state(), random.getstate()
+    take(loader(Augmented(), 8, 0, loading=Loading(2)), 2)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def test_workers_may_be_spawned():
+    dataset = TensorDataset(torch.arange(40.0))
+    batches = loader(dataset, 8, 0, loading=Loading(1, context="spawn"))
+    assert torch.equal(next(iter(batches))[0], next(iter(loader(dataset, 8, 0)))[0])
+
+
+class Frozen(Plain):
+    def __getitem__(self, index):
+        return gc.get_freeze_count()
+
+
+def test_workers_leave_alone_what_the_training_process_holds():
+    assert next(iter(loader(Frozen(), 8, 0, loading=Loading(1)))).min() > 1000
+    assert gc.get_freeze_count() == 0
+
+
+def test_signals_for_the_group_leave_workers_alive():
+    batches = iter(loader(Augmented(), 8, 0, loading=Loading(2)))
+    got = take(batches, 1)
+    for worker in batches._workers:
+        for name in ("INT", "USR1", "TERM"):
+            subprocess.run(["kill", f"-{name}", str(worker.pid)], check=True)
+    got += take(batches, 12)
+    assert got == take(loader(Augmented(), 8, 0), 13)
+    workers = batches._workers
+    for worker in workers:
+        worker.terminate()
+    batches._shutdown_workers()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def ending(batches):
+    """What is said of the error that the loader raises."""
+    try:
+        for _ in range(10):
+            next(batches)
+    except Exception as error:
+        return explain(error)
+    finally:
+        batches._shutdown_workers()
+    return None
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (killed, r"A data loading worker.* (was ended by a signal \(Killed\), most likely|ended unexpectedly)"),
+        (left, r"A data loading worker.* ended unexpectedly: `--workers 0` shows"),
+        (without_memory, "Memory ran out while data was loaded"),
+    ],
+)
+def test_a_worker_that_dies_is_one_sentence(how, words):
+    batches = iter(loader(Fatal(how), 8, 0, loading=Loading(2)))
+    said = ending(batches)
+    assert re.match(words, said)
+    assert len(said.splitlines()) == 1
+
+
+def test_shared_memory_that_runs_out_in_a_worker_is_one_sentence(monkeypatch):
+    def full(self):
+        raise RuntimeError(
+            "unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)"
+        )
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    batches = iter(loader(Augmented(), 8, 0, loading=Loading(1)))
+    assert "--shm-size" in ending(batches)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"), "--shm-size"),
+        (RuntimeError("received 0 items of ancdata"), "ulimit -n"),
+        (
+            RuntimeError("unable to open shared memory object </torch_1> in read-write mode: Too many open files (24)"),
+            "ulimit",
+        ),
+        (AttributeError("Can't get local object 'main.<locals>.Dataset'"), "at the top of a module"),
+        (RuntimeError("Caught RuntimeError in worker.\nCannot re-initialize CUDA in forked subprocess."), "on the CPU"),
+        (KeyError("label"), None),
+        (RuntimeError("CUDA out of memory"), None),
+    ],
+)
+def test_what_the_loader_says_is_explained(error, words):
+    said = explain(error)
+    assert said is None if words is None else words in said
+
+
+def test_what_cannot_be_resumed_is_refused():
+    with pytest.raises(DataError, match="Stream can only be read from its start"):
+        loader(Stream(), 8, 0)
+    with pytest.raises(DataError, match="has no length"):
+        loader(type("Endless", (), {"__getitem__": lambda self, index: index})(), 8, 0)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+
+    def made(cgroup, **files):
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(cgroup)
+        for name, text in files.items():
+            file = tmp_path / "sys/fs/cgroup" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return tmp_path
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "cpus"),
+    [
+        ("0::/\n", {"cpu.max": "400000 100000\n"}, 4),  # v2, in a container
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 16),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
+        ("0::/\n", {}, 16),
+        ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),  # a limit above
+        ("0::/host/only\n", {"cpu.max": "500000 100000\n"}, 5),
+        ("0::/../../other\n", {"cpu.max": "500000 100000\n"}, 5),
+        (
+            "4:cpu,cpuacct:/docker/x\n3:memory:/docker/x\n",  # v1
+            {"cpu,cpuacct/cpu.cfs_quota_us": "200000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            2,
+        ),
+        (
+            "4:cpu,cpuacct:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            16,
+        ),
+        ("4:cpuset:/\n", {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, 16),
+    ],
+)
+def test_usable_cpus_respects_quotas(machine, cgroup, files, cpus):
+    assert usable_cpus(machine(cgroup, **files)) == cpus
+
+
+def test_usable_cpus_respects_affinity(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8})
+    assert usable_cpus(tmp_path) == 3

@@ -1,0 +1,330 @@
+"""What is chosen for a device, and the memory it is said to have. GPUs are made up; their figures have a source."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import resource
+from collections import UserDict, namedtuple
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gpukit.stack import Memory, Target
+from gpukit.train import device as module
+from gpukit.train.device import Budget, Device, budget, choose, limit
+
+GIB = 1 << 30
+FORMATS = {"12.1": ("fp16", "bf16", "tf32", "fp8", "fp4"), "7.5": ("fp16",), "6.1": ()}  # catalogue/hardware.yml
+
+
+@dataclass(frozen=True)
+class Card:
+    """What CUDA says of a GPU."""
+
+    name: str
+    capability: tuple[int, int]
+    total: int
+    free: int
+    integrated: int = 0
+    allocated: int = 0
+    reserved: int = 0
+    fraction: float = 1.0
+
+
+# From CUDA out of memory errors: github.com/vllm-project/vllm/issues/27508, AlphaGPU/leetgpu-challenges/issues/52.
+H100 = Card("NVIDIA H100", (9, 0), int(79.11 * GIB), 141 << 20, allocated=int(68.83 * GIB), reserved=int(69.15 * GIB))
+T4 = Card("Tesla T4", (7, 5), int(14.56 * GIB), int(3.24 * GIB), allocated=int(8.4 * GIB), reserved=int(11.2 * GIB))
+P4 = Card("Tesla P4", (6, 1), 8 * GIB, 8 * GIB)  # its memory does not matter here
+# A DGX Spark whose page cache is full: github.com/llamastash/llamastash/issues/80 (cudaMemGetInfo 2.77 GiB free, while
+# MemAvailable is 52 GiB, of 121.69 GiB).
+GB10 = Card("NVIDIA GB10", (12, 1), int(121.69 * GIB), int(2.77 * GIB), integrated=1)
+GB10_AVAILABLE = 52 * GIB
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch):
+    """`card(H100, count=2)`: what torch.cuda says from now on; the fractions that are set are collected."""
+
+    def put(what: Card, count: int = 1) -> list[float]:
+        fractions: list[float] = []
+        says = {
+            "is_available": lambda: True,
+            "device_count": lambda: count,
+            "get_device_capability": lambda device=None: what.capability,
+            "get_device_name": lambda device=None: what.name,
+            "get_device_properties": lambda device=None: SimpleNamespace(is_integrated=what.integrated),
+            "mem_get_info": lambda device=None: (what.free, what.total),
+            "memory_allocated": lambda device=None: what.allocated,
+            "memory_reserved": lambda device=None: what.reserved,
+            "get_per_process_memory_fraction": lambda device=None: fractions[-1] if fractions else what.fraction,
+            "set_per_process_memory_fraction": lambda fraction, device=None: fractions.append(fraction),
+        }
+        for name, answer in says.items():
+            monkeypatch.setattr(torch.cuda, name, answer)
+        return fractions
+
+    return put
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`files({"proc/meminfo": "..."})`: what the kernel says from now on, with 64 GiB of which 40 are available."""
+
+    def put(changes: dict[str, str] | None = None) -> None:
+        usual = {
+            "proc/meminfo": meminfo(64 * GIB, 40 * GIB),
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/statm": "1000 500 100 1 0 400 0\n",
+        }
+        for name, text in (usual | (changes or {})).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="ascii")
+
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return put
+
+
+def meminfo(total: int, available: int) -> str:
+    """Lines as in proc(5)."""
+    sizes = {"MemTotal": total, "MemFree": 1 << 20, "MemAvailable": available}
+    return "".join(f"{name}: {size >> 10:>14} kB\n" for name, size in sizes.items()) + "HugePages_Total:       0\n"
+
+
+def stack(capability: str, fraction: float | None = None) -> Any:
+    target = Target("the card", capability, "amd64", None, fraction is not None, FORMATS[capability])
+    return SimpleNamespace(targets={"it": target}, memory=Memory("host", None, fraction))
+
+
+@pytest.mark.parametrize(
+    ("what", "dtype", "scaler", "tf32", "channels_last", "words"),
+    [
+        (
+            H100,
+            torch.bfloat16,
+            False,
+            True,
+            True,
+            "NVIDIA H100 (cuda:0): bfloat16 (compute capability 9.0 has bfloat16)",
+        ),
+        (GB10, torch.bfloat16, False, True, True, "NVIDIA GB10 (cuda:0): bfloat16"),
+        (T4, torch.float16, True, False, True, "float16 and a scaled loss (compute capability 7.5 has no bfloat16)"),
+        (
+            P4,
+            torch.float32,
+            False,
+            False,
+            False,
+            "float32 (compute capability 6.1 has no bfloat16), no cuDNN benchmark",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Card) else None,
+)
+@pytest.mark.parametrize("known", [False, True], ids=["by generation", "by stack.json"])
+def test_each_card_gets_what_it_computes_fast(
+    card: Any, what: Card, dtype: torch.dtype, scaler: bool, tf32: bool, channels_last: bool, words: str, known: bool
+):
+    card(what)
+    capability = "{}.{}".format(*what.capability)
+    chosen = choose(stack=stack(capability) if known and capability in FORMATS else None)
+    assert (chosen.dtype, chosen.scaler, chosen.tf32, chosen.channels_last) == (dtype, scaler, tf32, channels_last)
+    assert chosen.device == torch.device("cuda:0") and not chosen.compile and not chosen.cudnn_benchmark
+    assert words in chosen.describe() and "\n" not in chosen.describe()
+
+
+def test_every_choice_can_be_overridden(card: Any, monkeypatch: pytest.MonkeyPatch):
+    card(H100, count=4)
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
+    chosen = choose(dtype="fp32", tf32=False, channels_last=False, cudnn_benchmark=True, compile=True, local_rank=2)
+    assert chosen == replace(chosen, dtype=torch.float32, scaler=False, tf32=False, channels_last=False)
+    assert chosen.cudnn_benchmark and chosen.compile and chosen.device.index == 2
+    assert chosen.describe() == "Training on NVIDIA H100 (cuda:2): float32 as asked, cuDNN benchmark, compiled."
+    assert choose(dtype="float16").scaler and choose(device="cuda:3").device.index == 3
+    assert choose(device="cpu").dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("what", "asked", "sentence"),
+    [
+        (T4, {"dtype": "bf16"}, "compute capability 7.5 has no bfloat16"),
+        (T4, {"tf32": True}, "TF32 needs a GPU of compute capability 8.0"),
+        (H100, {"dtype": "fp8"}, "There is no number format 'fp8'"),
+        (H100, {"device": "cuda:1"}, "There is no cuda:1, as PyTorch sees 1 GPU"),
+        (H100, {"local_rank": 1}, "There is no cuda:1, as PyTorch sees 1 GPU"),
+        (H100, {"device": "tpu"}, "There is no device 'tpu'"),
+        (H100, {"device": "mps"}, "There is no device 'mps'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(card: Any, what: Card, asked: dict[str, Any], sentence: str):
+    card(what)
+    with pytest.raises(SystemExit, match=sentence):
+        choose(**asked)
+
+
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose().describe().startswith("Training on the CPU, as PyTorch sees no GPU (")
+    with pytest.raises(SystemExit, match=r"PyTorch sees no GPU: `\./launch doctor` says why"):
+        choose(device="cuda")
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"torch\.compile needs a C\+\+ compiler"):
+        choose(device="cpu", compile=True)
+
+
+def test_a_prepared_model_keeps_its_keys(monkeypatch: pytest.MonkeyPatch):
+    compiled: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(len(graph.graph.nodes))
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    keys, before = list(model.state_dict()), model[0].weight
+    prepared = Device(torch.device("cpu"), channels_last=True, compile=True).prepare(model)
+    assert prepared is model and list(prepared.state_dict()) == keys
+    assert prepared[0].weight is before and before.is_contiguous(memory_format=torch.channels_last)
+    assert prepared(torch.ones(2, 3, 3, 3)).shape == (2, 2) and len(compiled) == 1
+    assert list(copy.deepcopy(prepared).state_dict()) == keys
+
+
+Pair = namedtuple("Pair", ["image", "label"])
+
+
+class Own:
+    """A batch that knows how to go to a device, as PyTorch Geometric's."""
+
+    place = None
+
+    def to(self, device: torch.device) -> Own:
+        moved = Own()
+        moved.place = device
+        return moved
+
+
+def test_a_batch_goes_to_the_device_whatever_holds_it():
+    there = Device(torch.device("meta"), channels_last=True)
+    x = torch.zeros(2, 3, 4, 4)
+    moved = there.move({"a": [x, (x, "name")], "pair": Pair(x, 3), "own": Own(), "user": UserDict(x=x), "none": None})
+    tensors = [moved["a"][0], moved["a"][1][0], moved["pair"].image, moved["user"]["x"]]
+    assert all(each.device.type == "meta" for each in tensors)
+    assert all(each.is_contiguous(memory_format=torch.channels_last) for each in tensors)
+    assert moved["a"][1][1] == "name" and isinstance(moved["pair"], Pair) and moved["none"] is None
+    assert moved["own"].place == there.device and x.device.type == "cpu"
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    assert there.move(tokens).device.type == "meta"
+    batch = [tokens]
+    assert Device(torch.device("cpu")).move(batch) is batch
+
+
+@pytest.mark.parametrize("what", [H100, T4], ids=lambda card: card.name)
+def test_a_card_with_memory_of_its_own(card: Any, what: Card):
+    card(what)
+    cached = what.reserved - what.allocated  # is ours to use
+    assert budget(choose()) == Budget(what.free + cached, what.total, "cudaMemGetInfo")
+    assert limit(choose(), stack("12.1", 0.8)) is None
+
+
+def test_a_fraction_that_was_set_for_this_process(card: Any):
+    card(replace(T4, fraction=0.7))
+    found = budget(choose())
+    assert found.free == int(0.7 * T4.total) - T4.allocated and found.how == "the 70% set for this process"
+
+
+def test_unified_memory_is_bounded_by_what_the_kernel_can_give(card: Any, files: Any):
+    fractions = card(GB10)
+    files({"proc/meminfo": meminfo(GB10.total, GB10_AVAILABLE)})
+    free = GB10_AVAILABLE - int(0.05 * GB10.total)
+    found = budget(choose())
+    assert found.how == "MemAvailable" and found.total == GB10.total and abs(found.free - free) < 1 << 20
+    bound = limit(choose(), stack("12.1", 0.8))
+    assert fractions == [pytest.approx(free / GB10.total, abs=1e-4)]
+    assert bound is not None and abs(bound.free - free) < 1 << 20
+
+
+def test_the_stacks_fraction_is_the_most(card: Any, files: Any):
+    fractions = card(GB10)
+    files({"proc/meminfo": meminfo(GB10.total, 120 * GIB)})
+    bound = limit(choose(), stack("12.1", 0.8))
+    assert fractions == [0.8] and bound is not None and bound.free == int(0.8 * GB10.total)
+
+
+def test_a_containers_limit_holds_on_unified_memory_too(card: Any, files: Any):
+    card(GB10)
+    files(
+        {
+            "proc/meminfo": meminfo(GB10.total, 100 * GIB),
+            "sys/fs/cgroup/memory.max": f"{32 * GIB}\n",
+            "sys/fs/cgroup/memory.current": f"{8 * GIB}\n",
+            "sys/fs/cgroup/memory.stat": f"anon {4 * GIB}\nfile {4 * GIB}\ninactive_file {3 * GIB}\n",
+        }
+    )
+    found = budget(choose())
+    assert found.how == "the container's limit" and found.free == int(32 * GIB * 0.95) - 5 * GIB
+
+
+CPU = Device(torch.device("cpu"))
+
+
+def test_the_cpu_without_a_limit(files: Any):
+    files()
+    assert budget(CPU) == Budget(int(40 * GIB - 0.05 * 64 * GIB), 64 * GIB, "MemAvailable")
+
+
+@pytest.mark.parametrize("mounted", ["as on the host", "as in a container"])
+def test_the_cpu_under_a_cgroup_of_version_1(files: Any, mounted: str):
+    """The path is the host's, and in a container there is only what it leads to (cgroup_namespaces(7))."""
+    inside = "docker/c0ffee/" if mounted == "as on the host" else ""
+    none = {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"} if inside else {}
+    files(
+        {
+            "proc/self/cgroup": "9:cpu,cpuacct:/docker/c0ffee\n5:memory:/docker/c0ffee\n1:name=systemd:/\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{30 * GIB}\n",
+            "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 0\n",
+            **none,
+            f"sys/fs/cgroup/memory/{inside}memory.limit_in_bytes": f"{4 * GIB}\n",
+            f"sys/fs/cgroup/memory/{inside}memory.usage_in_bytes": f"{1 * GIB}\n",
+            f"sys/fs/cgroup/memory/{inside}memory.stat": f"cache {GIB}\ntotal_inactive_file {GIB // 2}\n",
+        }
+    )
+    assert budget(CPU) == Budget(int(4 * GIB * 0.95) - GIB // 2, 4 * GIB, "the container's limit")
+
+
+def test_the_tightest_of_nested_cgroups_counts(files: Any):
+    files(
+        {
+            "proc/self/cgroup": "0::/user.slice/job.scope\n",
+            "sys/fs/cgroup/user.slice/memory.max": f"{2 * GIB}\n",
+            "sys/fs/cgroup/user.slice/memory.current": "0\n",
+            "sys/fs/cgroup/user.slice/memory.stat": "inactive_file 0\n",
+            "sys/fs/cgroup/user.slice/job.scope/memory.max": "max\n",
+            "sys/fs/cgroup/user.slice/job.scope/memory.current": "0\n",
+            "sys/fs/cgroup/user.slice/job.scope/memory.stat": "inactive_file 0\n",
+        }
+    )
+    assert budget(CPU).total == 2 * GIB
+
+
+def test_a_bound_on_the_address_space(files: Any, monkeypatch: pytest.MonkeyPatch):
+    files()
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (3 * GIB, resource.RLIM_INFINITY))
+    assert budget(CPU) == Budget(3 * GIB - 1000 * resource.getpagesize(), 3 * GIB, "ulimit -v")
+
+
+def test_never_less_than_nothing(files: Any):
+    files({"proc/meminfo": meminfo(64 * GIB, GIB)})
+    assert budget(CPU).free == 0
+
+
+def test_this_machine():
+    found = budget(CPU)
+    assert 0 < found.free <= found.total

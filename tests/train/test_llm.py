@@ -1,0 +1,267 @@
+"""The use case `llm`: trl owns the loop, and what a run promises is measured here, on a model made on the spot."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from gpukit.train import checkpoint
+from tests.train.test_ranks import free_port
+from tests.train.test_script import at_step, same, sentence, weights
+from tests.train.trainee import LIMIT, PROCESSES, Started, Trainee
+
+MISSING = [name for name in ("transformers", "peft", "trl", "datasets") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+
+GO_ON = ("--name", "run", "--max-steps", "4", "--save-steps", "2", "--log-steps", "1")
+
+
+def elsewhere(do: Callable[..., None], *arguments: object, **options: object) -> None:
+    """Call it in a process that has the libraries already; what they warn of would be an error in this one."""
+    process = PROCESSES.Process(target=alone, args=(do, *arguments), kwargs=options)
+    process.start()
+    process.join(LIMIT)
+    assert process.exitcode == 0
+
+
+def alone(do: Callable[..., None], *arguments: object, **options: object) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    do(*arguments, **options)
+
+
+@pytest.fixture
+def project(generate, tmp_path: Path) -> Trainee:
+    """With a tiny model and 76 samples to train on, both made on the spot: 10 steps are an epoch."""
+    folder = shutil.copytree(generate(hardware="cpu", workflow="scripts", use_case="llm"), tmp_path / "project")
+    return Trainee(folder, always=("--model", "tiny", "--data", "tiny", "--batch-size", "8", "--warmup-steps", "2"))
+
+
+def written(path: Path, *samples: dict) -> str:
+    path.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    return str(path)
+
+
+def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
+    """In mid-epoch, between two checkpoints, with dropout."""
+    steps = ("--max-steps", "16", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2")
+    project.train(*steps, "--name", "unbroken")
+    started = project.start(*steps, "--name", "killed")
+    started.wait_for(at_step(project, "killed", 8))
+    started.send(signal.SIGKILL)
+    assert started.end().code == -signal.SIGKILL
+    assert "Resuming" in project.train(*steps, "--name", "killed")
+    assert project.losses("killed") == project.losses("unbroken")
+    assert list(project.losses("killed")) == list(range(1, 17))
+    assert same(weights(project, "killed"), weights(project, "unbroken"))
+
+
+def test_two_processes_take_the_steps_of_one(project: Trainee) -> None:
+    """trl averages over both; the figures differ by rounding alone."""
+    steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")
+    with project.torchrun(*steps, "--name", "two", "--microbatch", "3") as process:
+        out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, out + err
+    project.train(*steps, "--name", "one")
+    assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
+    two, one = weights(project, "two"), weights(project, "one")
+    assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
+
+
+def two(project: Trainee, *arguments: str) -> list[Started]:
+    """Two processes, as torchrun starts them, of which each can be killed alone."""
+    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    arguments = (*arguments, "--device", "cpu")
+    return [project.start(*arguments, RANK=rank, LOCAL_RANK=rank, **given) for rank in ("0", "1")]
+
+
+def test_in_shards_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
+    """First one of the two processes is killed, then both; with dropout, between two checkpoints."""
+    steps = ("--fsdp", "--max-steps", "12", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2")
+    assert [one.end().code for one in two(project, *steps, "--name", "unbroken")] == [0, 0]
+    for step, whom in ((5, (1,)), (8, (0, 1))):
+        started = two(project, *steps, "--name", "killed")
+        started[0].wait_for(at_step(project, "killed", step))
+        for rank in whom:
+            started[rank].send(signal.SIGKILL)
+        ended = [one.end() for one in started]
+        assert [one.code for one in ended] == [-signal.SIGKILL if rank in whom else 1 for rank in (0, 1)], ended
+    assert "Another process of this run has ended" in (project.folder.parent / "2.err").read_text()
+    first, second = (one.end() for one in two(project, *steps, "--name", "killed"))
+    assert (first.code, second.code) == (0, 0), first + second
+    assert "Resuming" in first.out and "passed over" not in first.out
+    assert project.losses("killed") == project.losses("unbroken")
+    assert list(project.losses("killed")) == list(range(1, 13))
+    saved = {path.name for path in (project.run_folder("killed") / "checkpoints/step-00000012").iterdir()}
+    assert {"__0_0.distcp", "__1_0.distcp"} < saved, "it was not in shards"
+    assert same(adapter(project, "killed"), adapter(project, "unbroken"))
+
+
+def adapter(project: Trainee, name: str) -> dict:
+    found = load_file(project.run_folder(name) / "adapter/adapter_model.safetensors")
+    assert found
+    return found
+
+
+def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
+    """And so is what is left behind; neither reads the checkpoints of the other."""
+    steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")
+    with project.torchrun(*steps, "--fsdp", "--name", "two", "--microbatch", "3") as process:
+        out, err = process.communicate(timeout=2 * LIMIT)
+    assert process.returncode == 0, out + err
+    project.train(*steps, "--name", "one")
+    assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
+    two, one = adapter(project, "two"), adapter(project, "one")
+    assert two.keys() == one.keys()
+    assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
+    sentence(project.run(*steps, "--name", "two"), "was saved in shards: resume with --fsdp")
+
+
+def test_out_of_memory_takes_the_same_step_in_parts(project: Trainee) -> None:
+    """It fails halfway through the backward passes of steps 2 and 3, with what was added up so far in the gradients."""
+    project.train(*GO_ON, "--dropout", "0", "--name", "enough")
+    project.replace(
+        "trainer.py",
+        "            losses.append(",
+        "            if self.state.global_step in (1, 2) and start and most > 2 - self.state.global_step % 2:\n"
+        "                raise torch.OutOfMemoryError('CUDA out of memory.')\n"
+        "            losses.append(",
+    )
+    said = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5")
+    assert "Memory ran out with 5 samples at once: the same step again, 3 at a time." in said
+    assert "Memory ran out with 2 samples at once: the same step again, 1 at a time." in said
+    assert project.losses("little") == pytest.approx(project.losses("enough"), rel=1e-5)
+    little, enough = weights(project, "little"), weights(project, "enough")
+    assert all(little[name].allclose(enough[name], atol=1e-5) for name in enough)
+    assert checkpoint.newest(project.run_folder("little")).state["microbatch"] == 1
+
+
+def test_a_signal_saves_and_tells(project: Trainee) -> None:
+    started = project.start("--max-steps", "1000", "--log-steps", "1", "--name", "run")
+    started.wait_for(at_step(project, "run", 3))
+    started.send(signal.SIGTERM)
+    ended = started.end()
+    assert (ended.code, ended.err.strip()) == (128 + signal.SIGTERM, "SIGTERM: saving after this step.")
+    step = checkpoint.newest(project.run_folder("run")).step
+    assert f"at step {step}." in project.train("--max-steps", str(step + 1), "--name", "run")
+
+
+def test_what_was_learnt_is_left_behind(project: Trainee) -> None:
+    """The merged model says what base and adapter together say; a finished run is left as it is."""
+    project.train(*GO_ON, "--lr", "0.05", "--merge")
+    run = project.run_folder("run")
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["finished"] == {"step": 4, "held_out_loss": checkpoint.newest(run).metric}
+    elsewhere(merged_is_both, project.folder / "data/tiny/model", run)
+    assert "is finished" in project.train(*GO_ON)
+
+
+def merged_is_both(base: Path, run: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(run / "merged")("a red cat sees", return_tensors="pt")
+    model = AutoModelForCausalLM.from_pretrained(base)
+    before = model(**tokens).logits
+    both = PeftModel.from_pretrained(model, run / "adapter")(**tokens).logits
+    merged = AutoModelForCausalLM.from_pretrained(run / "merged")(**tokens).logits
+    assert merged.allclose(both, atol=1e-4)
+    assert not merged.allclose(before, atol=1e-2)
+
+
+@pytest.mark.parametrize("sample", [{"text": "a red cat sleeps"}, {"prompt": "a cat: ", "completion": "sleeps"}])
+def test_other_forms_of_data(sample: dict, project: Trainee, tmp_path: Path) -> None:
+    project.train(*GO_ON, "--data", written(tmp_path / "data.jsonl", *[sample] * 20))
+    assert list(project.losses("run")) == [1, 2, 3, 4]
+
+
+def test_the_batch_finder_gets_the_step_of_trl(project: Trainee) -> None:
+    """The same loss, of the same batch, whole and in parts; the longest samples first."""
+    project.train(*GO_ON, "--max-steps", "1", "--batch-size", "76", "--dropout", "0")
+    elsewhere(finder_sees, project.folder, list(project.always), project.losses("run")[1])
+
+
+def finder_sees(folder: Path, arguments: list[str], expected: float) -> None:
+    sys.path[:0] = [str(folder / "src"), str(folder)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gpukit"]:
+        del sys.modules[name]
+    from gpukit.train.batch import Step
+    from gpukit.train.device import choose
+    from gpukit.train.task import load_task
+
+    build, settings = load_task(None, [*arguments, "--dropout", "0", "--output-dir", str(folder / "finder")])
+    device = choose(device="cpu")
+    task = build(settings, device)
+    samples = [task.dataset[index] for index in range(len(task.dataset))]
+    lengths = [len(sample["input_ids"]) for sample in samples]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
+    for microbatch in (None, 7):
+        found = Step(build(settings, device), device, microbatch=microbatch)(task.collate(samples), 0).item()
+        assert abs(found - expected) < 1e-5 * expected, (found, expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bad ends
+
+
+@pytest.fixture
+def saved(project: Trainee) -> Trainee:
+    project.train(*GO_ON, "--max-steps", "2", "--save-steps", "1")
+    return project
+
+
+def still_whole(project: Trainee, step: int = 2) -> None:
+    found = checkpoint.newest(project.run_folder("run"))
+    assert (found.step, found.passed_over) == (step, [])
+
+
+def test_a_run_of_another_kind_is_not_resumed(saved: Trainee, tmp_path: Path) -> None:
+    sentence(saved.run(*GO_ON, "--rank", "4"), "another adapter", "--name")
+    sentence(saved.run(*GO_ON, "--batch-size", "4"), "--batch-size 8")
+    shorter = written(tmp_path / "data.jsonl", *[{"text": "a red cat"}] * 60)
+    sentence(saved.run(*GO_ON, "--data", shorter), "samples = 76, and this run has 57")
+    still_whole(saved)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(saved: Trainee) -> None:
+    weights = saved.run_folder("run") / "checkpoints/step-00000002/model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    said = saved.train(*GO_ON)
+    assert "step-00000002 is passed over: model.safetensors is not what was written" in said
+    assert "at step 1." in said
+
+
+def test_a_loss_that_is_no_number(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, "--lr", "1e30", "--warmup-steps", "0"), "Training diverged", "smaller --lr")
+    still_whole(saved)
+
+
+def test_memory_for_no_sample(saved: Trainee) -> None:
+    saved.replace("trainer.py", "        losses = []\n", "        losses = []\n        raise MemoryError\n")
+    sentence(saved.run(*GO_ON), "Memory ran out with a single sample", "--max-length")
+    still_whole(saved)
+
+
+def test_what_cannot_be_had_is_said(project: Trainee, tmp_path: Path) -> None:
+    sentence(project.run("--model", str(tmp_path)), "cannot be loaded", "--model")
+    sentence(project.run("--model", "nobody/nothing"), "nobody/nothing cannot be loaded", "HF_TOKEN")
+    sentence(project.run("--data", "nobody/nothing"), "nobody/nothing cannot be read", "HF_TOKEN")
+    odd = written(tmp_path / "odd.jsonl", {"question": "why?"}, {"question": "how?"})
+    sentence(project.run("--data", odd), "has the columns question", "`text`")
+    (tmp_path / "odd.jsonl").write_text("no JSON\n")
+    assert "odd.jsonl cannot be read" in project.run("--data", odd).err.splitlines()[-1]  # below what datasets says
+    sentence(project.run("--four-bit"), "--four-bit needs an NVIDIA GPU")
+    sentence(project.run("--fsdp"), "--fsdp spreads the model over several processes: start it with torchrun")
+    sentence(project.run("--batch-size", "77"), "76 samples")

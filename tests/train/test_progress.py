@@ -1,0 +1,186 @@
+"""The line that says how far it is, the picture of the losses, and errors in words."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpukit.train import progress as module
+from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.curve import curve
+from gpukit.train.data import DataError
+from gpukit.train.errors import TrainingError, in_words, told
+from gpukit.train.progress import Progress, span
+
+CPU = torch.device("cpu")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(module, "memory", lambda device: "1.5 GB")
+    return Clock()
+
+
+def run(progress: Progress, clock: Clock, steps: int, seconds: float = 0.1, reports: int = 10) -> None:
+    for step in range(1, steps + 1):
+        clock.now += seconds
+        progress.step(step)
+        if step % reports == 0 or step == progress.total:
+            progress.report(step, 1 / step)
+
+
+def test_lines_where_there_is_no_terminal(clock: Clock) -> None:
+    """The first report, then at most one a second, and the last."""
+    out = io.StringIO()
+    run(Progress(100, samples=8, device=CPU, stream=out, clock=clock), clock, 100, seconds=1 / 16)
+    lines = out.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["10/100", "30/100", "50/100", "70/100", "90/100", "100/100"]
+    assert lines[2] == "step 50/100  loss 0.0200  128 samples/s  1.5 GB  0:03 left"
+    assert lines[-1] == "step 100/100  loss 0.0100  128 samples/s  1.5 GB"
+
+
+def test_one_line_on_a_terminal(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    out = Terminal()
+    with Progress(100, samples=8, device=CPU, stream=out, clock=clock) as progress:
+        run(progress, clock, 50)
+        progress.say("A sentence.")
+        assert out.getvalue().endswith("\r\033[KA sentence.\n")
+        clock.now += 1
+        progress.step(51)
+    text = out.getvalue()
+    assert text.count("\n") == 1
+    drawn = text.split("\r\033[K")
+    assert 20 < len(drawn) < 40  # five a second, of ten steps a second
+    assert drawn[-2].startswith("━━") and "loss 0.0200" in drawn[-2] and "left" in drawn[-2]
+    assert drawn[-1] == ""
+    assert all(len(line) < 100 for line in drawn)
+
+
+def test_a_narrow_terminal(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    out = Terminal()
+    run(Progress(10**6, samples=8, device=CPU, stream=out, clock=clock), clock, 30)
+    assert all(len(line) < 20 for line in out.getvalue().split("\r\033[K"))
+
+
+def test_other_ranks_print_nothing(clock: Clock) -> None:
+    out = Terminal()
+    progress = Progress(10, samples=8, device=CPU, shown=False, stream=out, clock=clock)
+    run(progress, clock, 10)
+    progress.say("A sentence.")
+    assert out.getvalue() == ""
+    assert progress.rate == pytest.approx(10)
+
+
+def test_a_resumed_run_does_not_count_what_was_before(clock: Clock) -> None:
+    progress = Progress(2000, 1000, samples=1, device=CPU, stream=io.StringIO(), clock=clock)
+    clock.now += 1
+    progress.step(1010)
+    assert progress.rate == pytest.approx(10)
+    assert "1:39 left" in progress.line(1010)
+
+
+def test_spans() -> None:
+    assert [span(seconds) for seconds in (0, 65, 3599.6, 7380)] == ["0:00", "1:05", "1:00:00", "2:03:00"]
+
+
+def test_memory_of_this_process() -> None:
+    assert 0.05 < float(module.memory(CPU).removesuffix(" GB")) < 100
+
+
+METRICS = [
+    {"step": 1, "loss": 3.0},
+    {"step": 2, "loss": 2.0, "samples_per_second": 10},
+    {"step": 2, "held_out_loss": 2.5, "held_out_accuracy": 0.5},
+    {"step": 3, "loss": 9.0},
+    {"step": 3, "loss": 1.0},
+]
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    lines = "".join(json.dumps(line) + "\n" for line in METRICS)
+    (tmp_path / "metrics.jsonl").write_text(lines + '{"step": 4, "lo')
+    return tmp_path
+
+
+def test_the_curve_is_a_picture(metrics: Path) -> None:
+    pytest.importorskip("matplotlib", exc_type=ImportError)
+    picture = curve(metrics)
+    assert picture == metrics / "loss.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert sorted(path.name for path in metrics.iterdir()) == ["loss.png", "metrics.jsonl"]
+
+
+def test_no_picture_without_matplotlib(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert curve(metrics) is None
+
+
+WORDS = [
+    (TrainingError("Do this."), "Do this."),
+    (CheckpointError("Do that."), "Do that."),
+    (DataError("Give more."), "Give more."),
+    (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "/x/y cannot be written: the disk is full"),
+    (OSError(errno.EROFS, "Read-only file system", "/x"), "--output-dir"),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "Tried to allocate 2 GiB"),
+    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "worker (process 12)"),
+    (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1"), "Another process of this run"),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), WORDS, ids=lambda value: type(value).__name__)
+def test_what_is_known_is_one_sentence(error: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in in_words(error)
+    with pytest.raises(SystemExit) as ended, told():
+        raise error
+    assert ended.value.code == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_one_of_several_processes_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what Python does at its end, in which gloo's threads may abort it."""
+    left: list[int] = []
+    monkeypatch.setattr("gpukit.train.errors.end", left.append)
+    with told():
+        pass
+    assert not left
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with told():
+        pass
+    with pytest.raises(SystemExit), told():
+        raise SystemExit(138)
+    assert left == [0, 138]
+
+
+def test_ctrl_c_before_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, told():
+        raise KeyboardInterrupt
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip().startswith("Stopped.")
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError(2, "No such file")])
+def test_a_defect_keeps_its_traceback(error: Exception) -> None:
+    with pytest.raises(type(error)), told():
+        raise error

@@ -1,0 +1,400 @@
+"""The training script as a user meets it: killed, interrupted, resumed, in two processes, and its bad ends.
+
+Each bad end is one sentence on stderr with what to do, an exit code that is not 0, and the last good checkpoint whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpukit.train import checkpoint
+from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
+
+EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
+
+
+@pytest.fixture
+def trainee(generate, tmp_path: Path) -> Iterator[Callable[..., Trainee]]:
+    """`trainee(**answers)` -> a copy of that project."""
+    made: list[Trainee] = []
+
+    def copy(**answers: object) -> Trainee:
+        answers = {"hardware": "cpu", "workflow": "scripts", **answers}
+        made.append(Trainee(shutil.copytree(generate(**answers), tmp_path / "project")))
+        return made[-1]
+
+    yield copy
+    for project in made:
+        project.end()
+
+
+def weights(project: Trainee, name: str) -> dict[str, torch.Tensor]:
+    return checkpoint.newest(project.run_folder(name)).weights
+
+
+def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def at_step(project: Trainee, name: str, step: int) -> Callable[[], bool]:
+    def there() -> bool:
+        file = project.run_folder(name) / "metrics.jsonl"
+        return file.exists() and f'"step": {step},' in file.read_text()
+
+    return there
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# It goes on as if it had never stopped
+
+
+def test_killed_and_resumed_repeats_an_unbroken_run(trainee) -> None:
+    """In mid-epoch, between two checkpoints, with two workers, then none, then three."""
+    project = trainee()
+    steps = (*EVERY_STEP, "--max-steps", "40", "--save-steps", "5")
+    project.train(*steps, "--name", "unbroken")
+    for workers, step in (("2", 8), ("0", 23)):
+        started = project.start(*steps, "--name", "killed", "--workers", workers)
+        started.wait_for(at_step(project, "killed", step))
+        started.send(signal.SIGKILL)
+        assert started.end().code == -signal.SIGKILL
+    assert "Resuming" in project.train(*steps, "--name", "killed", "--workers", "3")
+    assert project.losses("killed") == project.losses("unbroken")
+    assert list(project.losses("killed")) == list(range(1, 41))
+    assert same(weights(project, "killed"), weights(project, "unbroken"))
+
+
+def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> None:
+    project = trainee()
+    steps = (*EVERY_STEP, "--max-steps", "30", "--save-steps", "5")
+    unbroken = project.torchrun(*steps, "--name", "unbroken")
+    assert unbroken.communicate(timeout=120) and unbroken.returncode == 0
+    killed = project.torchrun(*steps, "--name", "killed", "--max-steps", "100000")
+    there = at_step(project, "killed", 13)
+    while not there():
+        assert killed.poll() is None, killed.communicate()
+    os.killpg(killed.pid, signal.SIGKILL)
+    for pid in children(project.folder):
+        os.kill(pid, signal.SIGKILL)
+    killed.communicate()
+    resumed = project.torchrun(*steps, "--name", "killed")
+    out, err = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, err
+    assert "Resuming" in out
+    ours, theirs = project.losses("killed"), project.losses("unbroken")
+    assert {step: ours[step] for step in theirs} == theirs
+    assert same(weights(project, "killed"), weights(project, "unbroken"))
+
+
+def children(folder: Path) -> list[int]:
+    """Processes whose working folder is this one: torchrun gives each of its workers a session of its own."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_without_a_name_the_latest_such_run_goes_on(trainee) -> None:
+    project = trainee()
+    project.train("--max-steps", "2", "--name", "named")
+    first = project.train("--max-steps", "2")
+    assert "Starting" in first
+    assert "at step 2." in project.train("--max-steps", "4")
+    assert "is finished" in project.train("--max-steps", "4")
+    assert "Starting" in project.train("--max-steps", "2", "--no-resume")
+    assert "at step 2." in project.train("--max-steps", "3")
+    assert len(list((project.folder / "outputs").iterdir())) == 3
+    assert project.steps("named") == [2]
+
+
+def test_a_second_start_beside_a_running_one_is_another_run(trainee) -> None:
+    project = trainee()
+    forever = ("--max-steps", "100000", "--log-steps", "1")
+    started = project.start(*forever)
+    outputs = project.folder / "outputs"
+    started.wait_for(lambda: any(file.stat().st_size for file in outputs.glob("*/metrics.jsonl")))
+    assert "Starting" in project.train("--max-steps", "2")
+    name = next(path.parent.name for path in outputs.glob("*/metrics.jsonl") if path.read_text().count("\n") > 2)
+    sentence(project.run("--name", name), "Another process", "--name")
+    started.send(signal.SIGTERM)
+    assert started.end().code == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
+    """Also to the workers, as a terminal's Ctrl-C does."""
+    project = trainee()
+    started = project.start("--max-steps", "100000", "--log-steps", "1", "--name", "run", "--workers", "2")
+    started.wait_for(at_step(project, "run", 3))
+    for pid in [*children(project.folder)]:
+        os.kill(pid, number)
+    ended = started.end()
+    assert ended.code == 128 + number
+    assert ended.err.strip().startswith(f"{number.name}: saving after this step")
+    saved = re.search(rf"{number.name}: saved (\S+/step-0*(\d+));", ended.out)
+    assert Path(saved[1]).is_dir()
+    step = int(saved[2])
+    assert f"at step {step}." in project.train("--max-steps", str(step + 5), "--name", "run")
+
+
+def test_a_second_ctrl_c_ends_at_once(trainee) -> None:
+    project = trainee()
+    project.replace(
+        "task.py", "    inputs, labels = batch\n    return", "    inputs, labels = batch\n    slow()\n    return"
+    )
+    slow = "\n\ndef slow() -> None:\n    import time\n\n    for _ in range(6000):\n        time.sleep(0.01)\n"
+    with (project.source / "task.py").open("a") as file:
+        file.write(slow)
+    started = project.start("--name", "run")
+    started.wait_for(lambda: "Training on" in started.out.read_text())
+    time.sleep(1)
+    started.send(signal.SIGINT)
+    time.sleep(0.5)
+    assert started.process.exitcode is None
+    started.send(signal.SIGINT)
+    ended = started.end(10)
+    assert ended.code == 128 + signal.SIGINT
+    assert ended.err.splitlines()[-1].startswith("Ctrl-C twice: ended at once")
+    assert "Traceback" not in ended.err
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bad ends
+
+
+def sentence(ended, *words: str, code: int = 1) -> str:
+    """It ended with that code and one line on stderr, in which these words are."""
+    assert ended.code == code, ended
+    lines = ended.err.splitlines()
+    assert len(lines) == 1, ended.err
+    for word in words:
+        assert word in lines[0], lines[0]
+    return lines[0]
+
+
+@pytest.fixture
+def saved(trainee) -> Trainee:
+    """A project with a run of two steps, called `run`, and a checkpoint of each."""
+    project = trainee()
+    project.train("--name", "run", "--max-steps", "2", "--save-steps", "1", "--log-steps", "1")
+    return project
+
+
+GO_ON = ("--name", "run", "--max-steps", "6", "--save-steps", "3", "--log-steps", "1")
+
+
+def still_whole(project: Trainee, step: int = 2) -> None:
+    found = checkpoint.newest(project.run_folder("run"))
+    assert (found.step, found.passed_over) == (step, [])
+
+
+def test_another_model(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, "--width", "64"), "another model", "[64, 2]", "--name")
+    still_whole(saved)
+
+
+def test_another_dataset_length(saved: Trainee) -> None:
+    saved.replace("data.py", "Spirals(8192", "Spirals(8000")
+    sentence(saved.run(*GO_ON), "samples = 8192, and this run has 8000", "--name")
+    still_whole(saved)
+
+
+def test_another_batch_size(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, "--batch-size", "128"), "--batch-size 256")
+    still_whole(saved)
+
+
+def test_checkpoints_of_the_template_before_this_one(saved: Trainee) -> None:
+    (saved.run_folder("old")).mkdir()
+    (saved.run_folder("old") / "step-00000200.pt").write_bytes(b"x")
+    sentence(saved.run("--name", "old"), "earlier version of this template", "--name NEW")
+    assert [path.name for path in saved.run_folder("old").iterdir()] == ["step-00000200.pt"]
+
+
+def test_a_name_that_is_taken(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, "--no-resume"), "--name NEW")
+    still_whole(saved)
+
+
+def test_fewer_samples_than_a_batch(trainee) -> None:
+    sentence(trainee().run("--batch-size", "8193"), "8192 samples")
+
+
+def test_a_loss_that_is_no_number(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller --lr")
+    still_whole(saved, 3)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(saved: Trainee) -> None:
+    """The loss of a step is that before it: the last one may be fine where the weights are not any more."""
+    sentence(saved.run(*GO_ON, "--max-steps", "3", "--lr", "1e39"), "weight is not finite", "step 3")
+    still_whole(saved)
+
+
+def test_a_worker_that_dies(saved: Trainee) -> None:
+    killed = "if index == 77:\n            __import__('os')._exit(9)\n        point = self"
+    saved.replace("data.py", "point = self", killed)
+    sentence(saved.run(*GO_ON, "--max-steps", "60", "--save-steps", "100", "--workers", "2"), "worker", "--workers")
+    still_whole(saved)
+
+
+def test_out_of_memory_at_a_microbatch_of_one(saved: Trainee) -> None:
+    saved.replace(
+        "task.py",
+        "    return cross_entropy(model(inputs), labels",
+        "    raise MemoryError\n    return cross_entropy(model(inputs), labels",
+    )
+    sentence(saved.run(*GO_ON), "Out of memory with 1 sample at a time")
+    still_whole(saved)
+
+
+def test_a_file_that_cannot_grow_in_mid_save(saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, prepare=small_files), "No checkpoint was saved", "ulimit -f")
+    still_whole(saved)
+
+
+def test_a_folder_that_cannot_be_written(saved: Trainee) -> None:
+    checkpoints = saved.run_folder("run") / "checkpoints"
+    checkpoints.chmod(0o555)
+    try:
+        ended = saved.run(*GO_ON, prepare=without_privilege)
+    finally:
+        checkpoints.chmod(0o755)
+    sentence(ended, "by this user (Permission denied)", "--output-dir")
+    still_whole(saved)
+
+
+@pytest.mark.parametrize("how", ["os._exit(9)", "raise MemoryError"])
+def test_no_process_waits_for_one_that_ended(how: str, saved: Trainee) -> None:
+    """Rank 1 ends without a word, or has no memory even for one sample."""
+    ending = f"""    import os
+
+    if os.environ["RANK"] == "1" and len(inputs) < 200:
+        {how}
+    return cross_entropy(model(inputs), labels"""
+    saved.replace("task.py", "    return cross_entropy(model(inputs), labels", ending)
+    since = time.monotonic()
+    with saved.torchrun(*GO_ON, "--device", "cpu") as process:
+        _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode != 0
+    assert time.monotonic() - since < 60, err
+    if "Memory" in how:
+        assert "Out of memory with 1 sample at a time" in err
+    else:
+        assert "Another process of this run has ended" in err
+    still_whole(saved)
+
+
+FAKE_WANDB = """
+import os, time
+
+class Settings:
+    def __init__(self, **_): pass
+
+class Run:
+    id = "x"
+    def finish(self, **_): pass
+    def save(self, *_, **__): pass
+    def log(self, *_, **__):
+        if os.environ["FAKE"] == "hangs": time.sleep(1000)
+        raise OSError("the line broke")
+
+def init(**_):
+    if os.environ["FAKE"] == "none": raise OSError("no network")
+    return Run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tracking", "environment", "code", "said"),
+    [
+        ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is left out: MLFLOW_TRACKING_URI names no server"),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server answers at none.invalid:9"),
+        ("wandb", {"FAKE": "none"}, 0, "Wandb is left out: no network"),
+        ("wandb", {"FAKE": "breaks"}, 0, "Wandb is left out from here: the line broke"),
+        ("wandb", {"FAKE": "hangs"}, 3, "it did not answer within"),
+    ],
+    ids=["no server named", "no server", "no network", "line breaks", "hangs"],
+)
+def test_a_failing_tracker_never_stops_training(
+    tracking: str, environment: dict, code: int, said: str, trainee
+) -> None:
+    project = trainee(tracking=[tracking])
+    (project.folder / "fakes").mkdir()
+    (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
+    ended = project.run("--max-steps", "5", "--log-steps", "1", "--name", "run", **environment)
+    assert ended.code == code, ended
+    assert said in ended.out + ended.err
+    assert list(project.losses("run")) == [1, 2, 3, 4, 5]
+    assert project.steps("run") == [5]
+
+
+def test_the_batch_size_is_found_once(trainee) -> None:
+    """And kept for the run: what fits may be another number next time."""
+    project = trainee()
+    project.replace("data.py", "Spirals(8192", "Spirals(48")
+    auto = ("--name", "run", "--batch-size", "auto", "--warmup-steps", "1")
+    first = project.train(*auto, "--max-steps", "3")
+    assert "Batch size 48: there are no more samples." in first
+    second = project.train(*auto, "--max-steps", "6")
+    assert "at step 3." in second
+    assert "Batch size" not in second
+
+
+def test_the_loader_is_tuned_while_it_trains(trainee) -> None:
+    """With the losses that any other number of workers gives."""
+    project = trainee()
+    steps = (*EVERY_STEP, "--max-steps", "20", "--save-steps", "20")
+    assert "Loading data with" in project.train(*steps, "--name", "tuned", "--workers", "auto")
+    project.train(*steps, "--name", "plain")
+    assert project.losses("tuned") == project.losses("plain")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What else a project has
+
+
+def test_the_projects_own_tests_pass(trainee) -> None:
+    project = trainee(tracking=["tensorboard", "wandb", "mlflow"])
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project.folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_notebook_runs_from_top_to_bottom(trainee) -> None:
+    for module in ("ipykernel", "nbclient"):
+        pytest.importorskip(module, reason=f"needs {module}", exc_type=ImportError)
+    folder = trainee(workflow="notebook").folder
+    path = os.pathsep.join([str(folder / "src"), str(folder), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "notebooks/quickstart.ipynb"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT,
+    )
+    assert run.returncode == 0, run.stderr
+    ran = (folder / "notebooks/quickstart.ipynb").read_text(encoding="utf-8")
+    assert ran.count('"image/png"') == 4

@@ -1,0 +1,157 @@
+"""Signals: the first is remembered, the second Ctrl-C ends at once, and only this process is concerned."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpukit.train import stop
+from gpukit.train.stop import SIGNALS, StopSignals
+
+GPUKIT = Path(stop.__file__).resolve().parents[2]
+
+
+def script(code: str) -> list[str]:
+    start = f"""\
+        import os, signal, sys, threading, time
+        sys.path.insert(0, {str(GPUKIT)!r})
+        from gpukit.train.stop import StopSignals
+        """
+    return [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)]
+
+
+def run(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run(script(code), capture_output=True, text=True, timeout=60, start_new_session=True)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_remembered_and_told_once(number: signal.Signals, capfd: pytest.CaptureFixture) -> None:
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with StopSignals() as signals:
+        assert signals.number == 0
+        signal.raise_signal(number)
+        assert signals.number == number
+        ending = signals.ending()
+    assert isinstance(ending, SystemExit) and ending.code == 128 + number
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+    said = capfd.readouterr().err
+    assert said.startswith(f"\n{number.name}: saving after this step") and said.count(".\n") == 1
+    assert ("once more" in said) == (number == signal.SIGINT)
+
+
+def test_the_first_signal_is_the_reason(capfd: pytest.CaptureFixture) -> None:
+    """A scheduler warns by SIGUSR1, and sends SIGTERM, perhaps twice, while the run is being saved."""
+    with StopSignals() as signals:
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        assert signals.number == signal.SIGUSR1
+    assert capfd.readouterr().err == "\nSIGUSR1: saving after this step.\n"
+
+
+def test_it_may_be_entered_again() -> None:
+    for _ in range(2):
+        with StopSignals() as signals:
+            signal.raise_signal(signal.SIGTERM)
+            assert signals.number == signal.SIGTERM
+    threads = [thread for thread in threading.enumerate() if "_end_at_second" in thread.name]
+    for thread in threads:
+        thread.join(timeout=10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_only_one_rank_tells(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with StopSignals() as signals:
+        signal.raise_signal(signal.SIGTERM)
+    assert signals.number and not capfd.readouterr().err
+
+
+def test_outside_the_main_thread_it_does_nothing() -> None:
+    seen = []
+
+    def work() -> None:
+        with StopSignals() as signals:
+            seen.append(signals.number)
+
+    before = [signal.getsignal(each) for each in SIGNALS]
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [0] and [signal.getsignal(each) for each in SIGNALS] == before
+
+
+TWICE = """
+    def press():
+        for _ in range(2):
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with StopSignals() as stop:
+        threading.Thread(target=press, daemon=True).start()
+        {wait}
+    print("not ended")
+"""
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "while True: time.sleep(1)",
+        "while True: pass",
+        "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'', 500_000_000)",  # no handler runs before it returns
+    ],
+)
+def test_a_second_ctrl_c_ends_at_once(wait: str) -> None:
+    done = run(TWICE.format(wait=wait))
+    assert done.returncode == 130 and not done.stdout
+    assert done.stderr.endswith(stop.AT_ONCE)
+
+
+def test_in_a_notebook_the_second_interrupt_is_an_exception() -> None:
+    done = run("""
+        sys.ps1 = "In : "
+        try:
+            with StopSignals() as stop:
+                signal.raise_signal(signal.SIGINT)
+                print(stop.number, repr(stop.ending()))
+                signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        with StopSignals() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            print(repr(stop.ending()))
+        """)
+    assert done.stdout.split("\n") == ["2 KeyboardInterrupt()", "interrupted True", "SystemExit(143)", ""]
+    assert "Traceback" not in done.stderr
+
+
+WORKERS = """
+    with StopSignals() as stop:
+        workers = []
+        for _ in range(3):
+            worker = os.fork()
+            if not worker:
+                time.sleep(60)
+                os._exit(0)
+            workers.append(worker)
+        time.sleep(0.3)
+        os.killpg(0, signal.SIGINT)  # as a terminal does
+        time.sleep(0.3)
+        print(stop.number, [os.waitpid(worker, os.WNOHANG)[0] for worker in workers])
+        for worker in workers:
+            os.kill(worker, signal.SIGTERM)
+        print([os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers])
+        raise stop.ending()
+"""
+
+
+def test_ctrl_c_in_a_terminal_with_workers_is_one_ctrl_c_and_they_go_on() -> None:
+    done = run(WORKERS)
+    assert done.stdout.splitlines() == ["2 [0, 0, 0]", "[-15, -15, -15]"]
+    assert done.returncode == 130 and done.stderr.count("SIGINT") == 1

@@ -1,0 +1,411 @@
+"""Trackers: the lines are always there, and a tracker that fails or hangs costs the run nothing but itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpukit.train import track
+from gpukit.train.track import Tracker, read
+
+GPUKIT = Path(track.__file__).resolve().parents[2]
+STAGES = ("start", "log", "artifact", "finish")
+
+
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """What a hanging tracker waits for: comes when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+class Fake:
+    """A tracker that notes what it gets, and at `stage` does `how`."""
+
+    module = "json"
+    stage = how = ""
+    event: threading.Event
+
+    def __init__(self, run: Path, settings: dict, project: str, wait: object) -> None:
+        self.got = type(self).got = [("start", run.name, settings, project)]
+        self._at("start")
+
+    def _at(self, stage: str) -> None:
+        if self.stage == stage and self.how == "raises":
+            raise OSError("the line\nbroke")
+        if self.stage == stage and self.how == "hangs":
+            self.event.wait()
+
+    def log(self, rows: track.Rows) -> None:
+        self._at("log")
+        self.got += [("log", *row) for row in rows]
+
+    def artifact(self, path: Path) -> None:
+        self._at("artifact")
+        self.got.append(("artifact", path))
+
+    def finish(self, status: str) -> None:
+        self._at("finish")
+        self.got.append(("finish", status))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, hanging: threading.Event):
+    """`fake(stage, how)` -> a kind of tracker, known under the name "fake"; "good" is one that works."""
+    monkeypatch.setitem(track.KINDS, "good", type("Good", (Fake,), {}))
+
+    def make(stage: str, how: str) -> type[Fake]:
+        kind = type("Bad", (Fake,), {"stage": stage, "how": how, "event": hanging})
+        monkeypatch.setitem(track.KINDS, "fake", kind)
+        return kind
+
+    return make
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in read(run)]
+
+
+def test_a_tracker_gets_all_in_order(tmp_path: Path, fake) -> None:
+    kind = fake("", "")
+    tracker = Tracker(tmp_path, {"lr": 0.1}, ["fake"], "my-project")
+    tracker.log(1, loss=0.5)
+    tracker.log(2, loss=0.25, rate=10)
+    tracker.artifact(tmp_path / "loss.png")
+    assert tracker.finish("finished") == [] and not tracker.hung
+    assert kind.got == [
+        ("start", tmp_path.name, {"lr": 0.1}, "my-project"),
+        ("log", 1, {"loss": 0.5}),
+        ("log", 2, {"loss": 0.25, "rate": 10}),
+        ("artifact", tmp_path / "loss.png"),
+        ("finish", "finished"),
+    ]
+    assert read(tmp_path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "rate": 10}]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_one_that_raises_is_left_out_with_a_sentence(stage: str, tmp_path: Path, fake) -> None:
+    fake(stage, "raises")
+    said: list[str] = []
+    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p", say=said.append)
+    for step in range(1, 4):
+        tracker.log(step, loss=1.0)
+        tracker.artifact(tmp_path)
+    said += tracker.finish("finished")
+    assert not tracker.hung
+    assert said[0] == f"Bad is left out{' from here' if stage != 'start' else ''}: the line."
+    assert all("left out" not in one for one in said[1:])
+    assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
+    good = track.KINDS["good"].got
+    assert [row[1] for row in good if row[0] == "log"] == [1, 2, 3] and good[-1] == ("finish", "finished")
+
+
+def test_what_a_lost_tracker_lacks_is_told_again_at_the_end(tmp_path: Path, fake) -> None:
+    kind = fake("", "")
+    said: list[str] = []
+    tracker = Tracker(tmp_path, {}, ["fake"], "p", say=said.append)
+    tracker.log(1, loss=1.0)
+    while len(kind.got) < 2:
+        time.sleep(0.01)
+    kind.stage, kind.how = "log", "raises"
+    tracker.log(2, loss=1.0)
+    tracker.couriers[0].thread.join()
+    tracker.log(3, loss=1.0)
+    assert said == ["Bad is left out from here: the line."]
+    assert tracker.finish("finished") == ["Bad lacks the figures after step 1; metrics.jsonl has them."]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_one_that_hangs_is_given_up_at_the_end(stage: str, tmp_path: Path, fake) -> None:
+    fake(stage, "hangs")
+    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p")
+    for step in range(1, 4):
+        tracker.log(step, loss=1.0)
+    tracker.artifact(tmp_path)
+    said = tracker.finish("stopped", patience=0.3)
+    assert tracker.hung
+    assert said == ["Bad is left out from here: it did not answer within 0.3 s at the end."]
+    assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
+    assert track.KINDS["good"].got[-1] == ("finish", "stopped")
+
+
+def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(track, "ROOM", 5)
+    fake("log", "hangs")
+    said: list[str] = []
+    tracker = Tracker(tmp_path, {}, ["fake"], "p", say=said.append)
+    for step in range(20):
+        tracker.log(step, loss=1.0)
+    assert said == ["Bad is left out from here: it is 5 reports behind."]
+    assert tracker.finish("finished", patience=0.1) == ["Bad has no figures; metrics.jsonl has them."]
+    assert tracker.hung
+
+
+def test_one_that_starts_slowly_has_time_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's server may be starting: that is no hanging."""
+
+    class Slow(Fake):
+        def __init__(self, run: Path, settings: dict, project: str, wait) -> None:
+            super().__init__(run, settings, project, wait)
+            wait(60)
+            time.sleep(1)
+
+    monkeypatch.setitem(track.KINDS, "slow", Slow)
+    tracker = Tracker(tmp_path, {}, ["slow"], "p")
+    tracker.log(1, loss=1.0)
+    assert tracker.finish("finished", patience=0.1) == [] and not tracker.hung
+    assert Slow.got[-2:] == [("log", 1, {"loss": 1.0}), ("finish", "finished")]
+
+
+def test_other_ranks_track_nothing(tmp_path: Path, fake) -> None:
+    fake("start", "raises")
+    tracker = Tracker(tmp_path, {}, ["fake"], "p", main=False)
+    tracker.log(1, loss=1.0)
+    tracker.artifact(tmp_path)
+    assert tracker.finish("finished") == [] and not list(tmp_path.iterdir())
+
+
+# The lines.
+
+
+def test_every_line_is_valid_json(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, {}, [], "p")
+    tracker.log(1, loss=math.nan, rate=math.inf, count=2)
+    tracker.finish("failed")
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    line = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert line == {"step": 1, "loss": None, "rate": None, "count": 2}
+    assert math.isnan(read(tmp_path)[0]["loss"])
+
+
+def test_numbers_may_be_tensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
+    Tracker(tmp_path, {}, [], "p").log(1, loss=torch.tensor(0.5), nan=torch.tensor(math.nan))
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 0.5, "nan": None}
+
+
+def test_a_step_that_ran_twice_counts_once(tmp_path: Path) -> None:
+    first = Tracker(tmp_path, {}, [], "p")
+    for step in (10, 20, 30, 40):
+        first.log(step, loss=float(step), only_first=1)
+    second = Tracker(tmp_path, {}, [], "p")  # from the checkpoint of step 15
+    for step in (20, 30):
+        second.log(step, loss=-float(step))
+    second.log(30, accuracy=0.9)
+    assert read(tmp_path) == [
+        {"step": 10, "loss": 10.0, "only_first": 1},
+        {"step": 20, "loss": -20.0},
+        {"step": 30, "loss": -30.0, "accuracy": 0.9},
+    ]
+
+
+def test_a_step_logged_last_before_a_kill_and_first_after_it_is_the_later(tmp_path: Path) -> None:
+    Tracker(tmp_path, {}, [], "p").log(10, loss=1.0)
+    Tracker(tmp_path, {}, [], "p").log(10, loss=2.0)
+    assert read(tmp_path) == [{"step": 10, "loss": 2.0}]
+
+
+def test_a_line_cut_off_by_a_kill_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "lo')
+    Tracker(tmp_path, {}, [], "p").log(2, loss=2.0)
+    assert losses(tmp_path) == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_disk_that_is_full_for_a_while_loses_only_those_lines(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    code = """
+        import resource
+        said = []
+        tracker = track.Tracker(run, {}, [], "p", say=said.append)
+        tracker.log(1, loss=1.0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40, resource.RLIM_INFINITY))
+        tracker.log(2, loss=2.0)
+        tracker.log(3, loss=3.0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        tracker.log(4, loss=4.0)
+        print(*said, *tracker.finish("finished"), tracker.hung, sep="\\n")
+        """
+    said = python(code, tmp_path).stdout.splitlines()
+    assert len(said) == 3 and "metrics.jsonl cannot be written (" in said[0]
+    assert said[1].endswith("metrics.jsonl lacks figures, the last at step 3.") and said[2] == "False"
+    assert losses(tmp_path) == [(1, 1.0), (4, 4.0)]
+
+
+# In a process of its own.
+
+
+def python(code: str, run: Path, path: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
+    start = f"""\
+        import sys
+        from pathlib import Path
+        sys.path.insert(0, {str(GPUKIT)!r})
+        from gpukit.train import track
+        run = Path(sys.argv[1])
+        """
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), known.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code), str(run)],
+        env={**known, "HOME": str(run), "OMP_NUM_THREADS": "1", **environment},
+        cwd=run,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+RUN = """
+    said = []
+    tracker = track.Tracker(run, {"lr": 0.1, "folder": run}, ["%s"], "my-project", say=said.append)
+    for step in (1, 2, 3):
+        tracker.log(step, loss=1 / step)
+    (run / "loss.png").write_bytes(b"no picture")
+    tracker.artifact(run / "loss.png")
+    said += tracker.finish("finished"%s)
+    print(*said, tracker.hung, sep="\\n", flush=True)
+    if tracker.hung:
+        track.end(3)
+"""
+
+
+def tracked(name: str, run: Path, patience: str = "", **given: object) -> subprocess.CompletedProcess:
+    """A short run with that tracker; it prints what is said of trackers, then whether one hung."""
+    done = python(RUN % (name, patience), run, **given)
+    lines = done.stdout.splitlines(keepends=True)
+    done.stdout = "".join(line for line in lines if not line.startswith("Waiting for "))
+    return done
+
+
+HANGING = """
+import atexit, threading, time
+
+class Settings:
+    def __init__(self, **_): pass
+
+class Run:
+    id = "x"
+    def log(self, *_, **__): time.sleep(1000)
+
+def init(**_):
+    atexit.register(time.sleep, 1000)
+    return Run()
+"""
+
+
+def test_the_process_ends_although_a_tracker_and_its_handlers_hang(tmp_path: Path) -> None:
+    (tmp_path / "wandb.py").write_text(HANGING)
+    done = tracked("wandb", tmp_path, ", patience=0.5", path=tmp_path, WANDB_API_KEY="x")
+    assert done.stdout.splitlines() == [
+        "Wandb is left out from here: it did not answer within 0.5 s at the end.",
+        "True",
+    ]
+    assert done.returncode == 3
+
+
+def test_secrets_in_an_error_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "wandb.py").write_text(
+        "import os\nclass Settings:\n    def __init__(self, **_): pass\n"
+        "def init(**_): raise OSError('no such key: ' + os.environ['WANDB_API_KEY'] + ', at http://me:pass@host/')\n"
+    )
+    done = tracked("wandb", tmp_path, path=tmp_path, WANDB_API_KEY="0123456789abcdef" * 2)
+    assert done.stdout.splitlines() == ["Wandb is left out: no such key: ***, at http://***@host/.", "False"]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("", "MLFLOW_TRACKING_URI names no server"),
+        ("http://none.invalid:9", "no server answers at none.invalid:9: `./launch up` starts it"),
+    ],
+)
+def test_mlflow_without_a_server_is_left_out(address: str, said: str, tmp_path: Path) -> None:
+    done = tracked("mlflow", tmp_path, MLFLOW_TRACKING_URI=address)
+    first, *between, last = done.stdout.splitlines()
+    assert (first, last) == (f"MLflow is left out: {said}.", "False")
+    # where it was told before the end, the end says what that cost
+    assert between in ([], ["MLflow has no figures; metrics.jsonl has them."])
+
+
+def test_a_server_that_is_starting_is_waited_for() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        waited = []
+
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            server.listen()
+
+        track._answering(f"http://127.0.0.1:{server.getsockname()[1]}", wait)
+    assert waited == [track.PATIENCE]
+
+
+SLOW = ", patience=80"  # real ones start slowly on a machine that is busy
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    found = importlib.util.find_spec(package)
+    return pytest.mark.skipif(found is None, reason=f"needs {package}")
+
+
+@needs("tensorboard")
+def test_tensorboard(tmp_path: Path) -> None:
+    done = tracked("tensorboard", tmp_path, SLOW)
+    assert done.stdout == "False\n", done.stderr
+    code = """
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        events = EventAccumulator(str(run))
+        events.Reload()
+        print([(event.step, round(event.value, 4)) for event in events.Scalars("loss")])
+        """
+    assert python(code, tmp_path).stdout == "[(1, 1.0), (2, 0.5), (3, 0.3333)]\n"
+
+
+@needs("wandb")
+def test_wandb_without_a_key_stays_here_and_is_the_same_run_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    done = tracked("wandb", run, SLOW)
+    assert done.stdout == "False\n", done.stderr
+    first = (run / "wandb-run").read_text()
+    assert tracked("wandb", run, SLOW).stdout == "False\n"
+    assert (run / "wandb-run").read_text() == first
+    assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))) == 2
+
+
+@needs("mlflow")
+def test_mlflow_takes_figures_and_the_same_run_again(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file://{tmp_path}/mlruns"
+    given = {"MLFLOW_TRACKING_URI": store, "MLFLOW_ALLOW_FILE_STORE": "true"}
+    for _ in range(2):
+        done = tracked("mlflow", tmp_path, SLOW, **given)
+        assert done.stdout == "False\n", done.stdout + done.stderr
+    code = """
+        import mlflow
+        client = mlflow.MlflowClient()
+        found = client.get_run((run / "mlflow-run").read_text())
+        print(client.get_experiment(found.info.experiment_id).name, found.info.status, found.data.params["lr"])
+        print(sorted((one.step, round(one.value, 4)) for one in client.get_metric_history(found.info.run_id, "loss")))
+        print([one.path for one in client.list_artifacts(found.info.run_id)])
+        """
+    assert python(code, tmp_path, **given).stdout.splitlines() == [
+        "my-project FINISHED 0.1",
+        "[(1, 1.0), (1, 1.0), (2, 0.5), (2, 0.5), (3, 0.3333), (3, 0.3333)]",
+        "['loss.png']",
+    ]

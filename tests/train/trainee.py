@@ -1,0 +1,197 @@
+"""A generated project's train.py, run in processes of its own.
+
+They are forked from one that has PyTorch imported already: that takes seconds, and there are many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PRELOADED = [
+    "torch",
+    "torch._dynamo",
+    "torch.utils.data",
+    "tyro",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    # what the use cases vision and llm need, where it is installed
+    "tests.train.torchvision_anyway",
+    "timm",
+    "trl.trainer.sft_trainer",
+]
+# The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
+HUB = tempfile.TemporaryDirectory(prefix="hub-")
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": HUB.name}
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(PRELOADED)
+LIMIT = 120  # seconds
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Started:
+    """A process that trains; `out` and `err` are the files that it writes to."""
+
+    process: Any
+    out: Path
+    err: Path
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self, within: float = LIMIT) -> Ended:
+        """Wait for it; after `within` seconds it is killed, and the test fails."""
+        self.process.join(within)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+            raise AssertionError(f"still running after {within} s\n{self.said()}")
+        return Ended(self.process.exitcode, self.out.read_text(), self.err.read_text())
+
+    def said(self) -> str:
+        return self.out.read_text() + self.err.read_text()
+
+    def wait_for(self, there: Callable[[], bool]) -> None:
+        """Until something is there; the process must not end before."""
+        until = time.monotonic() + LIMIT
+        while not there():
+            assert self.process.exitcode is None, self.said()
+            assert time.monotonic() < until, self.said()
+            time.sleep(0.01)
+
+
+class Trainee:
+    """A project that may be written into. `always`: arguments that every start gets."""
+
+    def __init__(
+        self, folder: Path, package: str = "my_gpu_project", always: tuple[str, ...] = ("--workers", "0")
+    ) -> None:
+        self.folder, self.package, self.always = folder, package, always
+        self.started: list[Any] = []
+        self.source = folder / "src" / package
+
+    def start(self, *arguments: str, prepare: Callable[[], None] | None = None, **environment: str) -> Started:
+        """`python -m <package>.train`; `prepare` is called in the new process before."""
+        out, err = (self.folder.parent / f"{len(self.started)}.{name}" for name in ("out", "err"))
+        what = (self.folder, self.package, [*self.always, *arguments], str(out), str(err), prepare, environment)
+        process = PROCESSES.Process(target=_train, args=what)
+        process.start()
+        for path in (out, err):
+            path.touch()
+        self.started.append(process)
+        return Started(process, out, err)
+
+    def end(self) -> None:
+        """Leave none running: a test may have failed before."""
+        for process in self.started:
+            process.kill()
+            process.join()
+
+    def run(self, *arguments: str, **options: Any) -> Ended:
+        return self.start(*arguments, **options).end()
+
+    def train(self, *arguments: str, **options: Any) -> str:
+        """What it prints; it must end well."""
+        ended = self.run(*arguments, **options)
+        assert ended.code == 0, ended
+        return ended.out
+
+    def torchrun(self, *arguments: str) -> subprocess.Popen[str]:
+        """Two processes on the CPU, as torchrun starts them."""
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        path = [self.folder / "src", self.folder, os.environ.get("PYTHONPATH", "")]
+        return subprocess.Popen(
+            [*command, "-m", f"{self.package}.train", *self.always, "--device", "cpu", *arguments],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        """Change a file of its source."""
+        path = self.source / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{old!r} in {name}"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def run_folder(self, name: str) -> Path:
+        return self.folder / "outputs" / name
+
+    def losses(self, name: str) -> dict[int, float]:
+        """Step -> loss; of a step that ran twice the later."""
+        lines = (self.run_folder(name) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return {line["step"]: line["loss"] for line in map(json.loads, lines) if "loss" in line}
+
+    def steps(self, name: str) -> list[int]:
+        """The steps of which there are checkpoints."""
+        return sorted(int(path.name[5:]) for path in self.run_folder(name).glob("checkpoints/step-*"))
+
+
+def _train(
+    folder: Path,
+    package: str,
+    arguments: list[str],
+    out: str,
+    err: str,
+    prepare: Callable[[], None] | None,
+    environment: dict[str, str],
+) -> None:
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    multiprocessing.set_start_method("fork", force=True)  # as it is in a process of Python's own
+    os.chdir(folder)
+    os.environ.update(environment)
+    sys.path = [
+        str(folder / "src"),
+        str(folder),
+        str(folder / "fakes"),
+        *(p for p in sys.path if not p.endswith("/template")),
+    ]
+    sys.argv = ["train.py", *arguments]
+    import torch
+
+    torch.set_num_threads(1)
+    if prepare is not None:
+        prepare()
+    runpy.run_module(f"{package}.train", run_name="__main__")
+
+
+# What a process may be told to do before it trains. It must not import gpukit here: that would not be the project's.
+
+
+def small_files() -> None:
+    """No file may be larger than 50 kB."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+
+def without_privilege() -> None:
+    """Also root must respect the modes of files: CAP_DAC_OVERRIDE is given up (capset(2))."""
+    libc, header, sets = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~(1 << 1)
+    assert libc.capset(header, sets) == 0
