@@ -1,0 +1,93 @@
+"""Hosts as setup sees them: doctor's machine, and what setup looks at beyond it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpukit.doctor.conftest import TARGETS, machine
+
+DRIVERS = {  # as the catalogue says, for the targets of doctor's tests
+    "rtx-50": ("open", None),
+    "rtx-40": ("either", None),
+    "h100": ("either", None),
+    "dgx-spark": ("open", None),
+    "jetson-orin": (None, None),
+    "cpu": (None, None),
+    "v100": ("proprietary", "580"),
+}
+MORE = {
+    "release": {"ID": "debian", "VERSION_ID": "12", "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)"},
+    "packages": frozenset({"docker-ce", "docker-ce-cli"}),
+    "unfinished": False,
+    "sources": {},
+    "root": False,
+    "user": "me",
+    "in_group": True,
+    "systemd": True,
+    "sudo": True,
+    "uv": True,
+    "next_driver": "580.95.05",
+}
+
+
+def bare(**changes: Any) -> dict[str, Any]:
+    """What is different on a host that has a card and nothing else."""
+    from gpukit.doctor.host import Answer, PciDevice, Toolkit
+
+    return {
+        "client": Answer(None),
+        "info": Answer(None),
+        "server": Answer(None),
+        "cards": Answer(None),
+        "module": "",
+        "pci": (PciDevice("gpu", ""),),
+        "toolkit": Toolkit(),
+        "packages": frozenset(),
+        "in_group": False,
+        "uv": False,
+        "next_driver": "",
+        **changes,
+    }
+
+
+@pytest.fixture
+def setting(make_stack):
+    """`setting(("debian", "12"), targets=["v100"], root=True, ...)`: that host, healthy but for what is said."""
+
+    def make(
+        distribution: tuple[str, str] = ("debian", "12"),
+        targets: tuple[str, ...] = ("rtx-50",),
+        hardware: str = "",
+        wanted: tuple[str, ...] = (),
+        begun: tuple[str, ...] = (),
+        mirrors: dict[str, dict[str, str]] | None = None,
+        **changes: Any,
+    ):
+        from gpukit.setup.steps import Setting
+        from gpukit.setup.systems import SYSTEMS, repositories
+
+        more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
+        saw = machine(**changes)
+        vars(saw).update(more)
+        known = {**TARGETS, "v100": {**TARGETS["rtx-30"], "label": "V100", "capability": "7.0"}}
+        data = {name: {**known[name], "modules": DRIVERS[name][0], "last_driver": DRIVERS[name][1]} for name in targets}
+        gpu = any(target["capability"] for target in data.values())
+        stack = make_stack(targets=data, driver="580" if gpu else None)
+        found = repositories(SYSTEMS[distribution], saw.arch, mirrors or {})
+        return Setting(saw, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, begun)
+
+    return make
+
+
+@pytest.fixture
+def mirrors_file(tmp_path: Path):
+    def write(said: Any) -> str:
+        path = tmp_path / "mirrors.json"
+        path.write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
+        return str(path)
+
+    return write

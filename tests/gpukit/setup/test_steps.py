@@ -1,0 +1,417 @@
+"""Which steps a host lacks, what they would run, and that it is what the vendors say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpukit.doctor.host import Answer, Specification, Toolkit
+from tests.conftest import ROOT, cannot
+from tests.gpukit.setup.conftest import MORE, bare
+
+VENDORS = Path(__file__).with_name("vendors.txt")
+SYSTEMS = [("ubuntu", "22.04"), ("ubuntu", "24.04"), ("debian", "12"), ("debian", "13")]
+EVERYTHING = ["driver", "docker", "toolkit", "runtime", "cdi", "group", "uv"]
+
+
+def lacks(at) -> list[str]:
+    from gpukit.setup.steps import lacking
+
+    return [step.id for step in lacking(at)]
+
+
+def commands(at, id: str) -> list[str]:
+    from gpukit.setup.steps import STEPS, as_user
+
+    return [as_user(line, at) for step in STEPS if step.id == id for line in step.commands(at)]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_healthy_host_lacks_nothing(setting, system) -> None:
+    from gpukit.setup.steps import elsewhere
+
+    assert lacks(setting(system)) == []
+    assert elsewhere(setting(system)) == []
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_bare_host_lacks_all_of_it_in_this_order(setting, system) -> None:
+    assert lacks(setting(system, **bare())) == EVERYTHING
+
+
+def test_after_docker_and_toolkit_the_rest(setting) -> None:
+    """What each step leaves is what the next one finds; the list of GPUs waits for the driver."""
+    from gpukit.setup.steps import STEPS
+
+    done = bare(next_driver="580.95.05")
+    assert lacks(setting(**done)) == EVERYTHING[1:]
+    at = setting(**done)
+    waiting = {step.id: step.waits(at) for step in STEPS if step.waits(at)}
+    assert waiting.keys() == {"cdi"}
+    done |= {"client": Answer(0, "Docker version 29.1.2, build 890dcca"), "packages": frozenset({"docker-ce"})}
+    stopped = Answer(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
+    done["info"] = stopped
+    assert lacks(setting(**done)) == ["engine", *EVERYTHING[2:]]
+    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Answer(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
+    assert lacks(setting(**done)) == EVERYTHING[3:]
+
+
+OLD = Answer(0, "NVIDIA GeForce RTX 5070 Ti, 570.124.04, 12.0\n")
+LIST = Specification("/etc/cdi/nvidia.yaml", "580.95.05")
+NO_CARD = {"cards": Answer(None), "module": "", "pci": (), "toolkit": Toolkit(), "next_driver": ""}
+IN_DESKTOP = {"OperatingSystem": "Docker Desktop", "Runtimes": {}}
+HOSTS = {
+    "an interrupted installation": ({"unfinished": True}, ["dpkg"]),
+    "not in the group": ({"in_group": False}, ["group"]),
+    "root": ({"in_group": False, "user": "root", "root": True}, []),
+    "no uv": ({"uv": False}, ["uv"]),
+    "half a toolkit": ({"toolkit": Toolkit("1.19.1", False, True, (LIST,))}, ["toolkit"]),
+    "no runtime": ({"engine": {"Runtimes": {"runc": {}}}}, ["runtime"]),
+    "no list of GPUs": ({"toolkit": Toolkit("1.19.1", True, True)}, ["cdi"]),
+    "the list of another driver": (
+        {"toolkit": Toolkit("1.19.1", True, True, (Specification("/etc/cdi/nvidia.yaml", "570.86.16"),))},
+        ["cdi"],
+    ),
+    "an old driver": (
+        {
+            "cards": OLD,
+            "module": "570.124.04",
+            "next_driver": "570.124.04",
+            "toolkit": Toolkit("1.19.1", True, True, (Specification("/etc/cdi/nvidia.yaml", "570.124.04"),)),
+        },
+        ["driver"],
+    ),
+    "no card": (NO_CARD, []),
+    "no card, and asked for by name": ({**NO_CARD, "wanted": ("toolkit",)}, ["toolkit"]),
+    "a project without GPUs": ({"targets": ("cpu",), "toolkit": Toolkit()}, []),
+    "Docker Desktop": ({"system": "wsl", "engine": IN_DESKTOP, "toolkit": Toolkit(), "in_group": False}, []),
+    "asked for one": ({"uv": False, "in_group": False, "wanted": ("group",)}, ["group"]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_a_host_lacks(setting, name) -> None:
+    changes, expected = HOSTS[name]
+    assert lacks(setting(**changes)) == expected
+
+
+def test_kernel_modules_and_branch_are_the_hardwares(setting) -> None:
+    from gpukit.setup.steps import STEPS
+
+    def driver(*targets: str, hardware: str = "") -> list[str]:
+        return commands(setting(targets=targets, hardware=hardware, **bare()), "driver")
+
+    assert driver("rtx-50")[-1].endswith(" nvidia-open")
+    assert driver("rtx-40", "h100")[-1].endswith(" nvidia-open")
+    old = driver("v100")
+    assert old[-2].endswith(" nvidia-driver-pinning-580")
+    assert old[-1].endswith(" cuda-drivers")
+    mixed = setting(targets=("v100", "h100"), **bare())
+    blocked = next(step for step in STEPS if step.id == "driver").blocks(mixed)
+    assert "./launch setup --hardware v100" in blocked
+    assert driver("v100", "h100", hardware="h100")[-1].endswith(" nvidia-open")
+    named = setting(targets=("v100", "h100"), hardware="h100", **bare())
+    assert next(step for step in STEPS if step.id == "driver").blocks(named) == ""
+
+
+def test_the_driver_is_proved_at_the_floor_of_base_and_card(setting) -> None:
+    from gpukit.setup.steps import STEPS
+
+    proof = next(step for step in STEPS if step.id == "driver").proof
+    assert proof(setting(**bare())).endswith(" ge 580")
+    assert setting(targets=("dgx-spark",), arch="arm64").floor == "580.95.05"
+
+
+def test_a_driver_that_only_needs_a_restart_is_not_installed_again(setting) -> None:
+    from gpukit.setup.steps import elsewhere
+
+    at = setting(**bare(next_driver="580.95.05"))
+    assert "driver" not in lacks(at)
+    assert any("580.95.05 is installed and does not run yet: sudo reboot" in each for each in elsewhere(at))
+    assert "driver" in lacks(setting(**bare(next_driver="550.163.01")))
+
+
+def test_in_wsl_never_a_linux_driver(setting) -> None:
+    from gpukit.setup.steps import STEPS, elsewhere
+
+    at = setting(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False))
+    assert lacks(at) == ["docker", "toolkit", "runtime", "cdi", "group", "uv"]
+    assert any("in Windows, and none in this WSL" in each for each in elsewhere(at))
+    assert any("--mode=wsl" in line for line in commands(at, "cdi"))
+    assert "service docker start" in commands(at, "docker")[-1]
+    notes = next(step for step in STEPS if step.id == "docker").notes(at)
+    assert "Docker Desktop" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("/etc/fastos-release", "DGX OS"), ("/etc/dgx-release", "DGX OS"), ("/etc/nv_tegra_release", "JetPack")],
+)
+def test_systems_that_bring_their_own_keep_it(setting, file, name) -> None:
+    from gpukit.setup.steps import elsewhere
+
+    at = setting(
+        ("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare(files=(file,), texts={file: "R38 (release)"})
+    )
+    assert lacks(at) == ["group", "uv"]
+    assert any(sentence.startswith(f"{name} brings the driver") for sentence in elsewhere(at))
+
+
+def test_what_no_step_cures_is_said_as_doctor_says_it(setting) -> None:
+    from gpukit.setup.steps import elsewhere
+
+    lost = setting(cards=Answer(15, "Unable to determine the device handle for GPU0: GPU is lost."))
+    assert "fallen off the bus" in elsewhere(lost)[0]
+    rootless = setting(engine={"SecurityOptions": ["name=rootless"]})
+    assert "rootless" in elsewhere(rootless)[0]
+    denied = Answer(1, "", "permission denied while trying to connect to the Docker daemon socket")
+    assert "next login" in elsewhere(setting(info=denied))[0]
+
+
+def test_what_stands_in_dockers_way_is_not_taken_away(setting) -> None:
+    from gpukit.setup.steps import STEPS
+
+    docker = next(step for step in STEPS if step.id == "docker")
+    at = setting(**bare(packages=frozenset({"containerd", "podman-docker", "bash"})))
+    assert "sudo apt-get remove podman-docker containerd" in docker.blocks(at)
+    assert docker.blocks(setting(**bare())) == ""
+    for system in SYSTEMS:
+        for id in EVERYTHING:
+            for line in commands(setting(system, **bare()), id):
+                assert "apt-get install" not in line or "--no-remove" in line
+
+
+# The commands
+
+
+def every_line(setting) -> list[str]:
+    hosts = [setting(system, **bare()) for system in SYSTEMS]
+    hosts.append(setting(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False)))
+    hosts.append(setting(("ubuntu", "22.04"), ("v100",), **bare()))
+    return [line for at in hosts for id in ("dpkg", *EVERYTHING, "engine") for line in commands(at, id)]
+
+
+def test_nothing_from_the_network_is_run_and_no_key_is_trusted_for_all(setting) -> None:
+    for line in every_line(setting):
+        assert not re.search(r"(curl|wget)[^\n]*\|", line), line
+        assert "apt-key" not in line, line
+        assert "trusted.gpg" not in line, line
+        assert "--allow" not in line, line
+        if "curl" in line and "apt-get" not in line:
+            assert re.fullmatch(r"curl -fsSL https://\S+ -o ~/\.cache/gpu-template/\w+\.key", line), line
+
+
+def test_each_repository_has_its_own_pinned_key(setting) -> None:
+    for line in every_line(setting):
+        if "/sources.list.d/" in line:
+            assert re.search(r"^Signed-By: /|\[signed-by=/", line, re.MULTILINE), line
+        if "/keyrings/" in line and "tee" not in line:
+            assert re.search(r"= [0-9A-F]{40} &&", line), line
+
+
+def test_the_shell_takes_every_line(setting, capsys) -> None:
+    from gpukit.setup import show
+    from gpukit.setup.steps import lacking
+
+    for system in SYSTEMS:
+        for root in (False, True):
+            at = setting(system, **bare(root=root))
+            assert show(at, lacking(at)) == 0
+            script = capsys.readouterr().out
+            assert ("sudo" in script) is not root
+            for check in (["sh", "-n"], ["shellcheck", "--shell=sh", "--severity=warning", "-"]):
+                done = subprocess.run(check, input=script, capture_output=True, text=True)
+                assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_repository_that_apt_knows_is_not_added_twice(setting) -> None:
+    """Two files with two keys for one address, and apt reads none of its lists any more."""
+    theirs = {
+        "/etc/apt/sources.list.d/theirs.list": "deb [signed-by=/k.gpg] https://download.docker.com/linux/debian x y"
+    }
+    assert "tee" in " ".join(commands(setting(**bare()), "docker"))
+    assert "tee" not in " ".join(commands(setting(**bare(sources=theirs)), "docker"))
+    ours = {"/etc/apt/sources.list.d/docker.sources": "URIs: https://download.docker.com/linux/debian"}
+    assert "tee" in " ".join(commands(setting(**bare(sources=ours)), "docker"))
+
+
+def test_uv_is_the_catalogues() -> None:
+    from gpukit.setup.systems import UV, UV_HASHES
+
+    assert yaml.safe_load((ROOT / "catalogue/packages.yml").read_text(encoding="utf-8"))["uv"]["version"] == UV
+    assert UV_HASHES.keys() == {"amd64", "arm64"}
+
+
+# The key
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory) -> dict[str, tuple[str, str]]:
+    """Two keys made here: the fingerprint of each, and its text."""
+    home = tmp_path_factory.mktemp("gnupg")
+    home.chmod(0o700)
+    found = {}
+    for name in ("one", "two"):
+        make = [
+            "gpg",
+            "--homedir",
+            home,
+            "--batch",
+            "--passphrase",
+            "",
+            "--quick-gen-key",
+            name,
+            "ed25519",
+            "sign",
+            "never",
+        ]
+        try:
+            subprocess.run(make, check=True, capture_output=True, timeout=60)
+        except FileNotFoundError:
+            cannot("there is no gpg")
+        listed = subprocess.run(["gpg", "--homedir", home, "--with-colons", "-k", name], capture_output=True, text=True)
+        fingerprint = re.search(r"^fpr:+([0-9A-F]{40}):", listed.stdout, re.MULTILINE)[1]
+        text = subprocess.run(["gpg", "--homedir", home, "--armor", "--export", name], capture_output=True, text=True)
+        found[name] = (fingerprint, text.stdout)
+    subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], capture_output=True)
+    return found
+
+
+@pytest.mark.parametrize("name", ["docker", "toolkit"])
+@pytest.mark.parametrize(
+    ("served", "taken"), [("one", True), ("two", False), ("one two", False), ("two one", False), ("", False)]
+)
+def test_only_the_pinned_key_is_installed(setting, keys, tmp_path, name, served, taken) -> None:
+    """Alone in its file, too: apt would trust each key that is in there."""
+    mirrors = {name: {"fingerprint": keys["one"][0]}}
+    lines = commands(setting(mirrors=mirrors, **bare(root=True)), name)
+    check = next(line for line in lines if "--show-keys" in line)
+    home = tmp_path / "home"
+    (home / ".cache/gpu-template").mkdir(parents=True)
+    text = "".join(keys[word][1] for word in served.split()) or "<html>no key</html>"
+    (home / f".cache/gpu-template/{name}.key").write_text(text)
+    target = tmp_path / "keyring"
+    line = re.sub(r"/(?:etc/apt|usr/share)/keyrings/\S+", str(target), check)
+    done = subprocess.run(["sh", "-c", line], env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, capture_output=True)
+    assert (done.returncode == 0) is taken
+    assert target.exists() is taken
+
+
+# Mirrors
+
+
+def test_a_mirror_takes_the_vendors_place(setting, mirrors_file) -> None:
+    from gpukit.setup.systems import read_mirrors
+
+    path = mirrors_file({"docker": {"address": "https://mirror.example/docker/{id}"}})
+    text = "\n".join(commands(setting(mirrors=read_mirrors(path), **bare()), "docker"))
+    assert "download.docker.com" not in text
+    assert "URIs: https://mirror.example/docker/debian\n" in text
+    assert "curl -fsSL https://mirror.example/docker/debian/gpg " in text
+    assert "9DC858229FC7DD38854AE2D88D81803C0EBFCD88" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("{", "is not JSON"),
+        ([], "must hold an object"),
+        ({"docker": "x"}, "must hold an object"),
+        ({"pip": {"address": "https://x"}}, "names pip.address"),
+        ({"docker": {"keyring": "/x"}}, "names docker.keyring"),
+        ({"docker": {"address": "https://x; reboot"}}, "must be an https:// address"),
+        ({"docker": {"fingerprint": "0EBFCD88"}}, "40 digits"),
+    ],
+)
+def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
+    from gpukit.launcher.errors import RefusalError
+    from gpukit.setup.systems import read_mirrors
+
+    with pytest.raises(RefusalError, match=words):
+        read_mirrors(mirrors_file(said))
+
+
+def test_braces_that_cannot_be_filled(setting) -> None:
+    from gpukit.launcher.errors import RefusalError
+
+    with pytest.raises(RefusalError, match=r"docker.address has braces"):
+        setting(mirrors={"docker": {"address": "https://x/{distribution}"}})
+
+
+# Other machines
+
+
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [
+        ({"ID": "fedora", "VERSION_ID": "43", "PRETTY_NAME": "Fedora Linux 43"}, "engine/install/fedora/"),
+        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian", "PRETTY_NAME": "Linux Mint 22"}, "engine/install/ubuntu/"),
+        ({"ID": "debian", "VERSION_ID": "11", "PRETTY_NAME": "Debian 11"}, "engine/install/debian/"),
+        ({"ID": "nixos", "PRETTY_NAME": "NixOS"}, "engine/install/, "),
+    ],
+)
+def test_other_distributions_get_the_vendors_page(setting, release, words) -> None:
+    from gpukit.launcher.errors import RefusalError
+    from gpukit.setup import _refuse
+
+    with pytest.raises(RefusalError) as refused:
+        _refuse(setting(release=release).saw)
+    assert release["PRETTY_NAME"] in str(refused.value)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"system": "macos"}, "Docker Desktop"), ({"endpoint": "ssh://me@lab"}, "another machine")],
+)
+def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
+    from gpukit.launcher.errors import RefusalError
+    from gpukit.setup import _refuse
+
+    with pytest.raises(RefusalError, match=words):
+        _refuse(setting(**changes).saw)
+
+
+# What the vendors say
+
+
+def blocks() -> list:
+    """vendors.txt: `=== step, system`, its source, then `= line` the same here, `- line` theirs, `+ line` ours."""
+    found = []
+    for block in re.split(r"^=== ", VENDORS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        head, *lines = block.rstrip().splitlines()
+        found.append(
+            pytest.param(head.split(", "), [line for line in lines if line[:2] in ("= ", "- ", "+ ", "# ")], id=head)
+        )
+    return found
+
+
+@pytest.mark.parametrize(("head", "lines"), blocks())
+def test_the_commands_are_the_vendors(setting, head, lines) -> None:
+    """Each of ours is in the record, as theirs or with the reason why not; and so in that order."""
+    step, name, *target = head
+    system = next(each for each in SYSTEMS if " ".join(each) == name)
+    at = setting(system, tuple(target) or ("rtx-50",), **bare(in_group=False))
+    ours = [re.sub(r"\s*\n\s*", " ", line) for line in commands(at, step)]
+    assert ours == [line[2:] for line in lines if line[0] in "=+"]
+    for number, line in enumerate(lines):
+        if line[0] in "-+":  # a difference has its reason below it
+            rest = [kind[0] for kind in lines[number:]]
+            assert "#" in rest[: rest.index("=")] if "=" in rest else "#" in rest, f"no reason for {line}"
+
+
+def test_the_record_says_where_it_is_from() -> None:
+    for block in re.split(r"^=== ", VENDORS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        assert re.search(r"^source: \S+", block, re.MULTILINE), block
+        assert re.search(r"^read: 2026-\d\d-\d\d", block, re.MULTILINE), block
+
+
+def test_what_these_tests_change_is_what_setup_looks_at() -> None:
+    from gpukit.setup.machine import Machine
+
+    assert {name for name, value in vars(Machine).items() if isinstance(value, cached_property)} == {*MORE}
