@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-RECORD = Path("/etc/gpukit/protected.txt")
+OWN = Path(sys.prefix, "protected.txt")  # of an environment that `./launch --native` made
+RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
 REMEDY = "take what asks for another version out of pyproject.toml, then rebuild with `./launch build`"
+REMEDY_OVERLAID = "`./launch --native add` adds a package where it fits"
 
 # PEP 440. A version outside it makes the whole constraint file unreadable for pip and uv.
 VALID = re.compile(
@@ -85,6 +87,19 @@ def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
     """The recorded packages that are another version now, or gone. Packages that came in addition are no change."""
     now = installed(list(was), path)
     return [Change(name, version, now.get(name)) for name, version in was.items() if now.get(name) != version]
+
+
+def overlaid() -> None:
+    """End a Python that finds other packages before those of a native environment, as `uv run --with` lays them there.
+
+    Called at its start by a .pth file beside the copy of this one in that environment's site-packages.
+    """
+    changes = [change for change in changed(recorded(Path(__file__).parents[3] / OWN.name)) if change.now]
+    if changes:
+        said = "; ".join(map(str, changes))
+        print(f"{said}: laid over the environment, as by `uv run --with`; {REMEDY_OVERLAID}.", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)  # an exception would only be reported, and Python go on
 
 
 def main(argv: list[str] | None = None) -> int:

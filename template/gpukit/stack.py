@@ -24,6 +24,9 @@ class Target:
     driver: str | None
     unified_memory: bool
     precisions: tuple[str, ...]
+    # Not in files that an older template wrote: then no branch is the last, and the open modules serve.
+    last_driver: str | None = field(default_factory=lambda: None)
+    modules: str | None = field(default_factory=lambda: "either")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class Memory:
 @dataclass(frozen=True)
 class Stack:
     project: str
+    package: str  # the folder in src/, and what is imported
+    use_case: str
+    tracking: tuple[str, ...]  # where figures go beside metrics.jsonl
     targets: dict[str, Target]
     base: str
     release: str
@@ -60,6 +66,7 @@ class Stack:
     user: str
     mounts: tuple[str, ...]
     read_only: tuple[str, ...]
+    native: dict[str, Any] = field(default_factory=dict)  # what stands in for the base without a container
 
     @property
     def gpu(self) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from gpukit.launcher import add, clean, cli, compose, image, notebook, pin
 from gpukit.launcher.errors import RefusalError
 from gpukit.launcher.project import Project, dotenv
+from tests.launcher.conftest import TEMPLATE
 
 
 def launch(
@@ -83,6 +84,41 @@ def test_which_gpus(small: Path, arguments: list[str], env: dict[str, str], requ
     assert [word for word in argv if word.startswith("--gpus")] == ([request_] if request_ else [])
     after = planned(launch(small, "--dry-run", "run", *arguments, "--", "true", **env))
     assert [word for word in after if word.startswith("--gpus")] == ([request_] if request_ else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        (["python", "-m", "a.train", "--lr", "1"], ["-m", "a.train", "--lr", "1"]),
+        (["--", "/usr/bin/python3.12", "src/a.py", "--nproc", "x"], ["src/a.py", "--nproc", "x"]),
+        (["--", "-m", "a.train"], ["-m", "a.train"]),
+        (["a.py"], ["a.py"]),
+    ],
+)
+def test_several_processes_are_started_by_torchrun(small: Path, words: list[str], program: list[str]) -> None:
+    argv = planned(launch(small, "--dry-run", "run", "--nproc", "2", *words))
+    assert argv[-len(program) - 3 :] == ["torchrun", "--standalone", "--nproc-per-node=2", *program]
+    argv = planned(launch(small, "--dry-run", "run", "-d", "--nproc=gpu", *words, GPUS="0,1"))
+    assert argv[-len(program) - 1 :] == ["--nproc-per-node=gpu", *program] and "--detach" in argv
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "said"),
+    [
+        (["--nproc", "0"], ["python", "a.py"], "must be a number of processes, or gpu"),
+        (["--nproc", "two"], ["python", "a.py"], "must be a number of processes, or gpu"),
+        (["--nproc", "2"], ["torchrun", "-m", "a"], "leave out --nproc, or torchrun"),
+        (["--nproc", "2"], ["python", "-m", "torch.distributed.run", "-m", "a"], "leave out --nproc, or torchrun"),
+        (["--nproc", "2"], ["pytest"], "starts a Python module or file"),
+        (["--nproc", "2"], ["python"], "starts a Python module or file"),
+        (["--nproc", "2"], ["python", "-c", "1"], "starts a Python module or file"),
+        (["--nproc", "2", "--cpu"], ["python", "-m"], "starts a Python module or file"),
+        (["--nproc", "gpu", "--cpu"], ["a.py"], "there is none here: give it a number"),
+        (["--nproc", "3", "--gpus", "0,1"], ["a.py"], "GPUS chooses 2 (0,1): change one"),
+    ],
+)
+def test_several_processes_of_what_makes_no_sense(small: Path, arguments: list, words: list, said: str) -> None:
+    assert said in sentence(launch(small, "run", *arguments, "--", *words, docker="true"))
 
 
 @pytest.mark.parametrize("command", ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify"])
@@ -198,9 +234,10 @@ def test_the_oldest_python_that_is_supported(small: Path) -> None:
     if not python:
         pytest.skip("there is no Python 3.9 here")
     assert planned(launch(small, "--dry-run", "run", "--", "true", python=str(python)))
-    modules = [path.stem for path in (small / "gpukit/launcher").glob("*.py")]
-    names = ", ".join(f"gpukit.launcher.{name}" for name in modules if name != "__init__")
-    subprocess.run([str(python), "-c", f"import {names}"], cwd=small, check=True)
+    packages = ("launcher", "doctor", "setup")  # what runs on the host
+    modules = [path.relative_to(TEMPLATE) for name in packages for path in (TEMPLATE / "gpukit" / name).glob("*.py")]
+    names = ", ".join(".".join(module.with_suffix("").parts) for module in modules if module.stem[:2] != "__")
+    subprocess.run([str(python), "-c", f"import {names}"], cwd=TEMPLATE, check=True)
 
 
 # What it reads
@@ -319,6 +356,7 @@ def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
         "b/checkpoint-1/step-9.pt",
         "b/checkpoint-2/x",
         "a/model.pt",
+        *(f"c/checkpoints/step-0000000{step}/manifest.json" for step in (1, 2, 3, 4)),
     ]
     for number, name in enumerate(names):
         path = tmp_path / "outputs" / name
@@ -326,6 +364,9 @@ def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
         path.write_text("x" * number)
         os.utime(path, (number, number))
         os.utime(path.parent, (number, number))
+    for step, metric in ((2, 0.5), (3, 0.7), (4, None)):
+        manifest = tmp_path / f"outputs/c/checkpoints/step-0000000{step}/manifest.json"
+        manifest.write_text(json.dumps({"metric": metric}))
     elsewhere.mkdir()
     (elsewhere / "step-1.pt").write_text("x")
     (tmp_path / "outputs/link").symlink_to(elsewhere)
@@ -335,8 +376,9 @@ def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
             str(path.relative_to(tmp_path / "outputs")) for path in clean.old_checkpoints(tmp_path / "outputs", keep)
         ]
 
-    assert old(1) == ["a/step-01.pt", "a/step-02.pt", "b/checkpoint-1"]
-    assert old(2) == ["a/step-01.pt"]
+    steps = [f"c/checkpoints/step-0000000{step}" for step in (1, 3)]  # 2 is the best
+    assert old(1) == ["a/step-01.pt", "a/step-02.pt", "b/checkpoint-1", *steps]
+    assert old(2) == ["a/step-01.pt", steps[0]]
     assert [clean.human(size) for size in (0, 999, 1500, 2.5e9, 3e12)] == ["0B", "999B", "1.5kB", "2.5GB", "3TB"]
 
 

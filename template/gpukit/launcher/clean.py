@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from .errors import RefusalError
 from .project import Project, say
 
 FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
-CHECKPOINTS = ("step-*.pt", "checkpoint-*", "*.ckpt")
+CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
 
 
 def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
@@ -106,7 +108,7 @@ def networks(project: Project, going: list[Found]) -> list[str]:
 
 
 def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
-    """All but the newest of each run. Links are left alone, and so is what they lead to."""
+    """All but the newest of each run and its best. Links are left alone, and so is what they lead to."""
     runs: dict[Path, set[Path]] = {}
     for pattern in CHECKPOINTS:
         for path in outputs.rglob(pattern):
@@ -116,8 +118,19 @@ def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
     old = []
     for found in runs.values():
         newest_first = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
-        old += [path for path in newest_first[keep:] if not nested.intersection(path.parents)]
+        best = min(newest_first, key=metric)
+        spared = [best] if metric(best) < math.inf else []
+        old += [path for path in newest_first[keep:] if path not in spared and not nested.intersection(path.parents)]
     return sorted(old)
+
+
+def metric(checkpoint: Path) -> float:
+    """By which gpukit.train knows its best checkpoint, the lower the better; infinite where there is none."""
+    try:
+        value = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["metric"]
+    except (OSError, ValueError, KeyError):
+        return math.inf
+    return math.inf if value is None else value
 
 
 def size_of(path: Path) -> int:

@@ -31,7 +31,7 @@ class Engine:
         if not docker and not self.dry:
             if Path("/etc/gpukit").is_dir():
                 raise RefusalError("You are inside the container already: run the command itself, without ./launch.")
-            raise RefusalError("Docker is not installed here: https://docs.docker.com/engine/install says how.")
+            raise RefusalError("Docker is not installed here: `./launch setup` shows the commands that install it.")
         return [docker or "docker", *arguments]
 
     def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
@@ -61,28 +61,7 @@ class Engine:
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run docker with its progress shown as it comes; exit status and the last of what it said."""
-        terminal = sys.stderr.isatty()
-        reader, writer = _pseudo_terminal() if terminal else os.pipe()
-        source = subprocess.PIPE if stdin else None
-        try:
-            process = subprocess.Popen(self.argv(*arguments), env=self.env, stdin=source, stderr=writer)
-        finally:
-            os.close(writer)
-        try:
-            if process.stdin:
-                with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why on stderr
-                    process.stdin.write(stdin)
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.close()
-            said = copy(reader, 2)
-            return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
-        except BaseException:
-            process.send_signal(signal.SIGINT)  # docker undoes what it began
-            copy(reader, 2)
-            process.wait()
-            raise
-        finally:
-            os.close(reader)
+        return stream(self.argv(*arguments), self.env, stdin)
 
     def become(self, *arguments: str) -> int:
         """Run docker on our terminal until it ends; Ctrl-C is for what runs there."""
@@ -111,6 +90,36 @@ class Engine:
             raise RefusalError("This `docker` is Podman, which is not supported yet: install Docker Engine beside it.")
         if "name=rootless" in info:
             raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
+
+
+def stream(
+    command: list[str], env: Mapping[str, str], stdin: bytes = b"", keep: Collection[int] = ()
+) -> tuple[int, str]:
+    """Run a command whose progress on stderr is shown as it comes; exit status and the last of what it said there.
+
+    `keep`: files that it is to have open too.
+    """
+    reader, writer = _pseudo_terminal() if sys.stderr.isatty() else os.pipe()
+    source = subprocess.PIPE if stdin else None
+    try:
+        process = subprocess.Popen(command, env=env, stdin=source, stderr=writer, pass_fds=keep)
+    finally:
+        os.close(writer)
+    try:
+        if process.stdin:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why on stderr
+                process.stdin.write(stdin)
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        said = copy(reader, 2)
+        return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
+    except BaseException:
+        process.send_signal(signal.SIGINT)  # it undoes what it began
+        copy(reader, 2)
+        process.wait()
+        raise
+    finally:
+        os.close(reader)
 
 
 def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:

@@ -9,6 +9,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Callable
 
 from . import image
 from .container import flags, make_room, own, start
@@ -58,7 +59,7 @@ def notebook(project: Project) -> int:
         publish(project, name)
     try:
         port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
-        wait(project, name, int(port))
+        wait(int(port), lambda: ended(project, name))
     except KeyboardInterrupt:
         advice = "`./launch notebook` prints its address, `./launch stop` ends it"
         raise RefusalError(f"JupyterLab goes on starting: {advice}.", 130) from None
@@ -80,8 +81,18 @@ def publish(project: Project, name: str) -> None:
         return
 
 
-def wait(project: Project, name: str, port: int, seconds: int = 120) -> None:
-    """Until Jupyter answers, or its container has ended."""
+def ended(project: Project, name: str) -> str | None:
+    """The last words of a container that has ended, which is then taken away; None while it runs."""
+    state = project.engine.get("inspect", "--format={{.State.Running}} {{.RestartCount}}", name).split()
+    if state[0] == "true" and int(state[1]) == 0:
+        return None
+    last = "".join(project.engine.ask("logs", "--tail=5", name)[1:]).strip()
+    project.engine.ask("rm", "--force", name)
+    return last
+
+
+def wait(port: int, ended: Callable[[], str | None], seconds: int = 120) -> None:
+    """Until Jupyter answers, or has ended."""
     until = time.monotonic() + seconds
     dots = sys.stderr.isatty()
     while time.monotonic() < until:
@@ -90,10 +101,8 @@ def wait(project: Project, name: str, port: int, seconds: int = 120) -> None:
             connection.request("GET", "/api")
             if connection.getresponse().status == 200:
                 return
-        state = project.engine.get("inspect", "--format={{.State.Running}} {{.RestartCount}}", name).split()
-        if state[0] != "true" or int(state[1]) > 0:
-            last = "".join(project.engine.ask("logs", "--tail=5", name)[1:]).strip()
-            project.engine.ask("rm", "--force", name)
+        last = ended()
+        if last is not None:
             raise RefusalError(f"JupyterLab ended at once; its last words were:\n{last}")
         if dots:
             print(".", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,631 @@
+"""`./launch --native`: where its environment lies, what is refused, and that no way in puts another torch there.
+
+Most of it with real uv and real pip, and with wheels of a few lines in torch's place, so that it takes seconds.
+tests/launcher/test_native_training.py trains with the real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpukit.launcher import environment, native
+from gpukit.launcher.environment import Environment
+from gpukit.launcher.errors import RefusalError
+from gpukit.launcher.project import Project
+from tests.conftest import cannot
+
+from .conftest import TEMPLATE, write_project
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+FACTS = {
+    "torch": "2.14.1+cu130",
+    "requirement": "torch>=2.13,<2.14",
+    "index": "https://download.pytorch.org/whl/cu130",
+    "cpu_index": "https://download.pytorch.org/whl/cpu",
+    "cuda": "13.0",
+    "python": PYTHON,
+    "driver": "580",
+    "protected": ["torch", "nvidia-*"],
+}
+TARGETS = {"rtx-50": {"capability": "12.0", "arch": environment.machine()}}
+PYPROJECT = """\
+[project]
+name = "small"
+version = "0.1.0"
+dependencies = ["torch", "fruit"]
+
+[project.optional-dependencies]
+dev = ["jupyterlab"]
+
+[tool.uv]
+managed = false
+"""
+JUPYTER = """\
+#!python
+import http.server, os, sys
+assert open(os.environ["JUPYTER_TOKEN_FILE"]).read().strip() and "--ip=127.0.0.1" in sys.argv and sys.argv[1] == "lab"
+port = int(next(word for word in sys.argv if word.startswith("--port="))[7:])
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/api" else 404)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def wheel(folder: Path, name: str, version: str, *requires: str, cuda: str | None = None, script: str = "") -> None:
+    """A wheel of a few lines; in torch's place it says which build it is, as torch does."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": f"from . import version\n__version__ = {version!r}\n",
+        f"{name}/version.py": f"cuda = {cuda!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {line}\n" for line in requires),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    if name == "torch":
+        files[f"{info}/entry_points.txt"] = "[console_scripts]\ntorchrun = torch:main\n"
+    if script:
+        files[f"{name}-{version}.data/scripts/jupyter"] = script
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
+
+
+@pytest.fixture(scope="session")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two of them: `pytorch` has torch, `ordinary` everything else and other builds of torch."""
+    if sys.version_info < (3, 11) or not shutil.which("uv"):
+        cannot("uv and Python 3.11 are needed to make a native environment")
+    import ensurepip
+
+    pip = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"), None)
+    if pip is None:
+        cannot("this Python has no pip of its own to put into an environment")
+    root = tmp_path_factory.mktemp("indexes")
+    for kind, cuda in (("cpu", None), ("cu130", "13.0")):
+        wheel(root / kind / "torch", "torch", f"2.13.0+{kind}", cuda=cuda)
+    ordinary = root / "ordinary"
+    for version in ("2.12.0", "2.13.0", "2.15.0"):
+        wheel(ordinary / "torch", "torch", version, cuda="13.2")
+    wheel(ordinary / "setuptools", "setuptools", "80.0")  # both for Python 3.11 only
+    wheel(ordinary / "wheel", "wheel", "0.45")
+    wheel(ordinary / "fruit", "fruit", "1.0")
+    wheel(ordinary / "nut", "nut", "1.0", "torch>=2.10")
+    wheel(ordinary / "older", "older", "1.0", "torch<2.13", "fruit<1")
+    wheel(ordinary / "newer", "newer", "1.0", "torch>=2.15")
+    wheel(ordinary / "fruit", "fruit", "0.9")
+    wheel(ordinary / "jupyterlab", "jupyterlab", "4.0", script=JUPYTER)
+    (ordinary / "pip").mkdir()
+    shutil.copy2(pip, ordinary / "pip")
+    for folder in root.glob("*/*"):
+        links = [f'<a href="{file.name.replace("+", "%2B")}">{file.name}</a>' for file in folder.iterdir()]
+        (folder / "index.html").write_text("\n".join(links))
+    return root
+
+
+class Native:
+    """A project, and where its native environments are made; both outside of anything of this machine's."""
+
+    def __init__(self, root: Path, indexes: Path, cpu: bool = True) -> None:
+        self.root, self.home, self.cpu = write_project(root / "small"), root / "home", cpu
+        ignored = shutil.ignore_patterns("__pycache__", "*.jinja", "train", "launcher")
+        shutil.copytree(TEMPLATE / "gpukit", self.root / "gpukit", ignore=ignored, dirs_exist_ok=True)
+        self.facts()
+        (self.root / "pyproject.toml").write_text(PYPROJECT)
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not re.match(r"(UV|PIP|CONDA|VIRTUAL)_", name)},
+            "HOME": str(root),
+            "UV_PYTHON_INSTALL_DIR": str(root / "no-pythons"),
+            "UV_CACHE_DIR": str(root / "cache"),
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_PYTHON_PREFERENCE": "only-system",
+            "UV_DEFAULT_INDEX": (indexes / "ordinary").as_uri(),
+            "UV_INDEX": f"pytorch={(indexes / ('cpu' if cpu else 'cu130')).as_uri()}",
+            "PIP_INDEX_URL": (indexes / "ordinary").as_uri(),
+            "GPUKIT_NATIVE": str(self.home),
+            "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), os.environ["PATH"]]),
+        }
+
+    def facts(self, **changes: object) -> None:
+        native_facts = {**FACTS, "torch": "2.13.0+cu130", **changes}
+        stack = {"project": "small", "protected": ["torch", "nvidia-*"], "targets": TARGETS, "native": native_facts}
+        (self.root / "gpukit/stack.json").write_text(json.dumps(stack))
+
+    def argv(self, *arguments: str) -> list[str]:
+        return [sys.executable, str(self.root / "launch"), "--native", *["--cpu"] * self.cpu, *arguments]
+
+    def launch(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*arguments),
+            env={**self.env, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def refused(self, *arguments: str, **env: str) -> str:
+        done = self.launch(*arguments, **env)
+        assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+        (said,) = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
+        return said
+
+    @property
+    def path(self) -> Path:
+        (found,) = self.home.glob(f"*-{'cpu' if self.cpu else 'cu130'}")
+        return found
+
+    def torch(self) -> str:
+        look = "import torch; print(torch.__version__)"
+        done = subprocess.run([self.path / "bin/python", "-c", look], capture_output=True, text=True, cwd=self.home)
+        return done.stdout.strip() or done.stderr
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, indexes: Path) -> Native:
+    """A project with its environment. Tests leave both as they are."""
+    found = Native(tmp_path_factory.mktemp("native"), indexes)
+    done = found.launch("build")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(found.path)
+    return found
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, indexes: Path) -> Native:
+    return Native(tmp_path, indexes)
+
+
+def project(root: Path, **env: str) -> Project:
+    """Its --cpu is the tests' configuration without a GPU."""
+    stack = {"project": "small", "targets": TARGETS, "native": FACTS}
+    (root / "gpukit/stack.json").write_text(json.dumps(stack))
+    return Project(root, {"HOME": str(root.parent), **env})
+
+
+# Where it lies, and what is refused
+
+
+def test_where_it_lies(small: Path) -> None:
+    """Outside the project, and apart for each folder, processor and build: a home directory may be shared."""
+    path = Environment(project(small, GPUKIT_NATIVE="/somewhere")).path
+    assert path.parent == Path("/somewhere")
+    assert re.fullmatch(rf"small-[0-9a-f]{{8}}-{os.uname().machine}-cu130", path.name)
+    assert Environment(project(small, XDG_DATA_HOME="/data")).path.parent == Path("/data/gpu-template")
+    without = Project(small, {"GPUKIT_NATIVE": "/somewhere"}, cpu=True)
+    assert Environment(without).path.name == path.name.replace("cu130", "cpu")
+    with pytest.raises(RefusalError, match="outside the project"):
+        Environment(project(small, GPUKIT_NATIVE=str(small / "envs")))
+    with pytest.raises(RefusalError, match="blank"):
+        Environment(project(small, GPUKIT_NATIVE="/some where"))
+
+
+def test_a_project_of_before_is_told_to_update(small: Path) -> None:
+    with pytest.raises(RefusalError, match="copier update"):
+        Environment(Project(small, {}))
+
+
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs)\nGCC version: 12\n"
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n"
+
+
+@pytest.mark.parametrize(("text", "version"), [(OPEN, "580.95.05"), (CLOSED, "535.183.01"), ("what?\n", "")])
+def test_the_loaded_driver(tmp_path: Path, text: str, version: str) -> None:
+    (tmp_path / "version").write_text(text)
+    assert native.driver(tmp_path / "version") == version
+    assert native.driver(tmp_path / "none", tmp_path / "no-dxg") is None
+
+
+@pytest.mark.parametrize(
+    ("loaded", "system", "words"),
+    [
+        (None, (), "No NVIDIA driver is loaded"),
+        ("570.86.16", (), "is 570.86.16, and PyTorch 2.14.1+cu130 needs 580 or newer"),
+        ("580.65.06", (), ""),
+        ("", (), ""),  # a driver that does not tell
+        (None, (36, 4, 3), "needs JetPack 7, and this Jetson has R36.4.3: https://docs.nvidia.com/"),
+        (None, (38, 2), ""),
+    ],
+)
+def test_the_driver_must_serve(small: Path, loaded: str | None, system: tuple[int, ...], words: str) -> None:
+    found = Environment(project(small))
+    with pytest.raises(RefusalError, match=re.escape(words)) if words else contextlib.nullcontext():
+        native.gpu_serves(found, loaded, system)
+    native.gpu_serves(Environment(Project(small, {}, cpu=True)), None, (36, 4, 3))
+
+
+def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Environment(project(small))
+    monkeypatch.setattr(native, "machine", lambda: "riscv64")
+    with pytest.raises(RefusalError, match="riscv64"):
+        native.gpu_serves(found, "999", ())
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "error: Request failed after 3 retries\n  cause: Failed to fetch: `https://download.pytorch.org/whl/cpu/a/`",
+            "cannot reach https://download.pytorch.org:",
+        ),
+        ("error: No interpreter found for Python 3.12 in managed installations", "Python 3.12 is not on this machine"),
+        (
+            "  x No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.13.0+cpu has no wheels with a "
+            "matching Python ABI tag (e.g., `cp314`) and you require torch, your requirements are unsatisfiable.",
+            "no wheel of torch",
+        ),
+        ("No solution found when resolving dependencies:\n Because you require a", "does not fit together"),
+        ("error: failed to write to file: No space left on device (os error 28)", "disk is full"),
+        ("  x Failed to build `flash-attn==2.8.3`\n", "flash-attn==2.8.3 has no wheel"),
+        ("error: something new", "something new"),
+    ],
+)
+def test_what_uv_says_becomes_a_sentence(said: str, words: str) -> None:
+    assert words in str(environment.explain(said))
+
+
+def test_what_programs_find(small: Path) -> None:
+    """What devcontainer.json sets, with this machine's paths; which GPUs; and no variable that leads elsewhere."""
+    (small / ".env").write_text("HF_TOKEN=mine\n")
+    config = json.loads((small / ".devcontainer/devcontainer.json").read_text())
+    config["containerEnv"].update(DATA_DIR="/data", MLFLOW_TRACKING_URI="http://mlflow:5000")
+    config["mounts"].append("type=bind,source=/srv/images,target=/data,readonly")
+    (small / ".devcontainer/devcontainer.json").write_text(json.dumps(config))
+    own = {"PYTHONHOME": "/elsewhere", "CUDA_VISIBLE_DEVICES": "3", "MLFLOW_PORT": "5001"}
+    there = project(small, **own)
+    env = native.variables(there, Environment(there))
+    assert env["WANDB_DIR"] == str(small / "outputs")
+    assert (env["DATA_DIR"], env["MLFLOW_TRACKING_URI"]) == ("/srv/images", "http://127.0.0.1:5001")
+    assert env["HF_TOKEN"] == "mine" and "PYTHONHOME" not in env
+    assert env["CUDA_VISIBLE_DEVICES"] == "3"  # as Slurm gives it
+    chosen = project(small, **own, GPUS="0,1")
+    assert native.variables(chosen, Environment(chosen))["CUDA_VISIBLE_DEVICES"] == "0,1"
+    plain = project(small)
+    assert "CUDA_VISIBLE_DEVICES" not in native.variables(plain, Environment(plain))
+    without = Project(small, {}, cpu=True)
+    assert native.variables(without, Environment(without))["GPUKIT_DEVICE"] == "cpu"
+
+
+def test_without_uv(fresh: Native) -> None:
+    assert "https://docs.astral.sh/uv/" in fresh.refused("build", PATH="/nowhere")
+    assert not fresh.home.joinpath("x").parent.exists() or not list(fresh.home.glob("*/pyvenv.cfg"))
+
+
+@pytest.mark.parametrize("command", ["up", "pin", "clean", "preflight"])
+def test_what_is_about_containers_is_refused(fresh: Native, command: str) -> None:
+    assert "leave `--native` out" in fresh.refused(command)
+
+
+def test_a_gpu_project_without_a_gpu_says_so(tmp_path: Path, indexes: Path) -> None:
+    found = Native(tmp_path, indexes, cpu=False)
+    if native.driver() is None and not native.jetson():
+        assert "--native --cpu" in found.refused("run", "--", "true")
+
+
+# Setting up
+
+
+def test_programs_run_in_it(made: Native) -> None:
+    look = "import os, sys, torch, fruit, gpukit; print(torch.__version__, sys.prefix, os.getcwd())"
+    done = made.launch("run", "--", "python", "-c", look)
+    assert done.stdout.split() == ["2.13.0+cpu", str(made.path), str(made.root)], done.stderr
+    assert made.launch("run", "sh", "-c", "exit 7").returncode == 7
+    assert made.launch("run", "--", "no-such-command").returncode == 127
+
+
+def test_the_second_time_uv_is_not_even_needed(made: Native) -> None:
+    begun = time.process_time(), sum(os.times()[2:4])
+    done = made.launch("run", "--", str(made.path / "bin/python"), "-c", "", PATH="/usr/bin:/bin")
+    assert done.returncode == 0 and not done.stderr
+    assert time.process_time() - begun[0] + sum(os.times()[2:4]) - begun[1] < 2
+
+
+def test_nothing_of_it_is_in_the_project(made: Native) -> None:
+    names = {path.name for path in made.root.iterdir()}
+    assert not names & {".venv", "uv.toml", "uv.lock", "requirements.txt"}
+    assert (made.root / "pyproject.toml").read_text() == PYPROJECT
+
+
+def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
+    fresh.launch("build")
+    edited = PYPROJECT.replace('"fruit"', '"fruit", "nut"')
+    (fresh.root / "pyproject.toml").write_text(edited)
+    done = fresh.launch("run", "--", "python", "-c", "import nut, torch; print(torch.__version__)")
+    assert done.stdout.strip() == "2.13.0+cpu", done.stderr
+    (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit", "older"'))
+    assert "uv's words above name it" in fresh.refused("run", "--", "true")
+    assert fresh.torch() == "2.13.0+cpu"
+
+
+def test_what_was_taken_away_is_put_back(fresh: Native) -> None:
+    fresh.launch("build")
+    (info,) = fresh.path.glob("lib/*/site-packages/fruit-*.dist-info")
+    shutil.rmtree(info)
+    shutil.rmtree(info.parent / "fruit")
+    assert fresh.launch("run", "--", "python", "-c", "import fruit").returncode == 0
+
+
+def slow_uv(found: Native, when: str, seconds: str = "60") -> dict[str, str]:
+    """A PATH on which uv sleeps after a command that begins so, and counts how often."""
+    tools = found.home.parent / "tools"
+    tools.mkdir()
+    uv = shutil.which("uv", path=found.env["PATH"])
+    (tools / "uv").write_text(
+        f'#!/bin/sh\n{shlex.quote(str(uv))} "$@" || exit\n'
+        f'case "$*" in "{when}"*) echo once >> {tools}/count; sleep {seconds};; esac\n'
+    )
+    (tools / "uv").chmod(0o755)
+    return {"PATH": os.pathsep.join([str(tools), found.env["PATH"]])}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals) -> None:
+    env = {**fresh.env, **slow_uv(fresh, "pip install")}
+    process = subprocess.Popen(fresh.argv("build"), env=env, stderr=subprocess.PIPE, start_new_session=True)
+    counted = fresh.home.parent / "tools/count"
+    until = time.monotonic() + 60
+    while not counted.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(process.pid, how)
+    process.communicate(timeout=30)
+    assert not (fresh.path / "stamp.json").exists()
+    done = fresh.launch("run", "--", "python", "-c", "import torch, fruit")
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_at_once_wait_for_each_other(fresh: Native) -> None:
+    env = {**fresh.env, **slow_uv(fresh, "venv", "2")}
+    both = [
+        subprocess.Popen(
+            fresh.argv("run", "--", "python", "-c", "import torch, fruit"), env=env, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=100)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert (fresh.home.parent / "tools/count").read_text() == "once\n"
+    assert sum("waiting for it" in words for words in said) == 1
+
+
+def test_it_is_not_made_anew_under_a_running_program(fresh: Native) -> None:
+    fresh.launch("build")
+    process = subprocess.Popen(fresh.argv("run", "--", "python", "-c", "print(1, flush=True); input()"), env=fresh.env,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    with process:
+        assert process.stdout and process.stdout.readline()
+        fresh.facts(requirement="torch==2.13.0")
+        assert "still runs" in fresh.refused("run", "--", "true")
+        assert fresh.torch() == "2.13.0+cpu"
+        process.communicate(b"\n")
+    assert fresh.launch("run", "--", "true").returncode == 0
+
+
+def test_a_build_of_another_kind_is_refused(tmp_path: Path, indexes: Path) -> None:
+    """As an index does that has only builds for CPUs under the version that was asked for."""
+    found = Native(tmp_path, indexes, cpu=False)
+    said = found.refused("build", UV_INDEX=f"pytorch={(indexes / 'cpu').as_uri()}")
+    assert "torch 2.13.0+cpu, a build without CUDA" in said and "CUDA 13.0" in said and "UV_INDEX" in said
+    assert not (found.path / "stamp.json").exists()
+    assert found.launch("build").returncode == 0
+    assert found.torch() == "2.13.0+cu130"
+
+
+def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
+    fresh.facts(python="3.99")
+    assert "Python 3.99 is not on this machine" in fresh.refused("build")
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
+
+        def end_headers(self) -> None:
+            self.send_header("Cache-Control", "no-cache")  # so that uv asks each time
+            super().end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def test_without_the_network(fresh: Native, indexes: Path) -> None:
+    """With what uv has kept it is made again; without, the address is named that does not answer."""
+    with served(indexes) as address:
+        env = {
+            "UV_INDEX": f"pytorch={address}/cpu",
+            "UV_DEFAULT_INDEX": f"{address}/ordinary",
+            "UV_HTTP_RETRIES": "0",
+        }
+        assert f"cannot reach {address}" not in fresh.launch("build", **env).stderr
+    done = fresh.launch("build", "--no-cache", **env)
+    assert done.returncode == 0 and "has kept" in done.stderr, done.stderr
+    assert fresh.torch() == "2.13.0+cpu"
+    shutil.rmtree(fresh.env["UV_CACHE_DIR"])
+    assert f"cannot reach {address}" in fresh.refused("build", "--no-cache", **env)
+
+
+# The guard
+
+
+EACH = [
+    "uv run --with older python -c 'import torch'",
+    "uv run --with newer python -c 'import torch'",
+    "uv sync",
+    "uv sync --inexact",
+    "uv sync --active",
+    "uv add older",
+    "uv lock",
+    "uv pip install older",
+    "uv pip install --upgrade newer",
+    "uv pip install --reinstall torch==2.12.0",
+    "uv pip sync /dev/null --allow-empty-requirements",
+    "uv pip uninstall torch",
+    "pip install older",
+    "python -m pip install --upgrade torch==2.15.0",
+    "pip uninstall --yes torch",
+]
+
+
+def files_of_torch(made: Native) -> list[Path]:
+    files = [*made.path.glob("bin/torchrun"), *made.path.glob("lib/*/site-packages/torch*/**/*")]
+    return sorted(path for path in files if "__pycache__" not in path.parts)
+
+
+@pytest.mark.parametrize(
+    ("way", "elsewhere"),
+    [("activated", False), ("activated", True), ("VIRTUAL_ENV", True), ("constraints taken away", False)],
+)
+@pytest.mark.parametrize("command", EACH)
+def test_no_way_in_puts_another_torch_there(made: Native, command: str, way: str, elsewhere: bool, tmp_path) -> None:
+    """Refused, by name where something was to be done; and torch is as it was, to the last file."""
+    own = str(made.path)
+    env = dict(made.env)
+    if way == "activated":
+        line = f". {own}/bin/activate && {command}"
+    else:
+        line = re.sub(r"^(python|pip)", rf"{own}/bin/\1", command)
+        env["VIRTUAL_ENV"] = own
+    if way == "constraints taken away":
+        env.update(UV_NO_CONFIG="1", UV_CONSTRAINT="", PIP_CONFIG_FILE="/dev/null", PIP_CONSTRAINT="")
+    before = files_of_torch(made)
+    cwd = tmp_path if elsewhere else made.root
+    done = subprocess.run(["bash", "-c", line], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    unmanaged = re.match(r"uv (sync|add|lock)", command)
+    named = r"unmanaged|No `pyproject.toml` found" if unmanaged else r"\btorch\b"
+    assert re.search(named, said), said
+    assert made.torch() == "2.13.0+cpu"
+    assert files_of_torch(made) == before
+    if "pip sync" in command:  # it takes away the others first, and the next command puts them back
+        assert made.launch("run", "--", "python", "-c", "import fruit, jupyterlab").returncode == 0
+    assert not (made.root / ".venv").exists() and not (made.root / "uv.lock").exists()
+
+
+def test_what_fits_is_let_in(fresh: Native) -> None:
+    """By uv and by pip; the guard holds what is protected, and nothing else."""
+    fresh.launch("build")
+    for command in ("uv pip install nut", "uv pip uninstall nut", "pip install nut", "pip install fruit==0.9"):
+        line = f". {fresh.path}/bin/activate && {command}"
+        done = subprocess.run(["bash", "-c", line], cwd=fresh.root, env=fresh.env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    done = fresh.launch("run", "--", "python", "-c", "import fruit, nut; print(fruit.__version__)")
+    assert done.stdout == "0.9\n", done.stderr
+
+
+def test_deactivate_takes_the_constraint_away(made: Native) -> None:
+    line = f'. {made.path}/bin/activate && echo "$UV_CONSTRAINT" && deactivate && echo "[$UV_CONSTRAINT]"'
+    done = subprocess.run(["bash", "-c", line], env=made.env, capture_output=True, text=True)
+    assert done.stdout.split() == [str(made.path / "protected.txt"), "[]"]
+
+
+def test_what_went_round_the_guard_is_named(fresh: Native) -> None:
+    """Who takes away the folder in RECORD's place lets every installer do as it likes: the next start says so."""
+    fresh.launch("build")
+    (info,) = fresh.path.glob("lib/*/site-packages/torch-*.dist-info")
+    info.rename(info.with_name("torch-2.12.0.dist-info"))
+    metadata = info.with_name("torch-2.12.0.dist-info") / "METADATA"
+    text = metadata.read_text()
+    metadata.unlink()  # uv's cache has the same file
+    metadata.write_text(text.replace("2.13.0+cpu", "2.12.0"))
+    said = fresh.refused("run", "--", "true")
+    assert "torch is 2.12.0 here and was 2.13.0+cpu" in said and "--no-cache" in said
+    assert fresh.launch("build", "--no-cache").returncode == 0
+    assert fresh.torch() == "2.13.0+cpu" and fresh.launch("run", "--", "true").returncode == 0
+
+
+def test_names_to_import_are_known_without_record(made: Native) -> None:
+    """What libraries ask when they look whether torch is there."""
+    look = "from importlib.metadata import packages_distributions as known; print(known()['torch'])"
+    assert made.launch("run", "--", "python", "-c", look).stdout == "['torch']\n"
+
+
+# add
+
+
+def test_add(fresh: Native) -> None:
+    done = fresh.launch("add", "nut")
+    assert done.returncode == 0, done.stderr
+    edited = (fresh.root / "pyproject.toml").read_text()
+    assert edited == PYPROJECT.replace('"fruit"', '"fruit", "nut"')
+    assert not fresh.launch("run", "--", "python", "-c", "import nut").stderr  # nothing is left to be set up
+    for package, words in {
+        "older": "it needs torch<2.13, and the base keeps torch 2.13.0+cpu",
+        "torch==2.12.0": "stays as it is",
+        "no-such-package": "there is no package no-such-package",
+    }.items():
+        assert words in fresh.refused("add", package)
+        assert (fresh.root / "pyproject.toml").read_text() == edited
+    assert fresh.torch() == "2.13.0+cpu"
+
+
+# In the background
+
+
+def test_detached_runs(made: Native) -> None:
+    script = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(3)));"
+    done = made.launch(
+        "run", "-d", "--name", "long", "--", "python", "-c", f"{script} print('up', flush=True); time.sleep(60)"
+    )
+    assert done.returncode == 0, done.stderr
+    log = made.root / ".launch/native/long.log"
+    until = time.monotonic() + 30
+    while "up" not in log.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert "running already" in made.refused("run", "-d", "--name", "long", "--", "true")
+    assert made.launch("stop").returncode == 0
+    assert made.launch("logs", "long").stdout.splitlines() == ["up", "saved", "launch: it ended with status 3."]
+    assert "Nothing of this project" in made.launch("stop").stderr
+    assert "no logs of short" in made.refused("logs", "short")
+
+
+def test_notebook(made: Native) -> None:
+    try:
+        first = made.launch("notebook")
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\S{30,})\n", first.stdout)
+        assert found, first.stderr
+        token = made.root / ".launch/jupyter-token"
+        assert token.read_text().strip() == found[2] and token.stat().st_mode & 0o777 == 0o600
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/api", timeout=5) as answer:
+            assert answer.status == 200
+        assert (
+            found[2]
+            not in Path(
+                f"/proc/{json.loads((made.root / '.launch/native/notebook.json').read_text())['pid']}/cmdline"
+            ).read_text()
+        )
+        assert made.launch("notebook").stdout == first.stdout
+    finally:
+        made.launch("stop")
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/api", timeout=5)
