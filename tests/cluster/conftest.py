@@ -1,0 +1,118 @@
+"""Projects that train on several machines, which are all this one. PyTorch comes as for tests/train.
+
+Their `launch` is a stand-in: `./launch --native run -- CMD` runs CMD with that PyTorch, and makes no environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.slurm import PATIENCE, Slurm, lacking
+from tests.conftest import cannot
+from tests.train.conftest import REASON
+
+LAUNCH = """\
+#!/bin/sh
+[ "$1 $2 $3" = "--native run --" ] || exit 64
+shift 3
+export PYTHONPATH={path}
+if [ "$1" = torchrun ]; then
+  shift
+  set -- {python} -m torch.distributed.run "$@"
+fi
+exec "$@"
+"""
+# Imported by every Python that trains there: while a file `hold` is there, a checkpoint is never whole.
+HOLD = """\
+import os, time
+fsync = os.fsync
+def held(file):
+    while os.path.exists("hold"):
+        time.sleep(0.1)
+    fsync(file)
+os.fsync = held
+"""
+RUN = ("--device", "cpu", "--workers", "0", "--batch-size", "16", "--log-steps", "1", "--save-steps", "10")
+
+
+class Project:
+    def __init__(self, folder: Path, template: Path) -> None:
+        self.folder = shutil.copytree(template, folder)
+        self.hold = folder / "hold"
+        path = [folder / "src", folder, folder / "held", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        (folder / "launch").write_text(
+            LAUNCH.format(path=shlex.quote(os.pathsep.join(map(str, path))), python=shlex.quote(sys.executable))
+        )
+        (folder / "held").mkdir()
+        (folder / "held/sitecustomize.py").write_text(HOLD)
+        data = folder / "src/my_gpu_project/data.py"
+        text = data.read_text(encoding="utf-8")
+        slow = 'import time; time.sleep(float(__import__("os").environ.get("SLOWER", 0)))'
+        assert text.count("        point = self.points[index]\n") == 1
+        data.write_text(text.replace("        point = self", f"        {slow}\n        point = self"), encoding="utf-8")
+
+    def losses(self, run: str | Path) -> dict[int, float]:
+        """Step -> loss; of a step that ran twice the later."""
+        file = self.folder / "outputs" / run / "metrics.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return {line["step"]: line["loss"] for line in map(json.loads, filter(whole, lines)) if "loss" in line}
+
+    def torchrun(self, *arguments: str) -> None:
+        """Two processes on this machine."""
+        command = ["./launch", "--native", "run", "--", "torchrun", "--standalone", "--nproc-per-node=2"]
+        command += ["-m", "my_gpu_project.train", *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, env=quiet())
+        assert done.returncode == 0, done.stderr
+
+
+def whole(line: str) -> bool:
+    """A line may be read while it is written."""
+    return line.endswith("}")
+
+
+def quiet(**env: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", **env}
+
+
+@pytest.fixture(scope="session")
+def short() -> Iterator[Path]:
+    """A folder with a short path, for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="cluster-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)  # some of it is root's
+
+
+@pytest.fixture(scope="session")
+def project(generate: Callable[..., Path], short: Path) -> Project:
+    if REASON:
+        cannot(REASON)
+    return Project(short / "project", generate(hardware="cpu", workflow="scripts", cluster=["slurm", "skypilot"]))
+
+
+@pytest.fixture(scope="session")
+def unbroken(project: Project) -> dict[int, float]:
+    """The losses of two processes that torchrun starts on one machine, and nobody interrupts."""
+    project.torchrun(*RUN, "--max-steps", "60", "--name", "unbroken")
+    found = project.losses("unbroken")
+    assert list(found) == list(range(1, 61))
+    return found
+
+
+@pytest.fixture(scope="session")
+def slurm(short: Path) -> Iterator[Slurm]:
+    if reason := lacking():
+        cannot(reason)
+    cluster = Slurm(short / "slurm")
+    yield cluster
+    cluster.close()

@@ -1,0 +1,31 @@
+"""Virtual environments for what is too large for tests/requirements.txt, made once, in the cache of tests/train."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.train.conftest import CACHE
+
+
+def environment(requirement: str) -> Path:
+    """The Python that has it, such as `skypilot==0.14.1`.
+
+    Raises:
+        OSError, subprocess.SubprocessError: pip could not bring it.
+    """
+    name = requirement.replace("==", "-").replace("[", "-").replace("]", "")
+    folder = CACHE / f"{name}-python{sys.version_info[0]}.{sys.version_info[1]}"
+    python = folder / "bin/python"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "whole").exists():
+            print(f"Bringing {requirement} for tests/cluster, once ...", file=sys.stderr, flush=True)
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=300)
+            pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", requirement]
+            subprocess.run(pip, check=True, timeout=1200)
+            (folder / "whole").touch()
+    return python

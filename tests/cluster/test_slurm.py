@@ -1,0 +1,79 @@
+"""cluster/train.sbatch on real Slurm: two nodes, a process on each, told to stop, sent back, killed; and bad ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import RUN, Project
+from tests.cluster.slurm import Slurm
+
+pytestmark = pytest.mark.cluster
+SLOWLY = {"SLOWER": "0.01"}  # 8 samples in a step: nearly a tenth of a second
+SMALL = ("--cpus-per-task=1",)
+
+
+def restarts(slurm: Slurm, job: str) -> int:
+    return int(slurm.facts(job).get("Restarts", "0"))
+
+
+def at_step(slurm: Slurm, project: Project, job: str, step: int) -> None:
+    slurm.wait(lambda: max(project.losses(job), default=0) >= step, f"step {step}", job)
+
+
+def saving(folder: Path) -> bool:
+    return any(folder.glob("checkpoints/.step-*"))
+
+
+def test_interrupted_three_times_it_repeats_an_unbroken_run(
+    slurm: Slurm, project: Project, unbroken: dict[int, float]
+) -> None:
+    job = slurm.submit(project.folder, *RUN, "--max-steps", "60", options=SMALL, **SLOWLY)
+    outputs = project.folder / "outputs" / job
+
+    at_step(slurm, project, job, 5)
+    slurm.ask("scancel", "--batch", "--signal=USR1", job)  # as at the end of its time
+    slurm.wait(lambda: restarts(slurm, job) == 1, "the first restart", job)
+    saved = {path.name for path in outputs.glob("checkpoints/step-*")}
+    assert any(int(name[5:]) % 10 for name in saved)  # between two regular checkpoints
+
+    at_step(slurm, project, job, 15)
+    slurm.ask("scontrol", "requeue", job)  # as when it is preempted
+    slurm.wait(lambda: restarts(slurm, job) == 2, "the second restart", job)
+
+    at_step(slurm, project, job, 25)
+    project.hold.touch()
+    slurm.wait(lambda: saving(outputs), "a checkpoint in the making", job)
+    slurm.ask("scancel", "--signal=KILL", f"{job}.0")  # kill -9 of the step, in mid-save
+    slurm.wait(lambda: restarts(slurm, job) == 3, "the third restart", job)
+    assert saving(outputs)
+    project.hold.unlink()
+
+    assert slurm.end(job) == "COMPLETED", slurm.told(job)
+    assert project.losses(job) == unbroken
+    log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")
+    assert log.count("Resuming") == 3 and log.count("Starting") == 1
+    assert "SIGUSR1: saved" in log and log.count("back into the queue") == 2
+    assert not saving(outputs)
+
+
+def test_two_jobs_of_one_project_have_a_run_each(slurm: Slurm, project: Project, unbroken: dict[int, float]) -> None:
+    jobs = [slurm.submit(project.folder, *RUN, "--max-steps", "10", options=SMALL) for _ in range(2)]
+    for job in jobs:
+        assert slurm.end(job) == "COMPLETED", slurm.told(job)
+        assert project.losses(job) == {step: unbroken[step] for step in range(1, 11)}
+
+
+def test_an_error_at_the_start_ends_the_job(slurm: Slurm, project: Project) -> None:
+    job = slurm.submit(project.folder, *RUN, "--max-steps", "none", options=SMALL)
+    assert slurm.end(job) == "FAILED"
+    assert restarts(slurm, job) == 0
+
+
+@pytest.mark.parametrize("wrong", ["docker", "Pyxis"])
+def test_an_unknown_way_to_run_is_one_sentence(slurm: Slurm, project: Project, wrong: str) -> None:
+    job = slurm.submit(project.folder, options=SMALL, RUN_IN=wrong)
+    assert slurm.end(job) == "FAILED"
+    log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")
+    assert log == f"RUN_IN is {wrong}: it must be native, pyxis or apptainer.\n"
