@@ -10,6 +10,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
 ORDER = ["generate", "launch", "rebuild"]
+ORDER += ["launchers", "resume", "checkpoint", "sharded", "gradient", "finder_models", "finder_real", "loader", "step"]
+ORDER += ["seeding"]
 TOP = """\
 # Benchmarks
 
@@ -17,7 +19,8 @@ TOP = """\
 
 What this template costs, beside what one would do without it. Each row was measured in one run, the two things in
 turn, as medians; only what they are to each other means anything on another machine. Measure on yours with the command
-above each table; its result goes to `benchmarks/results/`, and this page is written anew. Images called `standin/...`
+above each table (those of training need `benchmarks/requirements.txt`); its result goes to `benchmarks/results/`, and
+this page is written anew. Images called `standin/...`
 are laid out as the real ones, with a PyTorch for CPUs, and need no download of gigabytes.
 """
 
@@ -30,14 +33,35 @@ def newest() -> list[dict[str, Any]]:
     return [found[name] for name in ORDER if name in found]
 
 
+def table(columns: list[str], rows: list[list[Any]]) -> list[str]:
+    cells = [[f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [columns, ["---"] * len(columns), *cells]]
+
+
+def goal(one: dict[str, Any]) -> str:
+    """What a result should be, and whether it is."""
+    if one["value"] is None:
+        return "not measured"
+    bound = next((key for key in ("at_most", "at_least") if key in one), None)
+    if bound is None:
+        return ""
+    held = one["value"] <= one[bound] if bound == "at_most" else one["value"] >= one[bound]
+    return f"{bound.replace('_', ' ')} {one[bound]:g}{'' if held else ', **missed**'}"
+
+
+def result_row(one: dict[str, Any]) -> list[str]:
+    value = "" if one["value"] is None else f"{one['value']:g} {one.get('unit', '')}".strip()
+    return [one["what"], value, goal(one)]
+
+
 def section(result: dict[str, Any]) -> str:
     lines = [f"## {result['title']}", "", "```sh", result["command"], "```", ""]
-    lines += [f"| measured | median of {result['repeats']} |", "| --- | --- |"]
-    lines += [f"| {one['what']} | {one['median']:.2f} s |" for one in result["figures"]]
-    lines += ["", "| result | | goal |", "| --- | --- | --- |"]
-    for one in result["results"]:
-        held = "" if one["value"] <= one["at_most"] else ", **missed**"
-        lines.append(f"| {one['what']} | {one['value']:g} {one['unit']} | at most {one['at_most']:g}{held} |")
+    if result.get("figures"):
+        rows = [[one["what"], f"{one['median']:.2f} s"] for one in result["figures"]]
+        lines += [*table(["measured", f"median of {result['repeats']}"], rows), ""]
+    if result.get("table"):
+        lines += [*table(result["table"]["columns"], result["table"]["rows"]), ""]
+    lines += table(["result", "figure", "goal"], [result_row(one) for one in result["results"]])
     machine, versions = result["machine"], result["versions"]
     lines += ["", *(f"- {note}" for note in result["notes"])]
     named = ", ".join(f"{name} {version}" for name, version in versions.items())

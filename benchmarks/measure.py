@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from document import result_row
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
 TAG = "v9999.0.0"  # the release under which the clone's last commit is copied from
@@ -78,12 +80,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions(engine: bool) -> dict[str, str]:
-    found = {
-        "python": platform.python_version(),
-        "copier": version("copier"),
-        "git": run("git", "--version").split()[2],
-    }
+def versions(engine: bool, packages: tuple[str, ...] = ()) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    if packages:
+        return found | {name: version(name) for name in packages}
+    found |= {"copier": version("copier"), "git": run("git", "--version").split()[2]}
     if engine:
         found["docker"] = run("docker", "version", "--format={{.Server.Version}}").strip()
         found["buildx"] = run("docker", "buildx", "version").split()[1]
@@ -103,22 +104,28 @@ def figure(what: str, seconds: list[float]) -> dict[str, Any]:
     return {"what": what, "median": round(statistics.median(seconds), 3), "seconds": [round(one, 3) for one in seconds]}
 
 
-def write(name: str, load: float, engine: bool, **result: Any) -> None:
-    """Put a result where docs/benchmarks.md is made from, and make that."""
+def write(name: str, load: float, engine: bool, packages: tuple[str, ...] = (), **result: Any) -> None:
+    """Put a result where docs/benchmarks.md is made from, and make that.
+
+    `packages` are the libraries measured; without any it is the template's own tools. A result has `value` and
+    `at_most` or `at_least`; a `table` of `columns` and `rows` may stand above.
+    """
     named = [key for key in ("BASE_IMAGE", "UV_INDEX") if engine and key in os.environ]
     mirrors = [f"{key}={os.environ[key]}" for key in named]
     document = {
         "benchmark": name,
         "date": date.today().isoformat(),
         "commit": run("git", "rev-parse", "--short", "HEAD", cwd=ROOT).strip(),
-        "command": shlex.join([*mirrors, "uv", "run", "python", f"benchmarks/{name}.py", *sys.argv[1:]]),
+        "command": shlex.join(
+            [*mirrors, *([] if packages else ["uv", "run"]), "python", f"benchmarks/{name}.py", *sys.argv[1:]]
+        ),
         "machine": {**machine(), "load": load},
-        "versions": versions(engine),
+        "versions": versions(engine, packages),
         **result,
     }
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{document['date']}-{name}.json"
     file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     for one in result["results"]:
-        print(f"{one['what']}: {one['value']:g} {one['unit']} (at most {one['at_most']:g})")
+        print(*result_row(one), sep=": ")
     run(sys.executable, Path(__file__).with_name("document.py"))

@@ -1,0 +1,418 @@
+"""The batch finder on real models under a real limit of memory, beside accelerate and Lightning:
+python benchmarks/finder_real.py
+
+On the CPU the limit is the kernel's (RLIMIT_DATA), on a GPU the allocator's (`--caps 8 16 24 80`, in GiB). Each finder
+runs in a process of its own, and what it answers must train for 100 steps in another. The largest size that does so is
+looked for by halves. Needs benchmarks/requirements.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TEMPLATE = HERE.parent / "template"
+sys.path[:0] = [str(HERE), str(TEMPLATE)]
+
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+from gpukit.train.batch import Step, is_oom  # noqa: E402
+from gpukit.train.data import Loading, loader  # noqa: E402
+from gpukit.train.device import Device, choose  # noqa: E402
+from gpukit.train.task import Task  # noqa: E402
+
+PATIENCE = 3000  # seconds for one process
+SAMPLES = 1_000_000
+TRIED = 5  # steps of a trial of the libraries
+MODELS = ("mlp", "resnet", "transformer")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`large`: sizes for a GPU."""
+
+    model: str = "mlp"
+    large: bool = False
+    compile: bool = False
+
+
+class Made(Dataset):
+    """Images or rows of numbers with a class each, or with `tokens` rows of tokens that are to be repeated."""
+
+    def __init__(self, shape: tuple[int, ...], tokens: int = 0) -> None:
+        self.shape, self.tokens = shape, tokens
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        if self.tokens:
+            row = torch.randint(self.tokens, self.shape)
+            return row, row
+        return torch.randn(self.shape), index % 10
+
+
+class Block(nn.Module):
+    """Two convolutions and what goes around them."""
+
+    def __init__(self, channels: int, out: int) -> None:
+        super().__init__()
+        stride = 1 if out == channels else 2
+        self.first, self.one = nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.second, self.two = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.around = nn.Identity() if stride == 1 else nn.Conv2d(channels, out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.one(self.first(x)))
+        return torch.relu(self.two(self.second(y)) + self.around(x))
+
+
+class Transformer(nn.Module):
+    def __init__(self, vocabulary: int, width: int, layers: int, length: int) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(length, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.out = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
+        return self.out(self.layers(self.embed(tokens) + self.place, mask=mask, is_causal=True))
+
+
+def mlp(width: int, layers: int) -> nn.Module:
+    hidden = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.1))]
+    return nn.Sequential(*hidden, nn.Linear(width, 10))
+
+
+def resnet(channels: int, stages: int) -> nn.Module:
+    blocks = [Block(channels, channels)]
+    for _ in range(stages):
+        blocks += [Block(channels, 2 * channels), Block(2 * channels, 2 * channels)]
+        channels *= 2
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)]
+    return nn.Sequential(nn.Conv2d(3, blocks[0].first.in_channels, 3, 1, 1), *blocks, *head)
+
+
+def made(settings: Settings) -> tuple[nn.Module, Dataset]:
+    torch.manual_seed(0)
+    large = settings.large
+    if settings.model == "mlp":
+        return (mlp(4096, 24), Made((4096,))) if large else (mlp(128, 24), Made((128,)))
+    if settings.model == "resnet":
+        return (resnet(64, 3), Made((3, 128, 128))) if large else (resnet(8, 2), Made((3, 24, 24)))
+    if large:
+        return Transformer(8192, 512, 8, 512), Made((512,), 8192)
+    return Transformer(64, 32, 2, 48), Made((48,), 64)
+
+
+def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """The sum over samples, or over tokens."""
+    answer = model(batch[0])
+    return functional.cross_entropy(answer.flatten(0, -2), batch[1].flatten(), reduction="sum")
+
+
+def build(settings: Settings, device: Device) -> Task:
+    model, data = made(settings)
+    model = device.prepare(model)
+    return Task(model, torch.optim.AdamW(model.parameters()), data, loss)
+
+
+def survive(settings: Settings, size: int, steps: int) -> None:
+    """Train; exit status 3 where the batch did not fit at once in each step."""
+    device = choose(compile=settings.compile)
+    task = build(settings, device)
+    step = Step(task, device)
+    for seed, batch in enumerate(loader(task.dataset, size, seed=0, loading=Loading(), device=device.device)):
+        step(batch, seed)
+        if step.retries:
+            sys.exit(3)
+        if seed + 1 == steps:
+            return
+
+
+def by_accelerate(settings: Settings, start: int) -> tuple[int, int]:
+    """Its answer, and how often it called the function."""
+    from accelerate.utils import find_executable_batch_size
+
+    tried = []
+
+    @find_executable_batch_size(starting_batch_size=start)
+    def train(batch_size: int) -> int:
+        tried.append(batch_size)
+        device = choose(compile=settings.compile)
+        task = build(settings, device)
+        for number, batch in enumerate(DataLoader(task.dataset, batch_size), 1):
+            task.optimizer.zero_grad()
+            with device.autocast():
+                value = task.loss(task.model, device.move(batch)) / batch_size
+            value.backward()
+            task.optimizer.step()
+            if number == TRIED:
+                return batch_size
+        raise AssertionError("there are fewer samples")
+
+    return train(), len(tried)
+
+
+def by_lightning(settings: Settings, mode: str) -> tuple[int, int]:
+    """Its answer, and how many sizes it tried."""
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.tuner import Tuner
+
+    device, tried = choose(compile=settings.compile), set()
+
+    class Module(LightningModule):
+        batch_size = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.data = made(settings)
+            if settings.compile:
+                self.model.compile()
+
+        def train_dataloader(self) -> DataLoader:
+            return DataLoader(self.data, self.batch_size)
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            tried.add(len(batch[0]))
+            return loss(self.model, batch) / len(batch[0])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters())
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            default_root_dir=folder,
+            accelerator="gpu" if device.device.type == "cuda" else "cpu",
+            devices=1,
+            precision="bf16-mixed" if device.dtype == torch.bfloat16 else "32-true",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            max_steps=TRIED,
+        )
+        return Tuner(trainer).scale_batch_size(Module(), mode=mode, steps_per_trial=TRIED), len(tried)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and the memory that there is: bytes of data on the CPU (`cap` None), GiB of a GPU."""
+
+    settings: Settings
+    data: int
+    cap: float | None
+    steps: int
+
+    @property
+    def name(self) -> str:
+        cap = "" if self.cap is None else f", {self.cap:g} GB"
+        return self.settings.model + ", compiled" * self.settings.compile + cap
+
+    def start(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """A process within the limit."""
+
+        def bound() -> None:
+            if self.cap is None:
+                resource.setrlimit(resource.RLIMIT_DATA, (self.data, self.data))
+
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        env |= {"CUDA_VISIBLE_DEVICES": ""} if self.cap is None else {}
+        return subprocess.run(
+            [sys.executable, *argv], env=env, preexec_fn=bound, capture_output=True, text=True, timeout=PATIENCE
+        )
+
+    def flags(self) -> list[str]:
+        options = {"model": self.settings.model, "large": self.settings.large, "compile": self.settings.compile}
+        return [
+            word
+            for name, value in options.items()
+            if value is not False
+            for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
+        ]
+
+    def child(self, *what: object) -> subprocess.CompletedProcess[str]:
+        cap = [] if self.cap is None else ["--cap", str(self.cap)]
+        return self.start(str(HERE / "finder_real.py"), *self.flags(), *cap, "--do", *map(str, what))
+
+    def survives(self, size: int) -> bool:
+        done = self.child("survive", size, self.steps)
+        told = done.stderr.strip().splitlines()[-1:]
+        if done.returncode not in (0, 3) and done.returncode > 0 and not is_oom(RuntimeError(done.stderr)):
+            sys.exit(f"{self.name} with {size} samples failed for another reason than memory: {told}")
+        return size > 0 and done.returncode == 0
+
+    def exhaustive(self, size: int) -> int:
+        """The largest size that survives, within 1 %, from one in its neighbourhood."""
+        low, high = 0, 0
+        while not (low and high):
+            if self.survives(size):
+                low, size = size, max(size + 1, int(size * 1.3))
+            else:
+                high, size = size, max(1, int(size * 0.8))
+            if high == 1:
+                return 0
+            if low and high and low > high:  # it is a matter of luck around here
+                low = high - 1
+        while high - low > max(1, low / 100):
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.survives(middle) else (low, middle)
+        return low
+
+    def ours(self) -> tuple[int, int]:
+        limit = [] if self.cap is None else ["--limit-gb", str(self.cap)]
+        argv = ["-m", "gpukit.train.batch", "--json", "--task", "finder_real:build", *limit]
+        done = self.start(*argv, *self.flags())
+        if done.returncode:
+            print(done.stderr, file=sys.stderr)
+            return 0, 0
+        found = json.loads(done.stdout)
+        return found["batch_size"], len(found["trials"])
+
+    def others(self, *what: object) -> tuple[int, int]:
+        """What a library answers; 0 where it ended in another way."""
+        done = self.child(*what)
+        with contextlib.suppress(ValueError, IndexError):
+            return tuple(json.loads(done.stdout.strip().splitlines()[-1]))
+        return 0, 0
+
+
+@dataclass(frozen=True)
+class Result:
+    size: int
+    trials: int
+    survived: bool
+    share: float
+
+
+def run(case: Case, times: int, of_others: int) -> tuple[int, dict[str, list[Result]]]:
+    """The true maximum, and what each finder makes of this case."""
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - begun:6.0f} s  {case.name}: {text}", file=sys.stderr, flush=True)
+
+    found: dict[str, list[tuple[int, int, bool]]] = {"gpukit": []}
+    for _ in range(times):
+        size, trials = case.ours()
+        found["gpukit"].append((size, trials, case.survives(size)))
+        say(f"gpukit {found['gpukit'][-1]}")
+    truth = case.exhaustive(statistics.median_low(size for size, _, _ in found["gpukit"]) or 64)
+    say(f"the largest is {truth}")
+    start = 2 ** (truth.bit_length() + 1)
+    asked = {
+        "accelerate": ("accelerate", start),
+        "Lightning, power": ("lightning", "power"),
+        "Lightning, binsearch": ("lightning", "binsearch"),
+    }
+    for name, what in asked.items() if of_others else ():
+        found[name] = []
+        for _ in range(of_others):
+            size, trials = case.others(*what)
+            found[name].append((size, trials, case.survives(size)))
+            say(f"{name} {found[name][-1]}")
+    return truth, {
+        name: [Result(*one, share=one[0] / truth if truth else 0.0) for one in some] for name, some in found.items()
+    }
+
+
+def cell(some: list[Result]) -> str:
+    held = sum(each.survived for each in some)
+    if not any(each.size for each in some):
+        return "ended with an error"
+    shares = ", ".join(sorted({f"{each.size} ({each.share:.0%})" for each in some}))
+    lost = "" if held == len(some) else f", **{held} of {len(some)} survived**"
+    return f"{shares}, {statistics.mean(each.trials for each in some):.1f} trials{lost}"
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    for cap in given.caps or [None]:
+        for model in given.models:
+            for compiled in (False, True)[: 1 + (not given.eager)]:
+                settings = Settings(model, large=cap is not None, compile=compiled)
+                yield Case(settings, given.limit_mb << 20, cap, given.steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=5, help="runs of gpukit's finder, each checked (5)")
+    parser.add_argument("--times-of-others", type=int, default=1, help="runs of each library's (1)")
+    parser.add_argument("--steps", type=int, default=100, help="that an answer must survive (100)")
+    parser.add_argument("--limit-mb", type=int, default=640, help="what a process may take on the CPU (640 MiB)")
+    parser.add_argument("--caps", type=float, nargs="*", default=[], help="on a GPU: its memory, in GiB")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    given = parser.parse_args()
+    from measure import machine, write
+
+    load, rows, all_ours = machine()["load"], [], []
+    for case in cases(given):
+        truth, found = run(case, given.times, given.times_of_others)
+        all_ours += found["gpukit"]
+        rows.append([case.name, truth, *map(cell, found.values())])
+    names = ["gpukit", *(["accelerate", "Lightning, power", "Lightning, binsearch"] if given.times_of_others else [])]
+    limit = f"{given.limit_mb} MiB of data for a process (RLIMIT_DATA), PyTorch's own 300 MiB included, on the CPU"
+    write(
+        "finder_real",
+        load,
+        engine=False,
+        packages=("accelerate", "lightning", "torch"),
+        title="The batch finder on real models" + (", on a GPU" if given.caps else ""),
+        table={"columns": ["model", "true maximum", *names], "rows": rows},
+        results=[
+            {"what": f"answers that survive {given.steps} steps in a fresh process", "unit": "%", "at_least": 100}
+            | {"value": round(100 * statistics.mean(each.survived for each in all_ours), 1)},
+            {"what": "share of the true maximum, mean", "unit": "%"}
+            | {"value": round(100 * statistics.mean(each.share for each in all_ours), 1)},
+            {"what": "trials, mean", "value": round(statistics.mean(each.trials for each in all_ours), 1)},
+            *([] if given.caps else [{"what": "on a GPU", "value": None}]),
+        ],
+        notes=[
+            f"Memory: {'the allocator of ' + torch.cuda.get_device_name() + ', capped' if given.caps else limit}. "
+            f"The true maximum is the largest size that survives {given.steps} steps, within 1 %.",
+            f"gpukit's finder ran {given.times} times on each; each cell has its answers and their share of the "
+            "maximum. accelerate starts at two to four times the maximum, since it only goes down.",
+        ],
+    )
+
+
+def child() -> None:
+    """What one process of the benchmark does."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--cap", type=float)
+    parser.add_argument("--do", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    settings = Settings(given.model, given.large, given.compile)
+    if given.cap is not None:
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(given.cap * 2**30 / total)
+    what, *rest = given.do
+    if what == "survive":
+        survive(settings, *map(int, rest))
+        return
+    find = {"accelerate": lambda start: by_accelerate(settings, int(start))}.get(what)
+    print(json.dumps(find(*rest) if find else by_lightning(settings, *rest)))
+
+
+if __name__ == "__main__":
+    child() if "--do" in sys.argv else main()

@@ -1,0 +1,317 @@
+"""The gradient of a step that ran out of memory, beside others' recipes: python benchmarks/gradient.py
+
+Needs torch and accelerate. Sentences padded to one length, labels of the padding left out, everything in float64;
+memory is made to run out in the middle of a step, in forward or in backward, once or twice for each batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from accelerate.utils import find_executable_batch_size
+from measure import ROOT, machine, write
+from torch import Tensor, nn
+from torch.nn import functional
+
+sys.path.insert(0, str(ROOT / "template"))
+
+from gpukit.train.batch import Step
+from gpukit.train.device import choose
+from gpukit.train.ranks import Ranks
+from gpukit.train.task import Task
+
+PADDING = -100  # the label that cross_entropy leaves out
+WORDS, LENGTH, CLASSES = 50, 12, 7
+Batch = dict[str, Tensor]
+
+
+class Memory:
+    """Runs out at the event that is planned for an attempt: 0, 1: forward and backward of its first part, and so on."""
+
+    def __init__(self, *plan: int) -> None:
+        self.plan, self.event = list(plan), 0
+
+    def use(self) -> None:
+        if self.plan and self.event >= self.plan[0]:
+            self.plan.pop(0)
+            self.event = 0
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        self.event += 1
+
+
+class Watched(torch.autograd.Function):
+    """The identity, which uses memory in backward."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, memory: Memory) -> Tensor:
+        context.memory = memory
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        context.memory.use()
+        return gradient, None
+
+
+class Tagger(nn.Module):
+    """Words (batch, 12) to logits (batch, 12, 7): a transformer's layer, in which no sentence sees another."""
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.memory = memory or Memory()
+        self.words, self.places = nn.Embedding(WORDS, 16), nn.Parameter(torch.randn(LENGTH, 16))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, CLASSES)
+        self.double()
+
+    def forward(self, words: Tensor, padding: Tensor) -> Tensor:
+        hidden = self.layer(self.words(words) + self.places, src_key_padding_mask=padding)
+        self.memory.use()
+        return self.head(Watched.apply(hidden, self.memory))
+
+
+def batch_of(size: int) -> Batch:
+    random = torch.Generator().manual_seed(size)
+    length = torch.randint(1, LENGTH + 1, (size, 1), generator=random)
+    padding = torch.arange(LENGTH) >= length
+    labels = torch.randint(0, CLASSES, (size, LENGTH), generator=random)
+    labels[padding] = PADDING
+    words = torch.randint(0, WORDS, (size, LENGTH), generator=random)
+    return {"words": words, "padding": padding, "labels": labels, "number": torch.arange(size)}
+
+
+def plan_of(size: int) -> list[int]:
+    """When memory runs out: at first in forward or backward, and for every other batch again in the second half."""
+    return [size % 2] if size < 4 or size % 4 < 2 else [size % 2, 2 + size // 4 % 2]
+
+
+def loss_of(model: nn.Module, batch: Batch, reduction: str) -> Tensor:
+    logits = model(batch["words"], batch["padding"]).flatten(0, 1)
+    return functional.cross_entropy(logits, batch["labels"].flatten(), ignore_index=PADDING, reduction=reduction)
+
+
+def rows(batch: Batch, first: int, last: int) -> Batch:
+    return {name: value[first:last] for name, value in batch.items()}
+
+
+def whole(batch: Batch) -> list[Tensor]:
+    """The gradient of the mean loss of the whole batch, without running out."""
+    model = Tagger()
+    loss_of(model, batch, "mean").backward()
+    return gradients(model)
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [each.grad.clone() for each in model.parameters()]
+
+
+def error(found: list[Tensor], wanted: list[Tensor]) -> float:
+    """Norm of the difference of two gradients, relative to that of the wanted one."""
+    difference = torch.cat([(one - other).flatten() for one, other in zip(found, wanted, strict=True)])
+    return (difference.norm() / torch.cat([each.flatten() for each in wanted]).norm()).item()
+
+
+class Seen:
+    """The samples that count in a step."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def __call__(self, batch: Batch) -> None:
+        self.numbers += batch["number"].tolist()
+
+
+def gpukit(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor]:
+    model = Tagger(memory)
+
+    def loss(model: nn.Module, part: Batch) -> Tensor:
+        if part["number"][0] == 0:
+            seen.numbers.clear()  # another attempt begins
+        seen(part)
+        return loss_of(model, part, "sum")
+
+    step_for(model, loss)(batch, seed=0)
+    return gradients(model)
+
+
+def step_for(model: nn.Module, loss: Callable[..., Tensor], ranks: Ranks | None = None, lr: float = 0.0) -> Step:
+    task = Task(model, torch.optim.SGD(model.parameters(), lr), None, loss, lambda part: valid(part["labels"]))
+    return Step(task, choose(device="cpu"), ranks)
+
+
+def valid(labels: Tensor) -> int:
+    return int((labels != PADDING).sum())
+
+
+def halve_and_double(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
+    """The recipe of many guides: half the batch, twice the steps of accumulation, the loss divided by these."""
+    model, total = Tagger(memory), len(batch["number"])
+    size, steps = total, 1
+    for _ in range(4):  # three times at most
+        model.zero_grad()
+        seen.numbers.clear()
+        try:
+            for number in range(steps):
+                part = rows(batch, number * size, (number + 1) * size)
+                seen(part)
+                (loss_of(model, part, "mean") / steps).backward()
+        except torch.OutOfMemoryError:
+            size, steps = size // 2, steps * 2
+            if not size:
+                return None
+            continue
+        return gradients(model)
+    return None
+
+
+def accelerate(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
+    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function with the loop anew."""
+    total = len(batch["number"])
+
+    @find_executable_batch_size(starting_batch_size=total)
+    def loop(size: int) -> list[Tensor]:
+        model, steps = Tagger(memory), total // size
+        seen.numbers.clear()
+        for number in range(steps):
+            part = rows(batch, number * size, (number + 1) * size)
+            seen(part)
+            (loss_of(model, part, "mean") / steps).backward()
+        return gradients(model)
+
+    try:
+        return loop()
+    except RuntimeError as failure:
+        if "No executable batch size found" not in str(failure):
+            raise
+        return None
+
+
+METHODS = {"gpukit": gpukit, "halve the batch, double accumulation": halve_and_double, "accelerate": accelerate}
+
+
+def compare(largest: int) -> dict[str, dict[str, Any]]:
+    """Each method on each batch size: the gradient's error, samples that it left out, batches without a step."""
+    found = {name: {"errors": [], "dropped": 0, "none": 0} for name in METHODS}
+    for size in range(1, largest + 1):
+        batch = batch_of(size)
+        wanted = whole(batch)
+        for name, method in METHODS.items():
+            seen = Seen()
+            gradient = method(batch, Memory(*plan_of(size)), seen)
+            kept = found[name]
+            if gradient is None:
+                kept["none"] += 1
+                kept["dropped"] += size
+                continue
+            kept["errors"].append(error(gradient, wanted))
+            kept["dropped"] += size - len(set(seen.numbers))
+        if size % 16 == 0:
+            print(f"batches of {size}", file=sys.stderr, flush=True)
+    return found
+
+
+def rank_main(largest: int) -> None:
+    """One of two processes: steps in which one of them runs out, then training with the same. One line of JSON."""
+    torch.set_num_threads(1)
+    with Ranks.start("cpu") as ranks:
+        worst, differ = 0.0, 0
+        for size in range(1, largest + 1):
+            batch = batch_of(size)
+            memory = Memory(*(plan_of(size) if ranks.rank == size % 2 else []))
+            model = Tagger(memory)
+            step = step_for(model, lambda model, part: loss_of(model, part, "sum"), ranks, lr=0.1)
+            mine = {name: value[ranks.rank :: 2] for name, value in batch.items()}
+            step(mine if len(mine["number"]) else None, seed=0)
+            worst = max(worst, error(gradients(model), whole(batch)))
+            digest = [each.detach().sum().item().hex() for each in model.parameters()]
+            differ += digest != ranks.share(digest)
+        print(json.dumps({"worst": worst, "differ": differ}))
+
+
+def two_ranks(largest: int) -> list[dict[str, Any]]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--sizes", str(largest), "--rank"],
+            env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=1800)[0] for process in processes]
+    if any(process.returncode for process in processes):
+        sys.exit("One of the two processes failed.")
+    return [json.loads(one) for one in said]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, default=128, help="batches of 1 to this many samples (128)")
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        return rank_main(given.sizes)
+    load = machine()["load"]
+    found, ranks = compare(given.sizes), two_ranks(given.sizes)
+    ours = found["gpukit"]
+    sizes = f"batches of 1 to {given.sizes}"
+    return write(
+        "gradient",
+        load,
+        engine=False,
+        packages=("torch", "accelerate"),
+        title="The gradient after running out of memory",
+        repeats=1,
+        table={
+            "columns": [sizes, "largest error", "median error", "samples left out", "batches without a step"],
+            "rows": [
+                [
+                    name,
+                    f"{max(one['errors']):.1e}",
+                    f"{statistics.median(one['errors']):.1e}",
+                    one["dropped"],
+                    one["none"],
+                ]
+                for name, one in found.items()
+            ],
+        },
+        results=[
+            {"what": f"gpukit, {sizes}: largest error", "value": max(ours["errors"]), "at_most": 1e-12},
+            {"what": "samples left out", "value": ours["dropped"] + ours["none"], "at_most": 0},
+            {
+                "what": "on 2 ranks, one of which ran out: largest error",
+                "value": max(one["worst"] for one in ranks),
+                "at_most": 1e-12,
+            },
+            {
+                "what": "steps after which the ranks' parameters differ",
+                "value": sum(one["differ"] for one in ranks),
+                "at_most": 0,
+            },
+        ],
+        notes=[
+            "Error: norm of the difference to the gradient of the whole batch at once, relative to that; float64.",
+            "Sentences of 1 to 12 words, padded; memory runs out in forward or in backward, and for half of the "
+            "batches a second time, after a part has added to the gradient.",
+            "accelerate's finder takes nine tenths of the size and starts its function anew; a whole number of such "
+            "batches is not the batch that was asked for. It has no agreement between ranks, and is not run on two.",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""One training script under every launcher, with two processes each: is it the same loss?
+
+    uv run --no-project --with-requirements tests/requirements.txt python benchmarks/launchers.py
+
+The launchers are the real ones as far as one machine has them: Slurm's daemons, Ray, and what SkyPilot would run on
+its machines with the variables that it sets. gloo, on the CPU. Needs Slurm (Debian's slurm-wlm and munge), and root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from measure import ROOT, clone, generate, machine, write
+
+sys.path.insert(0, str(ROOT))
+
+from tests.cluster.conftest import RUN, Project, quiet
+from tests.cluster.environments import environment
+from tests.cluster.slurm import Slurm, free_ports
+
+STEPS = 60
+RAY = "ray[train]==2.60.0"
+ARGUMENTS = (*RUN, "--max-steps", str(STEPS))
+# What each of Ray's workers does. Ray has joined them already; the script joins them itself, at a port of its own.
+JOB = """\
+import os, sys
+import ray, torch.distributed
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+def work(config):
+    torch.distributed.destroy_process_group()
+    os.environ["MASTER_PORT"] = config["port"]
+    os.chdir(config["folder"])
+    import tyro
+    from my_gpu_project.config import Settings
+    from my_gpu_project.train import train
+    train(tyro.cli(Settings, args=config["arguments"]))
+
+port, folder, *arguments = sys.argv[1:]
+ray.init(num_cpus=2, include_dashboard=False)
+config = {"port": port, "folder": folder, "arguments": arguments}
+TorchTrainer(work, train_loop_config=config, scaling_config=ScalingConfig(num_workers=2)).fit()
+"""
+
+
+def together(commands: list[list[str]], folder: Path, envs: list[dict[str, str]]) -> None:
+    """Run them at once, until all have ended well."""
+    with contextlib.ExitStack() as ending:
+        started = []
+        for command, env in zip(commands, envs, strict=True):
+            log = ending.enter_context(tempfile.TemporaryFile("w+"))
+            started.append((subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log), log))
+            ending.callback(started[-1][0].kill)
+        for process, log in started:
+            if process.wait(900):
+                log.seek(0)
+                sys.exit(f"{shlex.join(process.args)}\n{log.read()[-3000:]}")
+
+
+def torchrun(project: Project, *options: str, nodes: int = 1, name: str) -> None:
+    train = ["-m", "my_gpu_project.train", *ARGUMENTS, "--name", name]
+    command = ["./launch", "--native", "run", "--", "torchrun", *options, *train]
+    together([command] * nodes, project.folder, [quiet(PET_NODE_RANK=str(rank)) for rank in range(nodes)])
+
+
+def skypilot(project: Project, name: str) -> None:
+    task = yaml.safe_load((project.folder / "cluster/sky.yaml").read_text(encoding="utf-8"))
+    run = task["run"].replace("29500", str(free_ports(1)[0]))
+    env = {**task["envs"], "OUTPUTS": str(project.folder / "outputs"), "RUN_NAME": name}
+    env |= {"OPTIONS": shlex.join(ARGUMENTS), "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "0"}
+    env["SKYPILOT_NODE_IPS"] = "127.0.0.1\n127.0.0.1"
+    envs = [quiet(**env, SKYPILOT_NODE_RANK=str(rank)) for rank in range(2)]
+    together([["bash", "-c", run]] * 2, project.folder, envs)
+
+
+def slurm(project: Project, name: str) -> str:
+    cluster = Slurm(project.folder.parent / "slurm")
+    try:
+        job = cluster.submit(project.folder, *ARGUMENTS, options=("--cpus-per-task=1",), RUN_NAME=name)
+        if cluster.end(job, within=900) != "COMPLETED":
+            sys.exit(cluster.told(job))
+    finally:
+        cluster.close()
+    return cluster.version
+
+
+def ray(project: Project, name: str) -> None:
+    python = str(environment(RAY))
+    path = [project.folder / "src", project.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
+    arguments = [str(free_ports(1)[0]), str(project.folder), *ARGUMENTS, "--name", name]
+    together([[python, "-c", JOB, *arguments]], project.folder, [env])
+
+
+def main() -> None:
+    load = machine()["load"]
+    with tempfile.TemporaryDirectory(prefix="launchers-") as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        answers = {"hardware": "cpu", "workflow": "scripts", "cluster": "[slurm, skypilot]"}
+        project = Project(folder / "project", generate(clone(folder / "template"), folder / "made", **answers))
+        meeting = ["--master-addr=127.0.0.1", f"--master-port={free_ports(1)[0]}"]
+        ways: dict[str, Callable[[str], object]] = {
+            "torchrun, two processes": lambda name: torchrun(project, "--standalone", "--nproc-per-node=2", name=name),
+            "torchrun twice, one process each": lambda name: torchrun(
+                project, "--nnodes=2", "--nproc-per-node=1", *meeting, nodes=2, name=name
+            ),
+            "SkyPilot's run section, twice, with its variables": lambda name: skypilot(project, name),
+            "Slurm: sbatch, two nodes": lambda name: slurm(project, name),
+            f"Ray Train {RAY.partition('==')[2]}, two workers": lambda name: ray(project, name),
+        }
+        losses = {}
+        for number, (what, start) in enumerate(ways.items()):
+            print(what, file=sys.stderr, flush=True)
+            start(str(number))
+            losses[what] = project.losses(str(number))
+    first = next(iter(losses.values()))
+    rows = [
+        [what, f"{found[STEPS]:.6f}", f"{sum(found.get(step) == first[step] for step in first)} of {STEPS}"]
+        for what, found in losses.items()
+    ]
+    write(
+        "launchers",
+        load,
+        engine=False,
+        packages=("torch",),
+        title="One script, one loss, under every launcher",
+        table={"columns": ["started by", f"loss after {STEPS} steps", "steps with the same bits"], "rows": rows},
+        results=[
+            {
+                "what": "launchers with the loss of torchrun, to 6 digits",
+                "value": sum(row[1] == rows[0][1] for row in rows),
+                "unit": f"of {len(rows)}",
+                "at_least": len(rows),
+            }
+        ],
+        notes=[
+            "`minimal`, two processes in all, gloo, on the CPU; the script is the same file, unchanged.",
+            "Slurm is Debian's, its controller and two nodes on loopback; Ray is a cluster of one node.",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

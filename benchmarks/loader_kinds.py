@@ -1,0 +1,189 @@
+"""Kinds of data as they are met, made on the spot: each a dataset, a batch size and how its samples become a batch."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+SAMPLES = 6000
+
+
+class Samples(Dataset):
+    """So many samples; what one is, the kinds say."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+
+def compute(milliseconds: float) -> float:
+    """Python's own work: so many milliseconds on a CPU of 2024."""
+    total = 0.0
+    for number in range(round(milliseconds * 25_000)):
+        total += number
+    return total
+
+
+class Crops(Samples):
+    """Small images in memory, cropped and flipped at random."""
+
+    def __init__(self) -> None:
+        self.images = torch.randint(0, 256, (SAMPLES, 3, 32, 32), dtype=torch.uint8)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        image = torch.nn.functional.pad(self.images[index], (4, 4, 4, 4))
+        top, left = random.randint(0, 8), random.randint(0, 8)
+        image = image[:, top : top + 32, left : left + 32]
+        return (image.flip(2) if random.random() < 0.5 else image) / 255, index % 10
+
+
+class Rows(Samples):
+    """Lines of a table in memory, split and read."""
+
+    def __init__(self) -> None:
+        self.lines = [",".join(str((row * column) % 997 / 10) for column in range(20)) for row in range(SAMPLES)]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(cell) for cell in self.lines[index].split(",")])
+
+
+class Worked(Samples):
+    """Each sample computes, and before that waits, for so many milliseconds; some of them many times as long."""
+
+    def __init__(self, waits: float = 0.0, computes: float = 0.0, seldom: float = 0.0, times: float = 1.0) -> None:
+        self.waits, self.computes, self.seldom, self.times = waits, computes, seldom, times
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        times = self.times if random.Random(index).random() < self.seldom else 1.0
+        if self.waits:
+            time.sleep(self.waits * times / 1000)
+        return torch.full((32,), compute(self.computes * times))
+
+
+class Files(Samples):
+    """A small file for each sample."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "files"
+        self.folder.mkdir(exist_ok=True)
+        for index in range(2000):
+            numpy.save(self.folder / f"{index}.npy", numpy.full((64, 16), index, dtype=numpy.float32))
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(numpy.load(self.folder / f"{index % 2000}.npy"))
+
+
+class Large(Samples):
+    """Samples of 600 kB that are in memory: to copy them is all that there is to do."""
+
+    def __init__(self) -> None:
+        self.images = torch.zeros(100, 3, 224, 224)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.images[index % 100], index
+
+
+class Photos(Samples):
+    """JPEG files of 400 by 300 pixels: decoded, cropped at random, resized."""
+
+    def __init__(self, folder: Path) -> None:
+        from PIL import Image
+
+        self.folder = folder / "photos"
+        self.folder.mkdir(exist_ok=True)
+        for index in range(200):
+            coarse = numpy.random.RandomState(index).randint(0, 256, (30, 40, 3), dtype=numpy.uint8)
+            Image.fromarray(coarse).resize((400, 300)).save(self.folder / f"{index}.jpg", quality=90)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        from PIL import Image
+
+        with Image.open(self.folder / f"{index % 200}.jpg") as image:
+            left, top = random.randint(0, 100), random.randint(0, 50)
+            image = image.convert("RGB").crop((left, top, left + 250, top + 250)).resize((224, 224))
+        return torch.from_numpy(numpy.array(image)).permute(2, 0, 1).float() / 255, index % 10
+
+
+class Tokens(Samples):
+    """Windows of 1024 tokens out of one large file that is mapped into memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "tokens.bin"
+        numpy.arange(20_000_000, dtype=numpy.uint16).tofile(self.file)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = numpy.memmap(self.file, dtype=numpy.uint16, mode="r")
+        window = torch.from_numpy(tokens[index * 3000 : index * 3000 + 1025].astype(numpy.int64))
+        return window[:-1], window[1:]
+
+
+class Sequences(Samples):
+    """Sequences of 20 to 600 steps, normalised; a batch is padded."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        sequence = torch.arange((20 + index * 37 % 580) * 8, dtype=torch.float32).view(-1, 8)
+        return (sequence - sequence.mean(0)) / sequence.std(0)
+
+
+class Texts(Samples):
+    """Texts of 50 to 400 words: lower case, cut into words, looked up; a batch is padded."""
+
+    def __init__(self) -> None:
+        words = [f"word{number * 7919 % 5000}" for number in range(400)]
+        self.texts = [" ".join(words[: 50 + index * 53 % 350]).title() for index in range(SAMPLES)]
+        self.vocabulary = {f"word{number}": number for number in range(5000)}
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        found = re.findall(r"\w+|[^\w\s]", self.texts[index].lower())
+        return torch.tensor([self.vocabulary.get(word, 0) for word in found])
+
+
+class Records(Samples):
+    """Compressed JSON records."""
+
+    def __init__(self) -> None:
+        record = {"text": "what is it " * 40, "numbers": [number / 7 for number in range(200)], "label": 3}
+        self.records = [zlib.compress(json.dumps({**record, "id": index}).encode()) for index in range(500)]
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        record = json.load(io.BytesIO(zlib.decompress(self.records[index % 500])))
+        return torch.tensor(record["numbers"]), record["label"]
+
+
+def padded(samples: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+
+Kind = tuple[Callable[[Path], Dataset], int, Callable[[list[Any]], Any] | None]
+MEMORY = "tensors in memory"
+KINDS: dict[str, Kind] = {
+    MEMORY: (lambda folder: TensorDataset(torch.randn(SAMPLES, 32), torch.arange(SAMPLES)), 64, None),
+    "small images in memory, augmented": (lambda folder: Crops(), 64, None),
+    "rows of a table, parsed": (lambda folder: Rows(), 64, None),
+    "Python that computes 2 ms a sample": (lambda folder: Worked(computes=2), 16, None),
+    "a disk in the network, 2 ms a sample": (lambda folder: Worked(waits=2), 16, None),
+    "a far store, 20 ms a sample": (lambda folder: Worked(waits=20, computes=0.2), 8, None),
+    "half waiting, half computing": (lambda folder: Worked(waits=1.5, computes=1.5), 16, None),
+    "uneven: one in 30 takes 20 times as long": (
+        lambda folder: Worked(computes=0.5, seldom=1 / 30, times=20),
+        16,
+        None,
+    ),
+    "many small files": (Files, 64, None),
+    "large samples in memory": (lambda folder: Large(), 16, None),
+    "JPEG files": (Photos, 16, None),
+    "tokens in a mapped file": (Tokens, 32, None),
+    "sequences of unequal length, padded": (lambda folder: Sequences(), 64, padded),
+    "text, cut into words": (lambda folder: Texts(), 32, padded),
+    "compressed records": (lambda folder: Records(), 32, None),
+}
