@@ -92,8 +92,8 @@ def catalogue() -> dict[str, dict]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests first: what needs an engine comes last, what asks the package index before it."""
-    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in ("engine", "network")])
+    """Cheap tests first: what needs an engine comes last, before it what starts a cluster or asks the package index."""
+    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in ("engine", "cluster", "network")])
 
 
 def cannot(reason: str) -> None:

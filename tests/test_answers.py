@@ -35,7 +35,7 @@ RELEASES = support.load("images")["releases"]
 USE_CASES = support.load("packages")["use_cases"]
 HIDDEN = {"hardware_yml", "images_yml", "packages_yml", "given", "facts"}
 ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
-ORDER += ["tracking", "credentials", "ci", "advanced", "base", "release"]
+ORDER += ["tracking", "credentials", "cluster", "ci", "advanced", "base", "release"]
 
 
 class Loader(yaml.SafeLoader):
@@ -60,7 +60,7 @@ def offered() -> Callable[..., dict[str, str]]:
     templates = {
         name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("hardware", "also_on", "use_case")
     }
-    templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("base", "release")}
+    templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("cluster", "base", "release")}
     catalogue = {f"{name}_yml": [support.load(name)] for name in ("hardware", "images", "packages")}
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
@@ -186,6 +186,18 @@ def test_use_cases_are_offered_where_their_torch_serves(offered: Callable[..., d
         }
 
 
+def test_skypilot_is_offered_where_some_cloud_rents_a_card_or_none_is_needed(offered: Callable[..., dict]) -> None:
+    for name, machine in HARDWARE.items():
+        shown = offered("cluster", hardware=name, also_on=[])
+        assert list(shown) == ["slurm", "skypilot"] and not shown["slurm"]
+        assert not shown["skypilot"] or machine["label"] in shown["skypilot"]
+        assert bool(shown["skypilot"]) == (
+            machine["capability"] is not None and not machine["skypilot"]["accelerators"]
+        )
+    assert not offered("cluster", hardware="dgx-spark", also_on=["h100"])["skypilot"]
+    assert offered("cluster", hardware="cpu", also_on=["dgx-spark"])["skypilot"]
+
+
 def test_a_retired_machine_is_shown_only_to_those_who_have_it(
     offered: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +231,7 @@ GIVEN = {
     "data_dir": "/srv/data",
     "tracking": ["tensorboard", "mlflow"],
     "credentials": ["aws", "kaggle"],
+    "cluster": ["slurm"],
     "ci": "none",
     "advanced": True,
     "base": "ngc",
@@ -322,6 +335,11 @@ REFUSED = [
     ({"also_on": "[h100"}, "also_on: It is a list, as in ["),
     ({"tracking": "[neptune]"}, 'tracking: There is no "neptune"; there is tensorboard, wandb, mlflow.'),
     ({"credentials": ["azure"]}, 'credentials: There is no "azure"; '),
+    ({"cluster": ["lsf"]}, 'cluster: There is no "lsf"; '),
+    (
+        {"hardware": "dgx-spark", "cluster": ["slurm", "skypilot"]},
+        "cluster: SkyPilot cannot be among them, as no cloud rents DGX Spark (GB10).",
+    ),
     ({"workflow": "both"}, 'workflow: There is no "both"; there is notebook, scripts.'),
     ({"use_case": "audio"}, 'use_case: There is no "audio"; '),
     ({"ci": "gitlab"}, 'ci: There is no "gitlab"; there is github, none.'),

@@ -151,6 +151,17 @@ def test_machine(name):
     assert support.current(machine["base"]["recommended"], [name]), "the recommended base has nothing for it"
 
 
+@pytest.mark.parametrize("name", IDS)
+def test_kernel_modules(name):
+    """NVIDIA's rule: before Turing none but the proprietary ones, for Grace Hopper and Blackwell none but the open."""
+    machine = HARDWARE[name]
+    capability = support.number(machine["capability"] or "0")
+    required = capability >= support.number("10.0") or (machine["architecture"], machine["arch"]) == ("Hopper", "arm64")
+    kinds = {True: "open", False: "proprietary" if capability < support.number("7.5") else "either"}
+    expected = None if name == "cpu" or machine["status"] == "experimental" else kinds[required]
+    assert machine["driver"]["modules"] == expected
+
+
 def test_one_card_is_under_one_id():
     cards = [
         (card["name"], card.get("form"), card["memory_gb"])

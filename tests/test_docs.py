@@ -211,7 +211,8 @@ def test_results_of_benchmarks_say_where_they_are_from() -> None:
     assert files
     for file in files:
         result = json.loads(text(file))
-        assert {"benchmark", "date", "commit", "command", "machine", "versions", "figures", "results"} <= result.keys()
+        assert {"benchmark", "date", "commit", "command", "machine", "versions", "results"} <= result.keys()
+        assert result.keys() & {"figures", "table"}
         assert file.name == f"{result['date']}-{result['benchmark']}.json"
         assert (ROOT / f"benchmarks/{result['benchmark']}.py").is_file()
 

@@ -116,7 +116,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     missing = "" if shutil.which("uv") else "uv is not installed"
     if not missing:
         try:
-            resolve(folder / "try", ["tyro>=0.9"], "amd64")
+            resolve(folder / "try", ["tyro>=1.0"], "amd64")
         except subprocess.CalledProcessError as error:
             missing = f"the package index does not answer: {error.stderr.strip().splitlines()[-1]}"
     if missing and os.environ.get("CI"):
@@ -160,6 +160,21 @@ def test_every_combination_is_covered():
         for use_case in PACKAGES["use_cases"]:
             assert support.current(base, ["rtx-50"], use_case)
             assert support.current(base, ["dgx-spark"], use_case)
+
+
+@pytest.mark.parametrize("arch", PLATFORM)
+def test_the_smallest_project_needs_few_packages(arch: str, index: Path):
+    """`minimal` with scripts and no tracking: at most 10 beside what torch and numpy bring, with pytest and ruff."""
+    minimal = [package["name"] for package in PACKAGES["use_cases"]["minimal"]["packages"]]
+    wanted = [*minimal, *PACKAGES["workflows"]["scripts"], *PACKAGES["tools"]]
+    pretended(index / f"few-{arch}/wheels", "torch", "2.14.1")
+
+    def names(requirements: list[str]) -> set[str]:
+        pins = resolve(index / f"few-{arch}", requirements, arch, options=("--find-links", "wheels"))
+        return {line.split("==")[0] for line in pins.splitlines()}
+
+    brought = names(["torch==2.14.1", "numpy", "typing-extensions"])
+    assert 3 <= len(names(["torch==2.14.1", *wanted]) - brought) <= 10
 
 
 @pytest.mark.parametrize("entry", PACKAGES["missing"], ids=lambda entry: f"{entry['package']}-{entry['arch']}")

@@ -160,7 +160,7 @@ def test_what_you_wrote_survives(template: Path, project: Callable[..., Path]) -
     mine = project()
     pyproject, package = mine / "pyproject.toml", mine / "src/my_gpu_project"
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
-    change(pyproject, '    "tyro>=0.9,<2",\n', '    "tyro>=0.9,<2",\n    "einops>=0.8",\n')
+    change(pyproject, '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
     change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
     (mine / "apt.txt").write_text("ffmpeg\n")
@@ -172,8 +172,8 @@ def test_what_you_wrote_survives(template: Path, project: Callable[..., Path]) -
     commit(mine)
     change(template / "template/pyproject.toml.jinja", "line-length = 120", "line-length = 100")
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
-    for file in ("template/src/{{ package_name }}/train.py.jinja", "template/tests/test_train.py.jinja"):
-        (template / file).write_text("new = 1\n")
+    for file in (*(template / "template/src").glob("*/*train.py*"), template / "template/tests/test_train.py.jinja"):
+        file.write_text("new = 1\n")
     (template / "template/{% if workflow == 'notebook' %}notebooks{% endif %}/quickstart.ipynb.jinja").write_text(
         "{}\n"
     )
@@ -202,7 +202,8 @@ def test_what_you_deleted_stays_away(template: Path, project: Callable[..., Path
         (mine / name).unlink()
     (mine / "notebooks/own.ipynb").write_text("{}\n")
     commit(mine)
-    (template / "template/src/{{ package_name }}/data.py").write_text("new = 1\n")
+    for file in (template / "template/src").glob("*/*data.py*"):
+        file.write_text("new = 1\n")
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
     release(template)
     update(mine)

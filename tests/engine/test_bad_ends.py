@@ -221,7 +221,8 @@ def test_ctrl_c_while_it_starts(project: Callable[..., Project], command: tuple[
     left = one.containers("--all")
     if command[0] == "run" or (with_signal and process.returncode == 130):
         assert process.returncode == 130, said
-        assert left == []
+        goes_on = command[0] == "notebook" and "JupyterLab goes on starting" in said  # its container was up by then
+        assert goes_on or left == []
     one.stop()
 
 
@@ -235,18 +236,22 @@ def test_a_full_disk_says_so_and_keeps_the_checkpoints(project: Callable[..., Pr
     one.person.give(outputs)
     train = ("run", "--", "python", "-m", "engine_tests.train", "--name=full", "--save-steps=1")
     one.launched(*train, "--max-steps=1")
-    size = next((outputs / "full").glob("step-*.pt")).stat().st_size
+    size = sum(file.stat().st_size for file in (outputs / "full/checkpoints").rglob("*"))
     shutil.rmtree(outputs / "full")
-    options = f"size={2 * size + 8192},uid={one.person.uid},gid={one.person.gid}"
+    spare = 1 << 20  # which a checkpoint wants beside itself
+    options = f"size={spare + 5 * size // 2 + 65536},uid={one.person.uid},gid={one.person.gid}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(outputs)], check=True, timeout=30)
     try:
         done = one.launch(*train, "--max-steps=9")
         assert done.returncode != 0
-        assert "No space left on device" in done.stderr
-        kept = sorted((outputs / "full").glob("step-*.pt"))
-        assert [path.name for path in kept] == ["step-00000001.pt", "step-00000002.pt"]
-        load = "import sys; from engine_tests import checkpoint as c; print([c.load(p)['step'] for p in sys.argv[1:]])"
-        files = [f"outputs/full/{path.name}" for path in kept]
+        assert "make room" in done.stderr and "Traceback" not in done.stderr
+        kept = sorted((outputs / "full/checkpoints").glob("step-*"))
+        assert [path.name for path in kept] == ["step-00000001", "step-00000002"]
+        load = (
+            "import sys; from pathlib import Path; from gpukit.train.checkpoint import load;"
+            "print([load(Path(path)).step for path in sys.argv[1:]])"
+        )
+        files = [f"outputs/full/checkpoints/{path.name}" for path in kept]
         assert one.launched("run", "--", "python", "-c", load, *files) == "[1, 2]\n"
     finally:
         subprocess.run(["umount", str(outputs)], check=True, timeout=30)

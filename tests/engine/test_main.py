@@ -34,14 +34,14 @@ notebooks = pytest.mark.parametrize("standing", [f"{base}-notebook" for base in 
 
 
 def checkpoints(project: Project, run: str) -> list[str]:
-    return sorted(path.name for path in (project.path / "outputs" / run).glob("step-*.pt"))
+    return sorted(path.name for path in (project.path / "outputs" / run).glob("checkpoints/step-*"))
 
 
 def test_training(standing: Project) -> None:
     done = standing.inside(*TRAIN, "--name=ten", "--max-steps=10", "--save-steps=5")
     assert done.returncode == 0, done.stderr
     assert "Done: step 10" in done.stdout
-    assert checkpoints(standing, "ten") == ["step-00000005.pt", "step-00000010.pt"]
+    assert checkpoints(standing, "ten") == ["step-00000005", "step-00000010"]
     assert {path.lstat().st_uid for path in (standing.path / "outputs").rglob("*")} == {standing.person.uid}
 
 
@@ -66,12 +66,12 @@ def test_ctrl_c_saves_and_resume_continues(standing: Project) -> None:
     said += read(master)
     assert process.wait(60) == 130, said
     os.close(master) if terminal else process.communicate()
-    saved = re.search(r"saved \S*/step-0*(\d+)\.pt", said)
+    saved = re.search(r"saved \S*/step-0*(\d+);", said)
     assert saved, said
     assert len(checkpoints(standing, "stopped")) == 1
     assert standing.containers("--all", "--filter=label=gpukit.role=run") == []
     more = int(saved[1]) + 5
-    said = standing.launched("run", "--", *TRAIN, run, "--resume", f"--max-steps={more}")
+    said = standing.launched("run", "--", *TRAIN, run, f"--max-steps={more}")
     assert f"at step {saved[1]}." in said
     assert f"Done: step {more}" in said
 

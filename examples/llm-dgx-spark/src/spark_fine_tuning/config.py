@@ -1,0 +1,75 @@
+"""What a run can be told. Every field is an option on the command line: `--batch-size 512`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Train the model. Started again, a run goes on where it ended."""
+
+    model: str = "Qwen/Qwen3-0.6B"
+    """A language model of the hub, or a folder with one. tiny: one of random weights, made on the spot."""
+    data: str = "trl-lib/Capybara"
+    """Data of the hub, a .jsonl file or a folder, of `messages`, `text`, or `prompt` and `completion`; or tiny."""
+    max_length: int = 1024
+    """Tokens of a sample; what is longer is cut."""
+    rank: int = 16
+    """Rank of the matrices that LoRA adds to each linear layer and trains."""
+    dropout: float = 0.05
+    """Share of their inputs left out while training."""
+    four_bit: bool = False
+    """Hold the model's own weights in 4 bits (QLoRA); needs bitsandbytes and a GPU."""
+    fsdp: bool = False
+    """Spread the model itself over the processes of torchrun, for one that is too large for each of the GPUs."""
+    merge: bool = False
+    """Leave the whole model, with what was learnt merged in, beside the adapter."""
+    max_steps: int = 300
+    """Stop after this many steps, counted from the very start of the run."""
+    batch_size: int | Literal["auto"] = 16
+    """Samples per step, over all processes. auto: the most that fits, found in a process of its own."""
+    lr: float = 2e-4
+    """Learning rate, reached after the warm-up."""
+    warmup_steps: int = 20
+    """Steps in which the learning rate rises."""
+    clip: float = 1.0
+    """Longest gradient; a longer one is shortened to it."""
+    seed: int = 0
+    """Decides what is held out, the order of the data, the first weights and dropout."""
+
+    resume: bool = True
+    """Go on from the newest valid checkpoint, where there is one."""
+    name: str = ""
+    """Name of the run, a folder in the output directory. Without one: the latest that has none, or the time."""
+    output_dir: Path = ROOT / "outputs"
+    """Where runs keep their checkpoints and figures."""
+    save_steps: int = 200
+    """Look at held-out data and write a checkpoint every so many steps; the last step always does."""
+    keep: int = 3
+    """Checkpoints that stay, beside the best."""
+    log_steps: int = 50
+    """Report loss and speed every so many steps."""
+
+    device: str = "auto"
+    """cpu, cuda or cuda:1."""
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Numbers that the forward pass computes with."""
+    tf32: bool | None = None
+    """Shorter numbers inside fp32 products; None: where the GPU has them."""
+    compile: bool = False
+    """torch.compile the model."""
+    deterministic: bool = False
+    """Bit-equal numbers on a GPU too; slower."""
+    microbatch: int | None = None
+    """Samples that are computed at once; None: as many as fit."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.name in (".", "..") or "/" in self.name:
+            raise ValueError(f"name is that of a folder in the output directory, not {self.name!r}")
