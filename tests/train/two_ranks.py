@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 
 import torch
 from torch import nn
@@ -149,4 +149,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
+    os._exit(0)  # as a training run ends with several ranks (gpukit/train/errors.py): gloo may abort the exit
