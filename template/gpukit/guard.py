@@ -90,14 +90,19 @@ def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
 
 
 def overlaid() -> None:
-    """End a Python that finds other packages before those of a native environment, as `uv run --with` lays them there.
+    """End a Python that finds other packages before those of a native environment.
+
+    `uv run --with` lays them there, and so does a PYTHONPATH.
 
     Called at its start by a .pth file beside the copy of this one in that environment's site-packages.
     """
-    changes = [change for change in changed(recorded(Path(__file__).parents[3] / OWN.name)) if change.now]
+    environment = Path(__file__).parents[3]
+    changes = [change for change in changed(recorded(environment / OWN.name)) if change.now]
     if changes:
         said = "; ".join(map(str, changes))
-        print(f"{said}: laid over the environment, as by `uv run --with`; {REMEDY_OVERLAID}.", file=sys.stderr)
+        within = Path(sys.prefix) == environment
+        by = "PYTHONPATH: unset it" if within else f"`uv run --with`: {REMEDY_OVERLAID}"
+        print(f"{said}: laid over the environment by {by}.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)  # an exception would only be reported, and Python go on
 

@@ -135,7 +135,11 @@ class Native:
         self.facts()
         (self.root / "pyproject.toml").write_text(PYPROJECT)
         self.env = {
-            **{name: value for name, value in os.environ.items() if not re.match(r"(UV|PIP|CONDA|VIRTUAL)_", name)},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not re.match(r"(UV|PIP|CONDA|VIRTUAL)_|PYTHONPATH", name)
+            },
             "HOME": str(root),
             "UV_PYTHON_INSTALL_DIR": str(root / "no-pythons"),
             "UV_CACHE_DIR": str(root / "cache"),
@@ -179,7 +183,8 @@ class Native:
 
     def torch(self) -> str:
         look = "import torch; print(torch.__version__)"
-        done = subprocess.run([self.path / "bin/python", "-c", look], capture_output=True, text=True, cwd=self.home)
+        python = [self.path / "bin/python", "-c", look]
+        done = subprocess.run(python, env=self.env, capture_output=True, text=True, cwd=self.home)
         return done.stdout.strip() or done.stderr
 
 
@@ -530,6 +535,22 @@ def test_no_way_in_puts_another_torch_there(made: Native, command: str, way: str
     if "pip sync" in command:  # it takes away the others first, and the next command puts them back
         assert made.launch("run", "--", "python", "-c", "import fruit, jupyterlab").returncode == 0
     assert not (made.root / ".venv").exists() and not (made.root / "uv.lock").exists()
+
+
+def test_a_pythonpath_with_another_torch(fresh: Native, indexes: Path) -> None:
+    """As a shell has one that was set up for ROS, or for a cluster's modules: set-up and runs go without it."""
+    other = fresh.root.parent / "other"
+    with zipfile.ZipFile(indexes / "ordinary/torch/torch-2.15.0-py3-none-any.whl") as archive:
+        archive.extractall(other)
+    env = {"PYTHONPATH": str(other)}
+    look = ["python", "-c", "import torch; print(torch.__version__)"]
+    assert fresh.launch("build", **env).returncode == 0
+    assert fresh.launch("run", "--", *look, **env).stdout == "2.13.0+cpu\n"
+    line = f". {fresh.path}/bin/activate && {shlex.join(look)}"
+    done = subprocess.run(["bash", "-c", line], env={**fresh.env, **env}, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    words = "torch is 2.15.0 here and was 2.13.0+cpu in the base: laid over the environment by PYTHONPATH: unset it.\n"
+    assert done.stderr == words
 
 
 def test_what_fits_is_let_in(fresh: Native) -> None:

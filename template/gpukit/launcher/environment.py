@@ -118,6 +118,7 @@ class Environment:
         self.interpreter = self.path / "bin/python"
         self.site = self.path / f"lib/python{facts['python']}/site-packages"
         self.record, self.stamp = self.path / "protected.txt", self.path / "stamp.json"
+        self.pythonpath = f"{project.root / 'src'}{os.pathsep}{project.root}"  # of what is started in it
         self.held: list[int] = []
 
     # Whether it is there
@@ -210,7 +211,7 @@ class Environment:
 
     def make(self) -> None:
         self.uv("venv", "--quiet", "--seed", f"--python={self.base['python']}", f"--prompt={self.project.slug}")
-        ask = subprocess.run([self.interpreter, "-c", WANTED], capture_output=True, text=True, check=False)
+        ask = subprocess.run([self.interpreter, "-I", "-c", WANTED], capture_output=True, text=True, check=False)
         if ask.returncode:
             raise RefusalError(f"pyproject.toml cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
         index = self.project.env.get("UV_INDEX") or f"pytorch={self.index}"
@@ -220,13 +221,14 @@ class Environment:
         hold(self.site, guard.recorded(self.record))
         configure(self.path, self.record)
         shutil.copy2(guard.__file__, self.site / "_gpukit_guard.py")
-        own = f"import sys; sys.prefix == {str(self.path)!r} or __import__('_gpukit_guard').overlaid()\n"
-        (self.site / "_gpukit_guard.pth").write_text(own, encoding="utf-8")
+        own = f"sys.prefix == {str(self.path)!r} and os.getenv('PYTHONPATH', '') in ('', {self.pythonpath!r})"
+        line = f"import os, sys; {own} or __import__('_gpukit_guard').overlaid()\n"
+        (self.site / "_gpukit_guard.pth").write_text(line, encoding="utf-8")
 
     def assert_build(self) -> None:
         """On arm64 above all, where an index may hand out a build for CPUs under the same version."""
         look = "import torch; print(torch.__version__, torch.version.cuda)"
-        done = subprocess.run([self.interpreter, "-c", look], capture_output=True, text=True, check=False)
+        done = subprocess.run([self.interpreter, "-I", "-c", look], capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip() or f"it ended with status {done.returncode}").splitlines()[-1]
             raise RefusalError(f"The torch in {self.path} cannot be imported here: {last}")

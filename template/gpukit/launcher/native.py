@@ -108,7 +108,7 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         **env,
         "VIRTUAL_ENV": str(environment.path),
         "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
-        "PYTHONPATH": f"{project.root / 'src'}{os.pathsep}{project.root}",
+        "PYTHONPATH": environment.pythonpath,
         "PYTHONNOUSERSITE": "1",
         "UV_CONSTRAINT": str(environment.record),
         "PIP_CONSTRAINT": str(environment.record),
