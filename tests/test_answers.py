@@ -330,6 +330,12 @@ def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Pat
 REFUSED = [
     ({"hardware": "rtx-60"}, 'hardware: There is no "rtx-60"; there is rtx-50, '),
     ({"hardware": ""}, 'hardware: There is no ""; there is '),
+    (
+        {"hardware": '["rtx-50", "h100"]'},
+        "hardware: It is one, such as rtx-50, and no list; further machines go into also_on.",
+    ),
+    ({"hardware": ["rtx-50"]}, "hardware: It is one, such as rtx-50, and no list; further machines go into also_on."),
+    ({"workflow": "[scripts]"}, "workflow: It is one, such as notebook, and no list."),
     ({"also_on": ["h100", "h1000"]}, 'also_on: There is no "h1000"; '),
     ({"also_on": "h100"}, "also_on: It is a list, as in ["),
     ({"also_on": "[h100"}, "also_on: It is a list, as in ["),

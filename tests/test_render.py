@@ -382,6 +382,7 @@ def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]
             "compose.yaml": bool(servers),
             "compose.cpu.yaml": bool(servers) and gpu,
             ".devcontainer/cpu": gpu,
+            "gpukit/train/sharded.py": answers.get("use_case") == "llm",
         }
         assert {path: (project / path).exists() for path in there} == there, name
         assert len([path for path in files(project) if "gpukit" not in path.parts]) < 40
