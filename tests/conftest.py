@@ -91,9 +91,20 @@ def catalogue() -> dict[str, dict]:
     return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
 
 
+DEAR = ("engine", "cluster", "network")  # markers of what takes long and mostly waits
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests first: what needs an engine comes last, before it what starts a cluster or asks the package index."""
-    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in ("engine", "cluster", "network")])
+    """Cheap tests first. Among several processes one begins with what is dear, since engines are there once.
+
+    What belongs together stays in one process: the tests of a file, for its fixtures, and those that need an engine.
+    """
+    several = "PYTEST_XDIST_WORKER" in os.environ
+    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
+    if several:
+        for item in items:
+            marked = [name for name in DEAR if item.get_closest_marker(name)]
+            item.add_marker(pytest.mark.xdist_group(marked[0] if marked else str(item.path)))
 
 
 def cannot(reason: str) -> None:
