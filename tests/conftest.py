@@ -94,6 +94,7 @@ def catalogue() -> dict[str, dict]:
 DEAR = ("engine", "cluster", "network")  # markers of what takes long and mostly waits
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Cheap tests first. Among several processes one begins with what is dear, since engines are there once.
 
@@ -104,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if several:
         for item in items:
             marked = [name for name in DEAR if item.get_closest_marker(name)]
-            item.add_marker(pytest.mark.xdist_group(marked[0] if marked else str(item.path)))
+            item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
 
 
 def cannot(reason: str) -> None:
