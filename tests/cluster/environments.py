@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,10 @@ def environment(requirement: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "whole").exists():
             print(f"Bringing {requirement} for tests/cluster, once ...", file=sys.stderr, flush=True)
-            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=300)
+            # without the packages of tests/train, which pip would take for the environment's own
+            env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=300, env=env)
             pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", requirement]
-            subprocess.run(pip, check=True, timeout=1200)
+            subprocess.run(pip, check=True, timeout=1200, env=env)
             (folder / "whole").touch()
     return python
