@@ -64,6 +64,7 @@ LABELS = ("gpukit.project", "devcontainer.local_folder", "com.docker.compose.pro
 Done = subprocess.CompletedProcess
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
