@@ -121,9 +121,13 @@ def test_launch_takes_what_the_generated_readme_tells_it(generate, answers: dict
         check_launch(words)
 
 
+# Answers that bring every file which documents speak of.
+FULL = {"hardware": "rtx-50", "use_case": "llm", "tracking": ["mlflow"], "cluster": ["slurm", "skypilot"]}
+
+
 @pytest.mark.parametrize("path", named(PEOPLE))
 def test_files_are_there(path: Path, generate) -> None:
-    project = generate(hardware="rtx-50", tracking=["mlflow"])
+    project = generate(**FULL)
     for span in spans(path) + [word for words in commands(path) for word in words[1:]]:
         name = span.removeprefix("./")
         if name in MADE or re.search(r"[\s<>$*{}:=]|\.\.\.|NAME", name):
@@ -140,7 +144,7 @@ def test_files_are_there(path: Path, generate) -> None:
 
 
 def test_the_picture_shows_what_one_gets(generate) -> None:
-    project = generate(hardware="rtx-50", tracking=["mlflow"])
+    project = generate(**FULL)
     names = re.findall(r"[├└]── (\S+)", text(ROOT / "README.md"))
     assert len(names) >= 9
     for name in names:
