@@ -9,7 +9,7 @@
     tuner       how many workers load them best (costs, timing, sweep)    python -m gpukit.train.data
     feed        the batches of a loop, tuned to it while it trains
     checkpoint  a folder for each saved step, checked when it is read (hashed, weights)
-    sharded     the same of a model that lies in shards on several processes (with `llm` alone)
+    sharded     the same of a model that lies in shards on several processes; a file of `llm` alone
     stop        signals, remembered until the end of a step
     track       where the figures of a run go
     run         the folder of a run, and what it was started with
