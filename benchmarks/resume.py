@@ -166,7 +166,7 @@ def subjects(project: Path) -> tuple[Subject, Subject, list[Subject]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100, help="of the project (100)")
+    parser.add_argument("--kills", type=int, default=100, help="of the project (100); 0: only the rest")
     parser.add_argument("--kills-of-two", type=int, default=20, help="of the project in two processes (20)")
     parser.add_argument("--kills-of-others", type=int, default=10, help="of each library (10)")
     given = parser.parse_args()
@@ -194,12 +194,13 @@ def report(rows: list[list[object]], load: float, wanted: dict[str, int]) -> Non
     """Write what is there by now: the whole takes an hour, and one that is ended has measured something."""
     right = {row[0]: int(str(row[2]).split()[0]) for row in rows}
     one, two = ({"value": right.get(name), "unit": "kills", "at_least": kills} for name, kills in wanted.items())
+    alone = not one["at_least"]  # --kills 0: the rest, in a file of its own
     write(
-        "resume",
+        "resume_others" if alone else "resume",
         load,
         engine=False,
         packages=("torch", "numpy", "torchdata", "accelerate", "transformers", "lightning"),
-        title="Resuming after kill -9",
+        title="Resuming after kill -9" + (": two processes, and libraries" if alone else ""),
         table={
             "columns": [
                 "loop",
@@ -210,9 +211,9 @@ def report(rows: list[list[object]], load: float, wanted: dict[str, int]) -> Non
             "rows": rows,
         },
         results=[
-            {"what": "one process, other workers on resume", **one},
+            *([] if alone else [{"what": "one process, other workers on resume", **one}]),
             {"what": "two gloo processes", **two},
-            {"what": "one GPU", "value": None},
+            *([] if alone else [{"what": "one GPU", "value": None}]),
         ],
         notes=[
             f"{STEPS} steps of {BATCH} samples, a checkpoint every {SAVE}; killed after step {SAVE} at random. Dropout "
