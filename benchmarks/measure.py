@@ -117,7 +117,13 @@ def write(name: str, load: float, engine: bool, packages: tuple[str, ...] = (), 
         "date": date.today().isoformat(),
         "commit": run("git", "rev-parse", "--short", "HEAD", cwd=ROOT).strip(),
         "command": shlex.join(
-            [*mirrors, *([] if packages else ["uv", "run"]), "python", f"benchmarks/{name}.py", *sys.argv[1:]]
+            [
+                *mirrors,
+                *([] if packages else ["uv", "run"]),
+                "python",
+                f"benchmarks/{Path(sys.argv[0]).name}",
+                *sys.argv[1:],
+            ]
         ),
         "machine": {**machine(), "load": load},
         "versions": versions(engine, packages),
