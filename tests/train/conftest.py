@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,9 @@ def unavailable() -> str:
 
 sys.path.insert(0, str(ROOT / "template"))
 REASON = unavailable()
+# The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
+HUB = tempfile.TemporaryDirectory(prefix="hub-")
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": HUB.name}
 
 
 class Unavailable(pytest.Module):

@@ -43,7 +43,8 @@ def alone(do: Callable[..., None], *arguments: object, **options: object) -> Non
 def project(generate, tmp_path: Path) -> Trainee:
     """With a tiny model and 76 samples to train on, both made on the spot: 10 steps are an epoch."""
     folder = shutil.copytree(generate(hardware="cpu", workflow="scripts", use_case="llm"), tmp_path / "project")
-    return Trainee(folder, always=("--model", "tiny", "--data", "tiny", "--batch-size", "8", "--warmup-steps", "2"))
+    always = ("--model", "tiny", "--data", "tiny", "--batch-size", "8", "--warmup-steps", "2")
+    return Trainee(folder, always=always, by=Path(__file__).with_name("torchvision_anyway.py"))
 
 
 def written(path: Path, *samples: dict) -> str:

@@ -3,10 +3,13 @@
 Wheels for CPUs are in PyTorch's own index alone. One with CUDA works beside a PyTorch without it, except for its own
 operators (boxes of detectors, `io`), which nothing here needs: image files go through Pillow, transforms and models
 through PyTorch. But on import it describes two of those operators, which must then have been declared.
+
+As a script, `torchvision_anyway.py MODULE [ARGUMENT ...]`, it goes on as `python -m MODULE` would.
 """
 
 from __future__ import annotations
 
+import runpy
 import sys
 
 import torch
@@ -19,3 +22,7 @@ except RuntimeError:
     LIBRARY = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

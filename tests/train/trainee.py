@@ -14,7 +14,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,9 +32,6 @@ PRELOADED = [
     "timm",
     "trl.trainer.sft_trainer",
 ]
-# The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
-HUB = tempfile.TemporaryDirectory(prefix="hub-")
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": HUB.name}
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(PRELOADED)
 LIMIT = 120  # seconds
@@ -80,12 +76,19 @@ class Started:
 
 
 class Trainee:
-    """A project that may be written into. `always`: arguments that every start gets."""
+    """A project that may be written into.
+
+    `always`: arguments that every start gets; `by`: what torchrun starts, before the module's name.
+    """
 
     def __init__(
-        self, folder: Path, package: str = "my_gpu_project", always: tuple[str, ...] = ("--workers", "0")
+        self,
+        folder: Path,
+        package: str = "my_gpu_project",
+        always: tuple[str, ...] = ("--workers", "0"),
+        by: str | Path = "-m",
     ) -> None:
-        self.folder, self.package, self.always = folder, package, always
+        self.folder, self.package, self.always, self.by = folder, package, always, by
         self.started: list[Any] = []
         self.source = folder / "src" / package
 
@@ -120,7 +123,7 @@ class Trainee:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         path = [self.folder / "src", self.folder, os.environ.get("PYTHONPATH", "")]
         return subprocess.Popen(
-            [*command, "-m", f"{self.package}.train", *self.always, "--device", "cpu", *arguments],
+            [*command, self.by, f"{self.package}.train", *self.always, "--device", "cpu", *arguments],
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
