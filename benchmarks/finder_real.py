@@ -40,6 +40,7 @@ from gpukit.train.task import Task  # noqa: E402
 PATIENCE = 3000  # seconds for one process
 SAMPLES = 1_000_000
 TRIED = 5  # steps of a trial of the libraries
+SEARCHED = 10  # steps with which the largest size is looked for: what takes the most memory happens in the first ones
 MODELS = ("mlp", "resnet", "transformer")
 
 
@@ -252,18 +253,18 @@ class Case:
         cap = [] if self.cap is None else ["--cap", str(self.cap)]
         return self.start(str(HERE / "finder_real.py"), *self.flags(), *cap, "--do", *map(str, what))
 
-    def survives(self, size: int) -> bool:
-        done = self.child("survive", size, self.steps)
+    def survives(self, size: int, steps: int = 0) -> bool:
+        done = self.child("survive", size, steps or self.steps)
         told = done.stderr.strip().splitlines()[-1:]
         if done.returncode not in (0, 3) and done.returncode > 0 and not is_oom(RuntimeError(done.stderr)):
             sys.exit(f"{self.name} with {size} samples failed for another reason than memory: {told}")
         return size > 0 and done.returncode == 0
 
     def exhaustive(self, size: int) -> int:
-        """The largest size that survives, within 1 %, from one in its neighbourhood."""
+        """The largest size that survives, within 1 %, from one in its neighbourhood: looked for with few steps."""
         low, high = 0, 0
         while not (low and high):
-            if self.survives(size):
+            if self.survives(size, SEARCHED):
                 low, size = size, max(size + 1, int(size * 1.3))
             else:
                 high, size = size, max(1, int(size * 0.8))
@@ -273,7 +274,9 @@ class Case:
                 low = high - 1
         while high - low > max(1, low / 100):
             middle = (low + high) // 2
-            low, high = (middle, high) if self.survives(middle) else (low, middle)
+            low, high = (middle, high) if self.survives(middle, SEARCHED) else (low, middle)
+        while low and not self.survives(low):
+            low -= max(1, low // 100)
         return low
 
     def ours(self) -> tuple[int, int]:

@@ -101,6 +101,7 @@ def flips(ranks: Ranks, run: Path, say: Say, seed: int, count: int) -> None:
     chance, folder = random.Random(seed), max((run / "checkpoints").glob("step-*"))
     before = int(folder.name[5:]) - 1
     files, sizes = zip(*sorted((path, path.stat().st_size) for path in folder.iterdir()), strict=True)
+    ranks.barrier()  # before a file is short for a moment, because it is written again
     for number in range(count):
         path, bit = files[number % len(files)], chance.randrange(8 * sizes[number % len(files)])
         if ranks.main:

@@ -199,10 +199,9 @@ def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], m
             beside.result()
         last.write(_sealed(manifest | {"files": {WEIGHTS: one.end(), STATE: other.end()}}))
         last.end()
-        # All at once: a journal takes them together.
-        synced = [threads.submit(file.sync) for file in (one, other, last)] + [threads.submit(sync_folder, folder)]
-        for each in synced:
-            each.result()
+        for file in (one, other, last):  # all are on their way since `end`: a journal takes them together
+            file.sync()
+        sync_folder(folder)
 
 
 def _metric(value: float | None) -> float | None:

@@ -33,7 +33,7 @@ class Written:
     def __init__(self, path: Path, helper: Executor) -> None:
         self.helper, self.sum, self.size = helper, hashlib.sha256(), 0
         self.error: OSError | None = None
-        self.buffer, self.used = _aligned(CHUNK), 0
+        self.buffer, self.used = _spare.pop() if _spare else _aligned(CHUNK), 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             self.file = os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o666)
@@ -45,16 +45,19 @@ class Written:
 
     def write(self, data: bytes | memoryview) -> int:
         """Take bytes; on their way to the disk whenever there are CHUNK of them."""
-        rest = memoryview(data).cast("B") if len(data) else b""
+        count = len(data)
+        if count < CHUNK - self.used:  # nearly always: torch.save writes many small pieces
+            self.buffer[self.used : self.used + count] = data
+            self.used += count
+            return count
+        rest = memoryview(data).cast("B")
         while rest and self.error is None:
-            count = min(len(rest), CHUNK - self.used)
-            self.buffer[self.used : self.used + count] = rest[:count]
-            self.used, rest = self.used + count, rest[count:]
+            piece = rest[: CHUNK - self.used]
+            self.buffer[self.used : self.used + len(piece)] = piece
+            self.used, rest = self.used + len(piece), rest[len(piece) :]
             if self.used == CHUNK:
-                hashed = self.helper.submit(self.sum.update, self.buffer)
                 self._put(self.buffer)
-                hashed.result()
-        return len(data)
+        return count
 
     def flush(self) -> None:
         """torch.save asks for it; `end` does it."""
@@ -62,10 +65,11 @@ class Written:
     def end(self) -> dict[str, Any]:
         """Write what is left; size and SHA-256 of the whole. OSError where something went wrong on the way."""
         self._through_cache()  # the end of a file is rarely a whole block
-        self.sum.update(self.buffer[: self.used])
         self._put(self.buffer[: self.used])
         if self.error:
             raise self.error
+        if hasattr(os, "posix_fadvise"):  # begin to write it to the disk (posix_fadvise(2)); `sync` waits for that
+            os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
         return {"bytes": self.size, "sha256": self.sum.hexdigest()}
 
     def sync(self) -> None:
@@ -77,9 +81,11 @@ class Written:
 
     def __exit__(self, *_: object) -> None:
         os.close(self.file)
+        _spare.append(self.buffer)
 
     def _put(self, piece: memoryview) -> None:
         self.size, self.used = self.size + len(piece), 0
+        hashed = self.helper.submit(self.sum.update, piece)
         while piece and self.error is None:
             try:
                 piece = piece[os.write(self.file, piece) :]
@@ -87,6 +93,7 @@ class Written:
                 if error.errno == errno.EINVAL and self._through_cache():
                     continue
                 self.error = error
+        hashed.result()
 
     def _through_cache(self) -> bool:
         """Whether it did not go there before."""
@@ -94,6 +101,9 @@ class Written:
         direct = flags & getattr(os, "O_DIRECT", 0)
         fcntl.fcntl(self.file, fcntl.F_SETFL, flags ^ direct)
         return bool(direct)
+
+
+_spare: list[memoryview] = []  # of files that were closed: fresh memory costs as much as a small file
 
 
 def _aligned(size: int) -> memoryview:
