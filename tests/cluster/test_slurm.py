@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def test_two_jobs_of_one_project_have_a_run_each(slurm: Slurm, project: Project,
     for job in jobs:
         assert slurm.end(job) == "COMPLETED", slurm.told(job)
         assert project.losses(job) == {step: unbroken[step] for step in range(1, 11)}
+
+
+def test_killed_before_it_has_saved_anything(slurm: Slurm, project: Project, unbroken: dict[int, float]) -> None:
+    """Runs lie in a folder of their own, as on a scratch disk."""
+    scratch = project.folder.parent / "scratch"
+    (project.folder / "outputs").mkdir(exist_ok=True)
+    options = {"OUTPUTS": str(scratch), "RUN_NAME": "early", **SLOWLY}
+    job = slurm.submit(project.folder, *RUN, "--max-steps", "10", options=SMALL, **options)
+    slurm.wait(lambda: (scratch / "early/metrics.jsonl").exists(), "the first step", job)
+    slurm.ask("scancel", "--signal=KILL", f"{job}.0")
+    slurm.wait(lambda: restarts(slurm, job) == 1, "a restart", job)
+    assert slurm.end(job) == "COMPLETED", slurm.told(job)
+    shutil.move(scratch / "early", project.folder / "outputs/early")
+    assert project.losses("early") == {step: unbroken[step] for step in range(1, 11)}
 
 
 def test_an_error_at_the_start_ends_the_job(slurm: Slurm, project: Project) -> None:

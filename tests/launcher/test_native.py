@@ -60,7 +60,8 @@ managed = false
 JUPYTER = """\
 #!python
 import http.server, os, sys
-assert open(os.environ["JUPYTER_TOKEN_FILE"]).read().strip() and "--ip=127.0.0.1" in sys.argv and sys.argv[1] == "lab"
+token = open(os.environ["JUPYTER_TOKEN_FILE"]).read()  # as Jupyter reads it: every byte
+assert token == token.strip() != "" and "--ip=127.0.0.1" in sys.argv and sys.argv[1] == "lab"
 port = int(next(word for word in sys.argv if word.startswith("--port="))[7:])
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -610,6 +611,12 @@ def test_add(fresh: Native) -> None:
     assert fresh.torch() == "2.13.0+cpu"
 
 
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/etc/hostname"])
+def test_a_place_for_environments_that_cannot_be_written(fresh: Native, place: str) -> None:
+    fresh.env["GPUKIT_NATIVE"] = place
+    assert "GPUKIT_NATIVE names another place" in fresh.refused("run", "--", "true")
+
+
 # In the background
 
 
@@ -624,6 +631,9 @@ def test_detached_runs(made: Native) -> None:
     while "up" not in log.read_text() and time.monotonic() < until:
         time.sleep(0.05)
     assert "running already" in made.refused("run", "-d", "--name", "long", "--", "true")
+    pid = json.loads((made.root / ".launch/native/long.json").read_text())["pid"]
+    assert made.launch("--dry-run", "stop").stdout == f"kill -TERM -- -{pid}\n"
+    assert made.launch("logs", "long").stdout == "up\n"
     assert made.launch("stop").returncode == 0
     assert made.launch("logs", "long").stdout.splitlines() == ["up", "saved", "launch: it ended with status 3."]
     assert "Nothing of this project" in made.launch("stop").stderr
@@ -636,7 +646,7 @@ def test_notebook(made: Native) -> None:
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\S{30,})\n", first.stdout)
         assert found, first.stderr
         token = made.root / ".launch/jupyter-token"
-        assert token.read_text().strip() == found[2] and token.stat().st_mode & 0o777 == 0o600
+        assert token.read_text() == found[2] and token.stat().st_mode & 0o777 == 0o600
         with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/api", timeout=5) as answer:
             assert answer.status == 200
         assert (

@@ -68,7 +68,10 @@ def confirmed(yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise RefusalError("Nothing was removed: answer on a terminal, or pass --yes.")
-    return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # Ctrl-D
+        return False
 
 
 def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:

@@ -74,8 +74,14 @@ def locked(path: Path, kind: int, waiting: str = "") -> int:
 
     Raises BlockingIOError where another holds it and `waiting`, what to say then, is empty.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if kind != fcntl.LOCK_SH or not path.is_file():
+            place = f"{path.parent} cannot be written ({error.strerror})"
+            raise RefusalError(f"{place}: GPUKIT_NATIVE names another place for environments.") from None
+        file = os.open(path, os.O_RDONLY)  # made before, where nobody may write by now
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

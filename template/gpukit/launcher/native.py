@@ -214,8 +214,11 @@ def add(project: Project, packages: list[str]) -> int:
 def folder(project: Project) -> Path:
     """Where it is kept what runs in the background here."""
     place = project.root / ".launch/native"
-    (project.root / ".launch").mkdir(mode=0o700, exist_ok=True)
-    place.mkdir(mode=0o700, exist_ok=True)
+    try:
+        (project.root / ".launch").mkdir(mode=0o700, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RefusalError(f"{place} cannot be made ({error.strerror}): give the folder to this user.") from None
     return place
 
 
@@ -290,6 +293,10 @@ def stop(project: Project) -> int:
     running = {name: entry for name, entry in entries.items() if alive(entry)}
     if not running:
         say("Nothing of this project runs in the background here.")
+        return 0
+    if project.dry:
+        for entry in running.values():
+            print(shlex.join(["kill", "-TERM", "--", f"-{entry['pid']}"]))
         return 0
     say(f"Stopping {', '.join(running)}: programs have a minute to save.")
     for number in (signal.SIGTERM, signal.SIGKILL):

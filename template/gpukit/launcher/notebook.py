@@ -27,10 +27,13 @@ def token(project: Project) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
+        text = path.read_text(encoding="ascii")
+        if text != text.strip():
+            path.write_text(text.strip(), encoding="ascii")  # Jupyter takes every byte of it for the token
+        return text.strip()
     made = secrets.token_urlsafe(32)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(made + "\n")
+        file.write(made)
     return made
 
 

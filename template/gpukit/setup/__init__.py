@@ -23,7 +23,9 @@ def main(root: Path, options: argparse.Namespace) -> int:
     if Path("/etc/gpukit").is_dir():
         raise RefusalError("You are inside the container: setup is for the machine around it.")
     if options.undo:
-        return running.undo(options.yes)
+        if options.only:
+            raise RefusalError("--undo takes back every step, the last one first: leave --only out.")
+        return running.undo(options.yes, dry=getattr(options, "dry_run", False))
     again = _look(root, options)
     at = again()
     steps = lacking(at)
@@ -68,6 +70,8 @@ def _refuse(saw: Any) -> None:
         raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[saw.system]}")
     if engines.remote(saw.endpoint):
         raise RefusalError(f"{engines.ELSEWHERE} Run setup there.")
+    if saw.root and saw.user != "root":
+        raise RefusalError(f"Run setup as {saw.user}, without sudo: it asks for root where a step needs it.")
     release = saw.release
     if (release.get("ID", ""), release.get("VERSION_ID", "")) not in SYSTEMS:
         known = ", ".join(system.name for system in SYSTEMS.values())

@@ -241,8 +241,8 @@ def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
     return ""
 
 
-def undo(yes: bool) -> int:
-    """Take back the steps that were done or begun here, the last one first."""
+def undo(yes: bool, dry: bool = False) -> int:
+    """Take back the steps that were done or begun here, the last one first; `dry`: only show how."""
     log, journal = Log(), Journal()
     if not journal.entries:
         say(f"setup: Nothing was done here that could be taken back: {journal.path} has no entry.")
@@ -251,6 +251,8 @@ def undo(yes: bool) -> int:
     for entry in reversed(journal.entries):
         print(f"# {entry['step']}, begun {entry['began']}")
         print("\n".join(way_back(entry, sudo)) or "# nothing to take back", flush=True)
+    if dry:
+        return 0
     _ask("Run these lines now?", yes, "./launch setup --undo --yes")
     while journal.entries:
         entry = journal.entries[-1]
@@ -287,7 +289,10 @@ def _ask(question: str, yes: bool, otherwise: str) -> None:
         return
     if not sys.stdin.isatty():
         raise RefusalError(f"Nobody can be asked here: `{otherwise}` does not ask.")
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    answer = ""
+    with contextlib.suppress(EOFError):  # Ctrl-D
+        answer = input(f"{question} [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
         raise RefusalError("Nothing was done.")
 
 

@@ -296,6 +296,7 @@ def _uv_commands(at: Setting) -> list[str]:
     hashes = " ".join(f"--hash=sha256:{value}" for value in UV_HASHES.values())
     place = f"{SHARE}/uv"
     return [
+        "sudo apt-get update",
         f"{INSTALL} python3-venv",
         f"mkdir -p {CACHE} {SHARE} ~/.local/bin",
         f"python3 -m venv --clear {place}",

@@ -24,6 +24,7 @@ OF_CONTAINERS = {
 }
 WORDS = {  # in this order
     REBUILD: ANEW,
+    "./launch build": "./launch --native build",
     START: "Look at this machine with `./launch doctor`",
     WITHOUT: "This is the environment without a GPU.",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json": "ulimit -n 65536",

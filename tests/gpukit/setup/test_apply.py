@@ -71,6 +71,8 @@ def test_what_was_there_before_comes_back(setting, state, packages, tmp_path, mo
     assert apply.apply(at, [step(file)], lambda: at, yes=True) == 0
     assert file.read_text() == "done\n"
     monkeypatch.setattr(apply.os, "geteuid", lambda: 0)
+    assert apply.undo(yes=True, dry=True) == 0
+    assert file.read_text() == "done\n"
     assert apply.undo(yes=True) == 0
     assert file.read_text() == "mine\n"
     assert json.loads((state / "setup.json").read_text()) == []
@@ -142,6 +144,18 @@ def test_nobody_is_asked_where_nobody_is(setting, state, packages, tmp_path, mon
     at = setting(**bare(root=True))
     monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(RefusalError, match="--apply --yes"):
+        apply.apply(at, [step(tmp_path / "file")], lambda: at, yes=False)
+    assert not (tmp_path / "file").exists()
+
+
+def test_the_end_of_the_input_is_no(setting, state, packages, tmp_path, monkeypatch) -> None:
+    def ends(question: str) -> str:
+        raise EOFError
+
+    at = setting(**bare(root=True))
+    monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", ends)
+    with pytest.raises(RefusalError, match="Nothing was done"):
         apply.apply(at, [step(tmp_path / "file")], lambda: at, yes=False)
     assert not (tmp_path / "file").exists()
 

@@ -367,7 +367,11 @@ def test_other_distributions_get_the_vendors_page(setting, release, words) -> No
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"system": "macos"}, "Docker Desktop"), ({"endpoint": "ssh://me@lab"}, "another machine")],
+    [
+        ({"system": "macos"}, "Docker Desktop"),
+        ({"endpoint": "ssh://me@lab"}, "another machine"),
+        ({"root": True, "user": "me"}, "as me, without sudo"),
+    ],
 )
 def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
     from gpukit.launcher.errors import RefusalError
