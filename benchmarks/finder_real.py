@@ -116,7 +116,7 @@ def made(settings: Settings) -> tuple[nn.Module, Dataset]:
     torch.manual_seed(0)
     large = settings.large
     if settings.model == "mlp":
-        return (mlp(4096, 24), Made((4096,))) if large else (mlp(128, 24), Made((128,)))
+        return (mlp(4096, 24), Made((4096,))) if large else (mlp(256, 8), Made((256,)))
     if settings.model == "resnet":
         return (resnet(64, 3), Made((3, 128, 128))) if large else (resnet(8, 2), Made((3, 24, 24)))
     if large:
@@ -348,8 +348,8 @@ def cell(some: list[Result]) -> str:
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     for cap in given.caps or [None]:
-        for model in given.models:
-            for compiled in (False, True)[: 1 + (not given.eager)]:
+        for compiled in (False, True)[: 1 + (not given.eager)]:
+            for model in given.models:
                 settings = Settings(model, large=cap is not None, compile=compiled)
                 yield Case(settings, (given.limit_mb << 20) + compiled * COMPILER, cap, given.steps)
 
@@ -364,13 +364,20 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     given = parser.parse_args()
-    from measure import machine, write
+    from measure import machine
 
-    load, rows, all_ours = machine()["load"], [], []
-    for case in cases(given):
+    load, rows, all_ours, wanted = machine()["load"], [], [], list(cases(given))
+    for case in wanted:
         truth, found = run(case, given.times, given.times_of_others)
         all_ours += found["gpukit"]
         rows.append([case.name, truth, *map(cell, found.values())])
+        report(given, load, rows, all_ours, len(wanted))
+
+
+def report(given: argparse.Namespace, load: float, rows: list[list[Any]], all_ours: list[Result], wanted: int) -> None:
+    """Write what is there by now: the whole takes more than an hour, and one that is ended has measured something."""
+    from measure import write
+
     names = ["gpukit", *(["accelerate", "Lightning, power", "Lightning, binsearch"] if given.times_of_others else [])]
     limit = (
         f"{given.limit_mb} MiB of data for a process (RLIMIT_DATA), PyTorch's own 300 MiB included, and "
@@ -384,6 +391,7 @@ def main() -> None:
         title="The batch finder on real models" + (", on a GPU" if given.caps else ""),
         table={"columns": ["model", "true maximum", *names], "rows": rows},
         results=[
+            {"what": "models measured", "value": len(rows), "at_least": wanted},
             {"what": f"answers that survive {given.steps} steps in a fresh process", "unit": "%", "at_least": 100}
             | {"value": round(100 * statistics.mean(each.survived for each in all_ours), 1)},
             {"what": "share of the true maximum, mean", "unit": "%"}
