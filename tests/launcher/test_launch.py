@@ -361,7 +361,7 @@ def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
         "b/checkpoint-1/step-9.pt",
         "b/checkpoint-2/x",
         "a/model.pt",
-        *(f"c/checkpoints/step-0000000{step}/manifest.json" for step in (1, 2, 3, 4)),
+        *(f"c/checkpoints/step-0000000{step}/manifest.json" for step in (1, 2, 3, 4, 5)),
     ]
     for number, name in enumerate(names):
         path = tmp_path / "outputs" / name
@@ -371,7 +371,9 @@ def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
         os.utime(path.parent, (number, number))
     for step, metric in ((2, 0.5), (3, 0.7), (4, None)):
         manifest = tmp_path / f"outputs/c/checkpoints/step-0000000{step}/manifest.json"
-        manifest.write_text(json.dumps({"metric": metric}))
+        manifest.write_text(json.dumps({"metric": metric, "files": {}}))
+    damaged = {"metric": 0.1, "files": {"manifest.json": {"sha256": "0"}}}  # the newest, and it would be the best
+    (tmp_path / "outputs/c/checkpoints/step-00000005/manifest.json").write_text(json.dumps(damaged))
     elsewhere.mkdir()
     (elsewhere / "step-1.pt").write_text("x")
     (tmp_path / "outputs/link").symlink_to(elsewhere)

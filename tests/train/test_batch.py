@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import random
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -256,6 +258,20 @@ def normed(gauge: Gauge, **options: Any) -> Step:
     model = Normed(gauge)
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), None, lambda model, x: model(x).square().sum())
     return Step(task, CPU, **options)
+
+
+def test_random_and_numpy_follow_from_the_seed_too():
+    drawn = []
+
+    def loss(model, batch):
+        drawn.append((random.random(), numpy.random.rand()))
+        return model(batch).sum()
+
+    model = nn.Linear(3, 1)
+    step = Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), [], loss), choose(device="cpu"))
+    for seed in (1, 2, 1):
+        step(torch.ones(4, 3), seed)
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
 def test_buffers_count_each_sample_once():

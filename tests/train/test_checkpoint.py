@@ -365,7 +365,6 @@ def damage(path: Path, what: str) -> None:
         ("no manifest", "manifest.json is missing"),
         ("empty manifest", "manifest.json is not what was written"),
         ("renamed", "step-00000099 is passed over: it is that of step 2 under another name."),
-        ("format", "it is of format 7 and this gpukit reads format 1: use the version of the template that saved it"),
     ],
 )
 def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path: Path) -> None:
@@ -378,6 +377,18 @@ def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path
     if path.exists():
         with pytest.raises(CheckpointError, match="cannot be used"):
             load(path)
+
+
+def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
+    """It is whole: passed over, it would be written over when training came to its step again."""
+    put(tmp_path, 1)
+    path = put(tmp_path, 2)
+    damage(path, "format")
+    for read in (lambda: newest(tmp_path, about=ABOUT), lambda: load(path)):
+        with pytest.raises(CheckpointError, match="of format 7, and this gpukit reads format 1: use the version"):
+            read()
+    put(tmp_path, 3)
+    assert path.is_dir()
 
 
 def test_any_flipped_bit_is_found(tmp_path: Path) -> None:

@@ -16,12 +16,28 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 from gpukit.train import data
 from gpukit.train.data import DataError, Loading, Order, Seeded, explain, loader, mix, usable_cpus
 
+NAMED = numpy.random.default_rng()
+
+
+class Slotted:
+    """A transform without a __dict__."""
+
+    __slots__ = ("drawn",)
+
+    def __init__(self):
+        self.drawn = random.Random()
+
+    def __call__(self):
+        return self.drawn.random()
+
 
 class Augmented(Dataset):
     """Every way to draw a random number that a sample may use, how often depending on the sample."""
 
+    shared = numpy.random.default_rng()
+
     def __init__(self, length=40):
-        self.length = length
+        self.length, self.slotted = length, Slotted()
         self.modern, self.own = numpy.random.default_rng(), random.Random()
         self.transforms = [lambda value: value + self.torch_own(), torch.nn.Dropout(0.5)]
         generator = torch.Generator()
@@ -32,6 +48,7 @@ class Augmented(Dataset):
 
     def __getitem__(self, index):
         drawn = [random.random(), numpy.random.rand(), self.modern.normal(), self.own.gauss(0, 1)]
+        drawn += [NAMED.random(), self.shared.random(), self.slotted()]
         noise = torch.randn(1 + index % 3).sum() + data.numpy_generator().random()
         return torch.tensor([*drawn, self.transforms[0](noise), self.transforms[1](torch.ones(8)).sum(), index])
 

@@ -246,6 +246,46 @@ def test_weights_that_are_no_numbers_are_not_saved(saved: Trainee) -> None:
     still_whole(saved)
 
 
+def test_a_buffer_may_be_infinite(saved: Trainee) -> None:
+    """As a mask of attention is."""
+    mask = 'self.register_buffer("mask", torch.full((2, 2), float("-inf")))'
+    saved.replace("model.py", "super().__init__()\n", f"super().__init__()\n        {mask}\n")
+    ended = saved.run("--name", "masked", "--max-steps", "2")
+    assert ended.code == 0, ended
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("clip", "0", "more than 0"),
+        ("lr", "-1", "more than 0"),
+        ("dropout", "2", "less than 1"),
+        ("width", "0", "at least 1"),
+    ],
+)
+def test_values_that_cannot_be_meant(trainee, option: str, value: str, words: str) -> None:
+    ended = trainee().run(f"--{option}", value)
+    assert ended.code == 2 and words in ended.err + ended.out and "Traceback" not in ended.err
+
+
+def test_ctrl_c_of_a_pipe_saves(saved: Trainee) -> None:
+    """It ends the `tee` of `... | tee log` as well: what is printed then reaches nobody."""
+    code = "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1); os.dup2(write, 2); " + (
+        "import runpy; runpy.run_module('my_gpu_project.train', run_name='__main__')"
+    )
+    path = [saved.folder / "src", saved.folder, os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
+    argv = [sys.executable, "-c", code, *saved.always, "--name", "piped", "--max-steps", "100000", "--log-steps", "1"]
+    with subprocess.Popen(argv, cwd=saved.folder, env=env, stdin=subprocess.DEVNULL) as process:
+        there, until = at_step(saved, "piped", 5), time.monotonic() + LIMIT
+        while not there():
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == 130
+    assert saved.steps("piped")
+
+
 def test_a_worker_that_dies(saved: Trainee) -> None:
     killed = "if index == 77:\n            __import__('os')._exit(9)\n        point = self"
     saved.replace("data.py", "point = self", killed)

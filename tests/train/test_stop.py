@@ -113,6 +113,19 @@ def test_a_second_ctrl_c_ends_at_once(wait: str) -> None:
     assert done.stderr.endswith(stop.AT_ONCE)
 
 
+def test_ctrl_c_while_workers_start_counts_once() -> None:
+    done = run("""
+        from gpukit.train.workers import signals_later
+        with StopSignals() as stop:
+            with signals_later():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.2)
+            time.sleep(0.2)
+            print(stop.number == signal.SIGINT)
+        """)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_in_a_notebook_the_second_interrupt_is_an_exception() -> None:
     done = run("""
         sys.ps1 = "In : "

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from gpukit.train import task
 
@@ -67,6 +68,26 @@ def test_the_projects_own(sources: Path, monkeypatch: pytest.MonkeyPatch):
 def test_what_is_not_there_is_one_sentence(sources: Path, spec: str, sentence: str):
     with pytest.raises(SystemExit, match=sentence):
         task.load_task(spec, [])
+
+
+def test_another_rate_reaches_schedulers_within_one():
+    from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+
+    from gpukit.train.task import scale_lr
+
+    def rates(lr: float, factor: float) -> list[float]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+        inner = [LinearLR(optimizer, 0.1, total_iters=4), CosineAnnealingLR(optimizer, 20)]
+        scheduler, found = SequentialLR(optimizer, inner, [4]), []
+        for step in range(12):
+            if step == 2:
+                scale_lr(optimizer, scheduler, factor)
+            optimizer.step()
+            scheduler.step()
+            found.append(optimizer.param_groups[0]["lr"])
+        return found[2:]
+
+    assert rates(0.1, 3) == pytest.approx(rates(0.3, 1))
 
 
 def test_what_a_module_lacks_itself_is_told_as_it_is(sources: Path):

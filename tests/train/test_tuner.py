@@ -22,6 +22,8 @@ from gpukit.train import costs as costs_module
 from gpukit.train import sweep, timing, tuner
 from gpukit.train.costs import ALONE, Costs, Seen, plans, replay
 from gpukit.train.data import DataError, Loading, loader
+from gpukit.train.feed import Feed
+from gpukit.train.task import Task
 
 
 @dataclass
@@ -447,6 +449,36 @@ def test_the_command_says_what_to_use(task, quick, capsys):
     said = capsys.readouterr().out.splitlines()
     assert "worker" in said[0]
     assert Path(said[1].removeprefix("Drawn: ")).is_file()
+
+
+@pytest.mark.parametrize("wrong", [("--batch-size", "0"), ("--step-seconds", "-1")])
+def test_the_command_refuses_what_cannot_be_meant(task, wrong, capsys):
+    with pytest.raises(SystemExit):
+        sweep.main(["--task", task, *wrong])
+    assert f"{wrong[0]} must be at least" in capsys.readouterr().err
+
+
+def test_the_answer_is_told_where_no_picture_can_be_written(task, quick, capsys):
+    assert sweep.main(["--task", task, "--batch-size", "4", "--picture", "/proc/nowhere/loader.png"]) == 0
+    out, err = capsys.readouterr()
+    assert "worker" in out.splitlines()[0] and "cannot be written" in err
+
+
+@pytest.mark.parametrize("kind", ["Lazy", "OnTheGpu"])
+def test_a_feed_opens_nothing_in_its_own_process(kind, quick):
+    """A file that were opened here would be shared by all workers that are forked later."""
+    dataset, said = globals()[kind](), []
+    model = torch.nn.Linear(1, 1)
+    task = Task(model, torch.optim.SGD(model.parameters(), 0.1), dataset, lambda *_: None)
+    batches = iter(Feed(task, 4, 0, say=said.append))
+    if kind == "OnTheGpu":  # that is: one which no worker can have
+        with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA"):
+            next(batches)
+        return
+    for _ in range(13):
+        next(batches)
+    assert said
+    assert dataset.file is None or said[0].startswith("Loading data with 0 workers")
 
 
 def test_ctrl_c_leaves_no_worker(task, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import shutil
@@ -111,7 +112,10 @@ def networks(project: Project, going: list[Found]) -> list[str]:
 
 
 def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
-    """All but the newest of each run and its best. Links are left alone, and so is what they lead to."""
+    """All that are older than the `keep` newest whole ones of each run, but for its best whole one.
+
+    Links are left alone, and so is what they lead to.
+    """
     runs: dict[Path, set[Path]] = {}
     for pattern in CHECKPOINTS:
         for path in outputs.rglob(pattern):
@@ -121,10 +125,35 @@ def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
     old = []
     for found in runs.values():
         newest_first = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
-        best = min(newest_first, key=metric)
-        spared = [best] if metric(best) < math.inf else []
-        old += [path for path in newest_first[keep:] if path not in spared and not nested.intersection(path.parents)]
+        kept = list(itertools.islice(filter(whole, newest_first), keep))
+        if not kept:
+            continue  # whatever can be saved of these is for a person to say
+        rated = sorted((path for path in newest_first if metric(path) < math.inf), key=metric)
+        spared = {*kept, *itertools.islice(filter(whole, rated), 1)}
+        older = newest_first[newest_first.index(kept[-1]) :]
+        old += [path for path in older if path not in spared and not nested.intersection(path.parents)]
     return sorted(old)
+
+
+def whole(checkpoint: Path) -> bool:
+    """Whether each file is what the manifest says; one of another library, without a manifest, is taken as it is."""
+    try:
+        files = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["files"]
+        return all(_sha256(checkpoint / name) == entry["sha256"] for name, entry in files.items())
+    except FileNotFoundError:
+        return not (checkpoint / "manifest.json").exists()
+    except NotADirectoryError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def metric(checkpoint: Path) -> float:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import errno
 import gc
+import random
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
@@ -159,6 +161,8 @@ class Step:
         """Gradients of this rank's share of the mean loss; returns that share, None where there is no sample."""
         for generator in self._generators:
             generator.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed & 0xFFFF_FFFF)
         for parameter in self.parameters:
             parameter.grad = None
         share = None

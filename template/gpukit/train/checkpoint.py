@@ -220,16 +220,16 @@ def _first_line(below: bytes) -> bytes:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says, once its own sum is right."""
+    """What the manifest says, once its own sum is right; CheckpointError where another gpukit wrote it."""
     with readable(path / MANIFEST):
         first, _, below = (path / MANIFEST).read_bytes().partition(b"\n")
     if first + b"\n" != _first_line(below):
         raise DamageError(f"{MANIFEST} is not what was written")
     manifest = json.loads(b"{" + below)
     if manifest["format"] != FORMAT:
-        raise DamageError(
-            f"it is of format {manifest['format']} and this gpukit reads format {FORMAT}: "
-            "use the version of the template that saved it"
+        raise CheckpointError(  # it is whole: to pass it over would be to write over it some time
+            f"{path} is of format {manifest['format']}, and this gpukit reads format {FORMAT}: use the version of the "
+            f"template that saved it, {ANEW}."
         )
     if _step(path) != manifest["step"]:
         raise DamageError(f"it is that of step {manifest['step']} under another name")
@@ -404,7 +404,7 @@ def _prune(folder: Path, step: int, keep: int) -> None:
     """Remove all but the `keep` newest up to `step` and the best of all. Those that cannot be read are not counted."""
     metrics: dict[Path, float] = {}
     for path in _saved(folder):
-        with contextlib.suppress(DamageError):
+        with contextlib.suppress(DamageError, CheckpointError):
             metric = _manifest(path)["metric"]
             metrics[path] = math.inf if metric is None else metric
     ours = [path for path in metrics if _step(path) <= step]

@@ -129,8 +129,8 @@ class Seeded(Dataset):
     """A dataset whose samples are asked for by (epoch, index), and draw the same random numbers whenever they are.
 
     Before `dataset[index]`, torch's CPU generator, `random` and NumPy are seeded from seed, epoch and index, and so are
-    generators that the dataset and its transforms hold as attributes. What no wrapper can seed: a generator that a
-    sample makes anew (`numpy_generator` is for that), and the system's own randomness.
+    generators that the dataset and its transforms hold, or name in their modules. What no wrapper can seed: a generator
+    that a sample makes, anew or the first of them (`numpy_generator` is for that), and the system's own randomness.
 
     A DataLoader fetches batches by `__getitems__`: in one thread as workers have, since sums of large tensors differ in
     their last bits with the number of threads. As long as samples draw no random number they are not seeded one by one,

@@ -1,8 +1,10 @@
 """The batches of a loop, from a loader that is tuned to it while it trains.
 
 How many workers pay off depends on how long a step takes, which only the loop itself can show. So its first steps are
-timed, with batches made in this very process; then the loader is tuned (tuner.py), and what follows comes from it. The
-batches are the same in any case: they depend on seed and step alone (data.py).
+timed, with batches from one worker; then the loader is tuned (tuner.py), and what follows comes from it. The batches
+are the same in any case: they depend on seed and step alone (data.py). None is made in this process before it is known
+that there will be no workers: a file that the dataset opens with its first sample would be theirs too, with one
+position for all that are forked.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from gpukit.train.data import Loading, loader
 from gpukit.train.ranks import Ranks
 from gpukit.train.task import Task
 from gpukit.train.tuner import tune
+from gpukit.train.workers import close, stays
 
 TIMED = 12  # steps: enough for a median that the first ones, with their compilations, do not move
 
@@ -45,12 +48,12 @@ class Feed:
         self.task, self.batch_size, self.seed, self.step = task, batch_size, seed, first_step
         self.ranks, self.device, self.say = ranks or Ranks(), torch.device(device), say
         self.tuned = workers != "auto"
-        self.loading = Loading(workers if self.tuned else 0)
+        self.loading = Loading(workers if self.tuned else 1)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.tuned:
             took = []
-            for batch in islice(self._loader(), TIMED):
+            for batch in islice(self._timed(), TIMED):
                 began = time.perf_counter()
                 yield batch
                 if self.device.type == "cuda":
@@ -59,6 +62,20 @@ class Feed:
             self.step += len(took)
             self._tune(median(took))
         yield from self._loader()
+
+    def _timed(self) -> Iterator[Any]:
+        batches = iter(self._loader())
+        try:
+            first = next(batches)
+        except Exception as error:
+            if not stays(error):
+                raise
+            close(batches)
+            self.loading = Loading(0)
+            batches = iter(self._loader())
+            first = next(batches)
+        yield first
+        yield from batches
 
     def _loader(self) -> Any:
         return loader(

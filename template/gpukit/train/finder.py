@@ -255,6 +255,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max", type=int, metavar="SAMPLES", help="the largest batch of interest")
     parser.add_argument("--json", action="store_true", help="the result as JSON; progress goes to stderr")
     given, rest = parser.parse_known_args(arguments)
+    if given.limit_gb is not None and not given.limit_gb > 0:
+        parser.error("--limit-gb must be more than 0")
+    if given.max is not None and given.max < 1:
+        parser.error("--max must be at least 1")
     limit = int(given.limit_gb * GIB) if given.limit_gb else None
     progress = (lambda line: print(line, file=sys.stderr, flush=True)) if given.json else _line
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -59,12 +60,12 @@ class Progress:
         if self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
             self.printed = self.clock()
             self.seen.append((self.printed, done))
-            print(self.line(done), file=self.stream, flush=True)
+            self._print(f"{self.line(done)}\n")
 
     def say(self, text: str) -> None:
         """Print a sentence above the line."""
         if self.shown:
-            print(f"{self._clear()}{text}", file=self.stream, flush=True)
+            self._print(f"{self._clear()}{text}\n")
 
     @property
     def rate(self) -> float:
@@ -90,7 +91,19 @@ class Progress:
         if room >= 5:
             filled = room * self.seen[-1][1] // max(self.total, 1)
             text = f"{'━' * filled}{'╌' * (room - filled)}  {text}"
-        print(f"\r\033[K{text[:width]}", end="", file=self.stream, flush=True)
+        self._print(f"\r\033[K{text[:width]}")
+
+    def _print(self, text: str) -> None:
+        """Where nobody reads any more, since Ctrl-C ends the `tee` of `... | tee log` too, training goes on to save.
+
+        Source: https://docs.python.org/3/library/signal.html#note-on-sigpipe
+        """
+        try:
+            print(text, end="", file=self.stream, flush=True)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
 
     def _clear(self) -> str:
         return "\r\033[K" if self.drawn else ""
@@ -100,7 +113,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self.drawn:
-            print(self._clear(), end="", file=self.stream, flush=True)
+            self._print(self._clear())
 
 
 def memory(device: torch.device) -> str:

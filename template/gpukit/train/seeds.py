@@ -71,12 +71,15 @@ def _untouched() -> tuple[int, float, float]:
 
 
 def generators(root: Any) -> list[Any]:
-    """Generators that an object holds, in attributes, short containers and closures, however deep."""
+    """Generators that an object holds, however deep: in attributes, its class, short containers and closures, and in
+    the modules of its functions, where these name them."""
     kinds = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
     found, seen, left = [], set(), [root]
     while left and len(seen) < 10_000:
         one = left.pop()
-        if id(one) in seen or isinstance(one, str | bytes | int | float | type | torch.Tensor | numpy.ndarray):
+        if one is torch.default_generator or id(one) in seen:
+            continue
+        if isinstance(one, str | bytes | int | float | type | torch.Tensor | numpy.ndarray):
             continue
         seen.add(id(one))
         if isinstance(one, kinds):
@@ -88,10 +91,15 @@ def generators(root: Any) -> list[Any]:
                 left.extend(one.values() if isinstance(one, dict) else one)
         elif isinstance(one, FunctionType):
             left.extend(getattr(cell, "cell_contents", None) for cell in one.__closure__ or ())
+            named = [one.__globals__.get(name) for name in one.__code__.co_names]
+            left.extend(each for each in named if isinstance(each, (*kinds, FunctionType)))
         elif isinstance(one, MethodType | functools.partial):
             left.extend([one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords])
         else:
             left.extend(getattr(one, "__dict__", {}).values())
+            for kind in type(one).__mro__:
+                left.extend(getattr(one, name, None) for name in getattr(kind, "__slots__", ()))
+                left.extend(each for each in vars(kind).values() if isinstance(each, (*kinds, FunctionType)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -59,7 +60,8 @@ class StopSignals:
         if not self.number and os.environ.get("RANK", "0") == "0":
             more = ONCE_MORE if number == signal.SIGINT else ""
             # Not by print: this may have come in the middle of one.
-            os.write(2, f"\n{signal.Signals(number).name}: saving after this step{more}.\n".encode())
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                os.write(2, f"\n{signal.Signals(number).name}: saving after this step{more}.\n".encode())
         self.number = self.number or number
 
     def _watch(self) -> None:
@@ -78,7 +80,8 @@ def _end_at_second(read: socket.socket) -> None:
         while numbers := read.recv(64):
             seen += numbers.count(signal.SIGINT)
             if seen > 1:
-                os.write(2, AT_ONCE.encode())
+                with contextlib.suppress(OSError):
+                    os.write(2, AT_ONCE.encode())
                 os._exit(128 + signal.SIGINT)
 
 

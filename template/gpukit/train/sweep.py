@@ -20,6 +20,7 @@ from gpukit.train.batch import Step
 from gpukit.train.costs import PREFETCH, Plan, plans
 from gpukit.train.data import DataError, Loading, loader
 from gpukit.train.device import Device, choose
+from gpukit.train.errors import in_words
 from gpukit.train.task import Task, load_task
 from gpukit.train.timing import Trials, telling
 from gpukit.train.tuner import Setting, tune
@@ -110,18 +111,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--picture", type=Path, default=Path("outputs/loader.png"), metavar="FILE", help="%(default)s")
     parser.add_argument("--json", action="store_true", help="the result as JSON; progress goes to stderr")
     given, rest = parser.parse_known_args(arguments)
+    if given.batch_size is not None and given.batch_size < 1:
+        parser.error("--batch-size must be at least 1")
+    if given.step_seconds is not None and not given.step_seconds >= 0:
+        parser.error("--step-seconds must be at least 0")
     try:
         result, chosen, settings = _asked(given, rest)
-        drawn = None if given.json else picture(settings, given.picture, chosen)
-    except DataError as error:
-        print(error, file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        sentence = in_words(error)
+        if sentence is None:
+            raise
+        print(sentence, file=sys.stderr)
+        return 1
     if given.json:
         print(json.dumps(result, indent=2))
         return 0
-    print(f"{chosen.reason[0].upper()}{chosen.reason[1:]}.")
+    print(f"{chosen.reason[0].upper()}{chosen.reason[1:]}.", flush=True)
+    try:
+        drawn = picture(settings, given.picture, chosen)
+    except OSError as error:
+        print(f"{given.picture} cannot be written ({error.strerror}): --picture names another place.", file=sys.stderr)
+        drawn = None
     print(f"Drawn: {drawn}" if drawn else bars(settings, chosen))
     return 0
 

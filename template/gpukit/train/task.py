@@ -42,6 +42,20 @@ class Task:
     scheduler: LRScheduler | None = None
 
 
+def scale_lr(optimizer: Optimizer, scheduler: LRScheduler | None, factor: float) -> None:
+    """Multiply learning rates by `factor`, those to come by the scheduler too; schedulers within one are reached."""
+    for group in optimizer.param_groups:
+        for name in ("lr", "initial_lr"):
+            if name in group:
+                group[name] = group[name] * factor
+    left = [] if scheduler is None else [scheduler]
+    while left:
+        one = left.pop()
+        left += getattr(one, "_schedulers", [])  # SequentialLR and ChainedScheduler
+        if hasattr(one, "base_lrs"):
+            one.base_lrs = [lr * factor for lr in one.base_lrs]
+
+
 def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Task], Any]:
     """The function that builds a task, and the settings to call it with, read from command-line arguments.
 

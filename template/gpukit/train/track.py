@@ -39,11 +39,14 @@ class Backend(Protocol):
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None: ...
 
-    def log(self, rows: Rows) -> None: ...
+    def log(self, rows: Rows) -> None:
+        """Take figures, (step, name -> value) in the order they came. After an error it is asked for nothing more."""
 
-    def artifact(self, path: Path) -> None: ...
+    def artifact(self, path: Path) -> None:
+        """Take a file of the run."""
 
-    def finish(self, status: str) -> None: ...
+    def finish(self, status: str) -> None:
+        """Deliver what is left; `status`: finished, stopped or failed."""
 
 
 class TensorBoard:
@@ -57,6 +60,7 @@ class TensorBoard:
         self.writer = SummaryWriter(run)
 
     def log(self, rows: Rows) -> None:
+        """A scalar for each figure (SummaryWriter.add_scalar)."""
         for step, figures in rows:
             for name, value in figures.items():
                 self.writer.add_scalar(name, value, step)
@@ -65,6 +69,7 @@ class TensorBoard:
         """The file lies beside the event files already."""
 
     def finish(self, status: str) -> None:
+        """Write what is buffered (SummaryWriter.close)."""
         self.writer.close()
 
 
@@ -90,13 +95,16 @@ class Wandb:
         known.write_text(self.run.id)
 
     def log(self, rows: Rows) -> None:
+        """A row of the run's history for each step (wandb.Run.log)."""
         for step, figures in rows:
             self.run.log(figures, step=step)
 
     def artifact(self, path: Path) -> None:
+        """A file of the run, sent at once (wandb.Run.save)."""
         self.run.save(path, base_path=path.parent, policy="now")
 
     def finish(self, status: str) -> None:
+        """Send what is left, for at most a minute (wandb.Run.finish)."""
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
@@ -131,9 +139,11 @@ class MLflow:
             self.mlflow.MlflowClient().log_batch(self.id, metrics=metrics[start : start + 1000])
 
     def artifact(self, path: Path) -> None:
+        """An artifact of the run (mlflow.log_artifact)."""
         self.mlflow.log_artifact(str(path))
 
     def finish(self, status: str) -> None:
+        """Set the run's status (mlflow.end_run)."""
         self.mlflow.end_run({"finished": "FINISHED", "failed": "FAILED"}.get(status, "KILLED"))
 
 

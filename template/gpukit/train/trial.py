@@ -65,12 +65,14 @@ class HostMemory:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     def peak(self) -> int:
+        """Most bytes since `start`, above what there was at the beginning."""
         now = _process()
         if self.addresses:
             return now["VmPeak"] - self.before["VmSize"]
         return now["VmData"] - self.before["VmData"] + now["VmHWM"] - now["VmRSS"]
 
     def thrashed(self) -> bool:
+        """Never: the CPU has no allocator that gives back its cache."""
         return False
 
 
@@ -87,11 +89,16 @@ class GpuMemory:
         self.room = self._room()
 
     def start(self) -> None:
+        """Begin a trial: an empty cache, and peaks counted anew."""
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         self.retries = self._retries()
 
     def peak(self) -> int:
+        """Most bytes since `start`: reserved by PyTorch's allocator, and what libraries have taken beside it.
+
+        Source: torch.cuda.max_memory_reserved, torch.cuda.mem_get_info.
+        """
         torch.cuda.synchronize(self.device)
         beside = 0 if self.shared else max(0, self.room - self._room())
         return torch.cuda.max_memory_reserved(self.device) + beside
@@ -129,6 +136,7 @@ class Samples:
         self.how = f"{length} samples, {len(samples)} looked at, {alike}"
 
     def batch(self, size: int) -> Any:
+        """`size` samples, collated, as the loader would give them."""
         return self.collate([self.samples[number % len(self.samples)] for number in range(size)])
 
 
@@ -154,6 +162,7 @@ class Bench:
         self.step = Step(self.task, self.device, clip=clip, microbatch=microbatch)
 
     def about(self) -> dict[str, Any]:
+        """What the finder is told first: the budget in bytes, what sets it, the device, how samples were looked at."""
         return {
             "budget": self.memory.budget,
             "how": self.memory.how,
@@ -222,6 +231,7 @@ def _stack() -> Stack | None:
 
 
 def main() -> None:
+    """The process of trials: a line of JSON in, a line of JSON out, until there are no more."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without the finder
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer

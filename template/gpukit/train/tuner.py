@@ -50,6 +50,7 @@ class Tuned:
 
     @property
     def reason(self) -> str:
+        """Why this loading, as the end of a sentence."""
         return self.loading.reason
 
 

@@ -40,7 +40,8 @@ def signals_later() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if came:
-            signal.raise_signal(signal.SIGINT)
+            # Not by a signal, which would be counted once more (StopSignals).
+            handler(signal.SIGINT, None) if callable(handler) else signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
@@ -121,6 +122,12 @@ def explain(error: BaseException) -> str | None:
             "functions at the top of a module, or use `--workers 0`."
         )
     return None
+
+
+def stays(error: BaseException) -> bool:
+    """Whether workers cannot have the dataset, or have no room for its batches, and the training process may."""
+    sentence = explain(error) or ""
+    return any(words in sentence for words in ("out of shared memory", "uses the GPU", "cannot be handed to a worker"))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
