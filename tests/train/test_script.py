@@ -246,10 +246,27 @@ def test_weights_that_are_no_numbers_are_not_saved(saved: Trainee) -> None:
     still_whole(saved)
 
 
+MASKED = """
+
+import torch
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((2, 2), float("-inf")))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def build_model"""
+
+
 def test_a_buffer_may_be_infinite(saved: Trainee) -> None:
     """As a mask of attention is."""
-    mask = 'self.register_buffer("mask", torch.full((2, 2), float("-inf")))'
-    saved.replace("model.py", "super().__init__()\n", f"super().__init__()\n        {mask}\n")
+    saved.replace("model.py", "\n\ndef build_model", MASKED)
+    saved.replace("model.py", "nn.Dropout(", "Masked(), nn.Dropout(")
     ended = saved.run("--name", "masked", "--max-steps", "2")
     assert ended.code == 0, ended
 

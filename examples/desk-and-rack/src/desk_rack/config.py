@@ -19,8 +19,8 @@ class Settings:
     """Learning rate, reached after the warm-up."""
     warmup_steps: int = 20
     """Steps in which the learning rate rises."""
-    clip: float = 1.0
-    """Longest gradient; a longer one is shortened to it."""
+    clip: float | None = 1.0
+    """Longest gradient; a longer one is shortened to it. None: none is."""
     width: int = 128
     """Size of the network's layers."""
     dropout: float = 0.1
@@ -63,10 +63,16 @@ class Settings:
     """Processes that load data. auto: as many as pay off here, measured."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch"):
+        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch", "width"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("lr", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         if isinstance(self.workers, int) and self.workers < 0:
             raise ValueError(f"workers must be at least 0, not {self.workers}")
         if self.name in (".", "..") or "/" in self.name:

@@ -35,8 +35,8 @@ class Settings:
     """Learning rate, reached after the warm-up."""
     warmup_steps: int = 20
     """Steps in which the learning rate rises."""
-    clip: float = 1.0
-    """Longest gradient; a longer one is shortened to it."""
+    clip: float | None = 1.0
+    """Longest gradient; a longer one is shortened to it. None: none is."""
     seed: int = 0
     """Decides what is held out, the order of the data, the first weights and dropout."""
 
@@ -67,9 +67,15 @@ class Settings:
     """Samples that are computed at once; None: as many as fit."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch"):
+        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch", "max_length", "rank"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("lr", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         if self.name in (".", "..") or "/" in self.name:
             raise ValueError(f"name is that of a folder in the output directory, not {self.name!r}")

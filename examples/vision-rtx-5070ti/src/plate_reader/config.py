@@ -28,8 +28,8 @@ class Settings:
     """Learning rate, reached after the warm-up."""
     warmup_steps: int = 20
     """Steps in which the learning rate rises."""
-    clip: float = 1.0
-    """Longest gradient; a longer one is shortened to it."""
+    clip: float | None = 1.0
+    """Longest gradient; a longer one is shortened to it. None: none is."""
     seed: int = 0
     """Decides the order of the data and their augmentation, the first weights and dropout."""
 
@@ -66,10 +66,14 @@ class Settings:
     """Processes that load data. auto: as many as pay off here, measured."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch"):
+        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch", "image_size"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("lr", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value}")
         if isinstance(self.workers, int) and self.workers < 0:
             raise ValueError(f"workers must be at least 0, not {self.workers}")
         if self.name in (".", "..") or "/" in self.name:
