@@ -54,7 +54,7 @@ def written(path: Path, *samples: dict) -> str:
 
 def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
     """In mid-epoch, between two checkpoints, with dropout."""
-    steps = ("--max-steps", "16", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2")
+    steps = ("--max-steps", "16", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2", "--clip", "None")
     project.train(*steps, "--name", "unbroken")
     started = project.start(*steps, "--name", "killed")
     started.wait_for(at_step(project, "killed", 8))
