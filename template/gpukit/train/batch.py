@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import gc
 import random
+import re
 from typing import Any
 
 import numpy
@@ -41,6 +42,8 @@ WORDS = (
     "not enough memory",  # PyTorch on the CPU, Windows
     "bad_alloc",  # C++
 )
+# oneDNN's, where there is no memory for what it makes; a primitive *descriptor* that it cannot make is no such thing.
+ONEDNN = re.compile(r"could not create a primitive(?! descriptor)")
 
 
 def is_oom(error: BaseException) -> bool:
@@ -57,7 +60,7 @@ def is_oom(error: BaseException) -> bool:
         if isinstance(seen, OSError) and seen.errno == errno.ENOMEM:
             return True
         text = str(seen).lower()
-        if any(words in text for words in WORDS):
+        if any(words in text for words in WORDS) or ONEDNN.search(text):
             return True
         seen = seen.__cause__
     return False
