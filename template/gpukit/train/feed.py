@@ -52,13 +52,14 @@ class Feed:
 
     def __iter__(self) -> Iterator[Any]:
         if not self.tuned:
-            took = []
-            for batch in islice(self._timed(), TIMED):
+            took, timed = [], self._timed()
+            for batch in islice(timed, TIMED):
                 began = time.perf_counter()
                 yield batch
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
                 took.append(time.perf_counter() - began)
+            timed.close()  # with its worker, which would take CPUs from what is measured next
             self.step += len(took)
             self._tune(median(took))
         yield from self._loader()
@@ -74,8 +75,11 @@ class Feed:
             self.loading = Loading(0)
             batches = iter(self._loader())
             first = next(batches)
-        yield first
-        yield from batches
+        try:
+            yield first
+            yield from batches
+        finally:
+            close(batches)
 
     def _loader(self) -> Any:
         return loader(

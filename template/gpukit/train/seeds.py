@@ -74,9 +74,9 @@ def generators(root: Any) -> list[Any]:
     """Generators that an object holds, however deep: in attributes, its class, short containers and closures, and in
     the modules of its functions, where these name them."""
     kinds = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
-    found, seen, left = [], set(), [root]
-    while left and len(seen) < 10_000:
-        one = left.pop()
+    found, seen, left, code = [], set(), [root], []  # code comes last: much of it is that of libraries
+    while (left or code) and len(seen) < 10_000:
+        one = left.pop() if left else code.pop()
         if one is torch.default_generator or id(one) in seen:
             continue
         if isinstance(one, str | bytes | int | float | type | torch.Tensor | numpy.ndarray):
@@ -92,14 +92,15 @@ def generators(root: Any) -> list[Any]:
         elif isinstance(one, FunctionType):
             left.extend(getattr(cell, "cell_contents", None) for cell in one.__closure__ or ())
             named = [one.__globals__.get(name) for name in one.__code__.co_names]
-            left.extend(each for each in named if isinstance(each, (*kinds, FunctionType)))
+            code.extend(each for each in named if isinstance(each, (*kinds, FunctionType)))
         elif isinstance(one, MethodType | functools.partial):
             left.extend([one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords])
         else:
             left.extend(getattr(one, "__dict__", {}).values())
             for kind in type(one).__mro__:
-                left.extend(getattr(one, name, None) for name in getattr(kind, "__slots__", ()))
-                left.extend(each for each in vars(kind).values() if isinstance(each, (*kinds, FunctionType)))
+                slots = vars(kind).get("__slots__", ())
+                left.extend(getattr(one, name, None) for name in ((slots,) if isinstance(slots, str) else slots))
+                code.extend(each for each in vars(kind).values() if isinstance(each, (*kinds, FunctionType)))
     return found
 
 
