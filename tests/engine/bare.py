@@ -177,7 +177,7 @@ class Bare:
         return self.engine.ask(*words, timeout=timeout)
 
     def setup(self, *words: str, steps: str = "docker,toolkit,runtime,group", user: str = "me") -> Done[str]:
-        only = f"--only dpkg,engine,{steps}"
+        only = "" if "--undo" in words else f"--only dpkg,engine,{steps}"
         return self.run(f"./launch setup --mirrors /vendors/mirrors.json {only} {' '.join(words)}", user)
 
     def state(self) -> str:

@@ -92,8 +92,10 @@ def test_the_clis_and_launchs_containers_find_mlflow_too(served: Project) -> Non
     served.up(f"--config={config}", timeout=600)
     done = served.inside(f"--config={config}", *train("vscode"))
     assert done.returncode == 0, done.stderr
+    assert "left out" not in done.stdout + done.stderr
     assert logged(served, "vscode") == pytest.approx(losses(served, "vscode"))
-    served.launched("--cpu", "run", "--", *train("launched"))
+    said = served.launched("--cpu", "run", "--", *train("launched"))
+    assert "left out" not in said
     assert logged(served, "launched") == pytest.approx(losses(served, "launched"))
 
 

@@ -142,6 +142,25 @@ def test_one_that_hangs_is_given_up_at_the_end(stage: str, tmp_path: Path, fake)
     assert track.KINDS["good"].got[-1] == ("finish", "stopped")
 
 
+def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:
+    """As long as it takes one thing after the other, up to a bound."""
+
+    class Slow(Fake):
+        def artifact(self, path: Path) -> None:
+            time.sleep(0.3)
+            super().artifact(path)
+
+    for count, hung in ((4, False), (30, True)):
+        track.KINDS["good"] = type("Slow", (Slow,), {})
+        tracker = Tracker(tmp_path, {}, ["good"], "p")
+        for number in range(count):
+            tracker.artifact(tmp_path / str(number))
+        said = tracker.finish("finished", patience=0.6)
+        assert said == (["Slow is left out from here: it was not done 2.4 s after the end."] if hung else [])
+        assert tracker.hung == hung
+        assert (track.KINDS["good"].got[-1] == ("finish", "finished")) != hung
+
+
 def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "ROOM", 5)
     fake("log", "hangs")

@@ -1,7 +1,7 @@
 """Where the figures of a run go: JSON lines always, and the trackers that were chosen, none of which can stop the run.
 
 Each tracker works in a thread of its own, behind a queue of limited length: one that raises is left out and the reason
-told, one that hangs costs at most a few seconds at the end of the run.
+told, one that hangs costs at most a few seconds at the end of the run; one that is slow has longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 from gpukit.private import mask
 
 LINES = "metrics.jsonl"
-PATIENCE = 15.0  # seconds that all trackers together have at the end
+PATIENCE = 15.0  # seconds that trackers have at the end, from the last thing that they took
+MOST = 4  # times as long at most, however much they still take
 ROOM = 10_000  # reports that a tracker may be behind
 LONGEST = 300  # characters of an error that is told
 Rows = list[tuple[int, dict[str, float]]]
@@ -115,7 +116,7 @@ class MLflow:
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None:
         _answering(os.environ.get("MLFLOW_TRACKING_URI", ""), wait)
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         import mlflow
 
@@ -187,14 +188,15 @@ class Tracker:
             courier.put("artifact", path)
 
     def finish(self, status: str, patience: float = PATIENCE) -> list[str]:
-        """Wait for the trackers, at most `patience` seconds; what is to be told of those that lack something.
+        """Wait for the trackers; what is to be told of those that lack something.
 
-        `status`: "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with `end` then.
+        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long. `status`: "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with `end` then.
         """
         for courier in self.couriers:
             courier.put("finish", status)
-        until, tell = time.monotonic() + patience, time.monotonic() + 2
-        while waiting := [one for one in self.couriers if one.thread.is_alive() and not one.over(until)]:
+        begun = time.monotonic()
+        tell = begun + 2
+        while waiting := [one for one in self.couriers if one.thread.is_alive() and not one.over(begun, patience)]:
             if time.monotonic() > tell:
                 self.say(f"Waiting for {' and '.join(one.name for one in waiting)} to take the last figures ...")
                 tell = math.inf
@@ -202,7 +204,12 @@ class Tracker:
         for courier in self.couriers:
             if courier.thread.is_alive():
                 self.hung = True
-                courier.leave_out(f"it did not answer within {patience:g} s at the end")
+                slow = time.monotonic() - courier.moved < patience
+                courier.leave_out(
+                    f"it was not done {MOST * patience:g} s after the end"
+                    if slow
+                    else f"it did not answer within {patience:g} s at the end"
+                )
         lacking = [one.lacking() for one in self._all() if one.told]
         return self._news() + lacking
 
@@ -285,7 +292,7 @@ class _Courier:
     def __init__(self, kind: type[Backend], run: Path, settings: dict[str, Any], project: str) -> None:
         self.name, self.trouble, self.told = kind.__name__, "", False
         self.taken: int | None = None  # the last step
-        self.more_until = 0.0
+        self.moved = self.more_until = 0.0
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
         with contextlib.suppress(Exception):  # it says why below
             # Not in the thread: in a worker forked meanwhile, what is half imported would stay so, and be waited for.
@@ -303,8 +310,9 @@ class _Courier:
     def leave_out(self, why: str) -> None:
         self.trouble = self.trouble or f"{self.name} is left out from here: {why}."
 
-    def over(self, until: float) -> bool:
-        """Whether its time at the end is up."""
+    def over(self, begun: float, patience: float) -> bool:
+        """Whether its time at the end, which has `begun`, is up."""
+        until = min(max(self.moved, begun) + patience, begun + MOST * patience)
         return time.monotonic() > max(until, self.more_until)
 
     def lacking(self) -> str:
@@ -318,6 +326,7 @@ class _Courier:
         kind, *rest = given
         try:
             tracker = kind(*rest, self._wait)
+            self.moved = time.monotonic()
         except BaseException as error:
             self.trouble = f"{self.name} is left out: {_said(error)}."
             return
@@ -340,8 +349,10 @@ class _Courier:
             if rows:
                 tracker.log(rows)
                 self.taken = rows[-1][0]
+                self.moved = time.monotonic()
             if what:
                 getattr(tracker, what)(argument)
+                self.moved = time.monotonic()
 
 
 def _said(error: BaseException) -> str:
