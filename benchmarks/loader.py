@@ -1,8 +1,8 @@
 """The loader's tuner beside a sweep of all settings, over kinds of data and steps: python benchmarks/loader.py
 
-Each setting is run `--times` times for `--seconds`, one after the other in every round. The fastest by median, the
-tuner's and those that people set by habit are then run once more in the same way, since the fastest of many noisy
-figures looks faster than it is; shares are of the better of the two in that second run.
+Each setting is run `--times` times for `--seconds`, one after the other in every round. The fastest by median and the
+tuner's are then run once more in turn, in `--finals` rounds, since the fastest of many noisy figures looks faster than
+it is; shares are of the better of the two in that second run. What people set by habit is run again beside them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gpukit.train.data import Loading, loader, usable_cpus
 from gpukit.train.tuner import tune
 
 Plan = tuple[int, int]
+WAITED = 0.002  # seconds that taking a batch which is there never takes
 STEPS = {"no step": (0.0, None), "a GPU's step of 10 ms": (0.01, None), "a CPU's step of 10 ms": (0.01, "cpu")}
 
 
@@ -54,12 +55,17 @@ def pretended(seconds: float, device: str | None) -> Callable[[], None]:
 
 
 def rate(made: Kind, dataset: Any, plan: Plan, step: Callable[[], None], seconds: float) -> float:
-    """Samples per second that get through loader and step, once all workers have brought a batch."""
+    """Samples per second that get through loader and step, once all that was made while workers started is taken:
+    until one had to be waited for, or as many as may be ahead."""
     _, size, collate = made
     batches = iter(loader(dataset, size, 0, loading=Loading(*plan), collate=collate))
-    for _ in range(max(1, plan[0])):
+    for number in range(max(1, plan[0] * plan[1])):
+        begun = time.perf_counter()
         next(batches)
+        waited = time.perf_counter() - begun > WAITED
         step()
+        if waited and number + 1 >= plan[0]:
+            break
     number, begun = 0, time.perf_counter()
     while number < 3 or number % max(1, plan[0]) or time.perf_counter() - begun < seconds:
         next(batches)
@@ -94,7 +100,8 @@ def case(name: str, what: str, dataset: Any, given: argparse.Namespace) -> dict[
     tuned = tune(dataset, size, collate=collate, step_seconds=seconds, device=device)
     chosen = (tuned.loading.workers, tuned.loading.prefetch)
     habits = {"default": (0, 2), "CPUs": (usable_cpus(), 2), "four": (4, 2)}
-    final = rounds(list(dict.fromkeys([best, chosen, *habits.values()])), given.times, one)
+    final = rounds(list(dict.fromkeys([best, chosen])), given.finals if best != chosen else given.times, one)
+    final |= rounds([plan for plan in dict.fromkeys(habits.values()) if plan not in final], given.times, one)
     top = max(final[best], final[chosen])
     return {
         "kind": name,
@@ -119,6 +126,7 @@ def row(one: dict[str, Any]) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3, help="rounds (3)")
+    parser.add_argument("--finals", type=int, default=9, help="rounds of the second run (9)")
     parser.add_argument("--seconds", type=float, default=0.5, help="for which each setting is run in a round (0.5)")
     parser.add_argument("--kinds", default="", help="only those whose name contains this")
     parser.add_argument("--steps", default="", help="only those whose name contains this")

@@ -229,7 +229,7 @@ def test_cheap_batches_need_no_workers_and_no_trial(machine, expected, monkeypat
 @pytest.mark.parametrize(
     ("machine", "workers", "expected"),
     [
-        (Machine(2, waits=[0.0], computes=[20.0]), [2], "1.9 times as many as without workers, with 2 CPUs at work"),
+        (Machine(2, waits=[0.0], computes=[20.0]), [4], "2.0 times as many as without workers, with 2 CPUs at work"),
         (Machine(2, waits=[20.0], computes=[0.1]), [8], "waiting for the data most of the time"),
         (Machine(4, waits=[20.0], computes=[0.1], step=10), [3, 4], "as fast as the step takes them"),
         (Machine(8, waits=[0.0], computes=[20.0]), [8], "with 8 CPUs at work"),

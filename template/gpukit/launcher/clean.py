@@ -8,6 +8,7 @@ import json
 import math
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 from . import compose
@@ -27,7 +28,14 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     theirs = vscode(project)
     containers += [found for found in theirs if not found.running]
     open_ones = [found.name for found in theirs if found.running]
-    pictures, checkpoints = images(project, theirs), old_checkpoints(project.root / "outputs", keep)
+    pictures = images(project, theirs)
+    slow = threading.Timer(2, say, ["Looking whether the newest checkpoints are whole ..."])
+    slow.daemon = True
+    slow.start()
+    try:
+        checkpoints = old_checkpoints(project.root / "outputs", keep)
+    finally:
+        slow.cancel()
     nets = networks(project, containers)
     for name in open_ones:
         say(f"{name} runs in VS Code, so it stays, and its image: close VS Code or `./launch stop` it first.")

@@ -34,6 +34,7 @@ from gpukit.train.data import (
 
 GLANCE = 0.15  # seconds for which batches are made to see what they cost
 LOOK = 0.25  # seconds for which a plan is run
+WAITED = 0.001  # seconds: who waits as long for a batch has taken all that were ready
 PORTION = 0.06  # seconds: where a batch and its step take longer, both are tried in smaller portions
 
 
@@ -71,7 +72,7 @@ class Trials:
         self.seed += 1
         loading = Loading(*plan, pin=False, context=self.context)
         batches = loader(self.dataset, costs.samples, self.seed, loading=loading, collate=self.collate)
-        how = (batches, max(plan[0], 1), costs.step, costs.step_cpus, seconds)
+        how = (batches, *(plan if plan[0] else (1, 1)), costs.step, costs.step_cpus, seconds)
         self.say(f"trying {words(plan)}")
         return _run(*how) if plan[0] else self._aside(f"trying {words(plan)}", _run, *how)
 
@@ -161,7 +162,7 @@ def _unequal(times: list[float]) -> bool:
     return pstdev(times) > 0.15 * fmean(times) * len(times) ** 0.5
 
 
-def _run(batches: Any, workers: int, step: float, step_cpus: float, seconds: float) -> Seen:
+def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, seconds: float) -> Seen:
     pretend = _pretended(step, step_cpus)
     others = multiprocessing.active_children()
     begun = time.perf_counter()
@@ -170,9 +171,13 @@ def _run(batches: Any, workers: int, step: float, step_cpus: float, seconds: flo
         pids = [process.pid for process in multiprocessing.active_children() if process not in others]
         next(iterator)
         started = time.perf_counter() - begun
-        for _ in range(workers - 1):  # until each worker has brought one
+        for number in range(1, workers * ahead):  # what was made while workers started says nothing of their pace
             pretend()
+            wall, work = time.perf_counter(), time.thread_time()
             next(iterator)
+            waited = time.perf_counter() - wall - (time.thread_time() - work)
+            if number + 1 >= workers and waited > WAITED:
+                break
         pretend()
         before, number, took, blocked = _busy(pids), 0, 0.0, 0.0
         begun = time.perf_counter()
