@@ -54,9 +54,12 @@ def pretended(seconds: float, device: str | None) -> Callable[[], None]:
     return step
 
 
-def rate(made: Kind, dataset: Any, plan: Plan, step: Callable[[], None], seconds: float) -> float:
-    """Samples per second that get through loader and step, once all that was made while workers started is taken:
-    until one had to be waited for, or as many as may be ahead."""
+def rate(made: Kind, dataset: Any, plan: Plan, step: Callable[[], None], seconds: float, computes: bool) -> float:
+    """Samples per second that get through loader and step, once all that was made while workers started is taken.
+
+    That is when one had to be waited for, or after as many as may be ahead; with a step that `computes` only after as
+    many: until batches lie ready workers take its CPUs, and that passes.
+    """
     _, size, collate = made
     batches = iter(loader(dataset, size, 0, loading=Loading(*plan), collate=collate))
     for number in range(max(1, plan[0] * plan[1])):
@@ -64,7 +67,7 @@ def rate(made: Kind, dataset: Any, plan: Plan, step: Callable[[], None], seconds
         next(batches)
         waited = time.perf_counter() - begun > WAITED
         step()
-        if waited and number + 1 >= plan[0]:
+        if waited and number + 1 >= plan[0] and not computes:
             break
     number, begun = 0, time.perf_counter()
     while number < 3 or number % max(1, plan[0]) or time.perf_counter() - begun < seconds:
@@ -91,7 +94,7 @@ def case(name: str, what: str, dataset: Any, given: argparse.Namespace) -> dict[
     _, size, collate = made
 
     def one(plan: Plan) -> float:
-        return rate(made, dataset, plan, step, given.seconds)
+        return rate(made, dataset, plan, step, given.seconds, device is not None)
 
     begun = time.perf_counter()
     swept = rounds(plans(), given.times, one)

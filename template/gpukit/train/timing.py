@@ -176,8 +176,8 @@ def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, 
             wall, work = time.perf_counter(), time.thread_time()
             next(iterator)
             waited = time.perf_counter() - wall - (time.thread_time() - work)
-            if number + 1 >= workers and waited > WAITED:
-                break
+            if number + 1 >= workers and waited > WAITED and step_cpus == 0:
+                break  # beside a step that computes, workers take its CPUs until all are ahead, and that passes
         pretend()
         before, number, took, blocked = _busy(pids), 0, 0.0, 0.0
         begun = time.perf_counter()

@@ -27,6 +27,7 @@ from gpukit.train.timing import Trials, telling, words
 
 SPARE = 1.1  # times as much as measured may data cost before workers fall behind
 FEW = 10, 4  # so few batches say nothing of seldom slow ones: then so many are made ahead
+CLOSE = 1.25  # times as long without workers: so little may be the machine's mood, and is looked at in the same way
 OBJECTS = 2e8  # bytes of Python objects in a dataset that are worth a word
 
 
@@ -109,7 +110,7 @@ def tune(
             if seen[plan].period > 1.05 * expected and costs.period(*better) < 0.95 * seen[plan].period:
                 plan = better
         periods = {ALONE: first.alone + first.step, **{each: one.period for each, one in seen.items()}}
-        if seen and _fastest(periods) == ALONE:  # which was not expected
+        if seen and periods[ALONE] < CLOSE * min(one.period for one in seen.values()):
             seen[ALONE] = trials.run(ALONE, costs)
             periods[ALONE] = seen[ALONE].period
     plan = _fastest(periods)
