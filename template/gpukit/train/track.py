@@ -190,7 +190,8 @@ class Tracker:
     def finish(self, status: str, patience: float = PATIENCE) -> list[str]:
         """Wait for the trackers; what is to be told of those that lack something.
 
-        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long. `status`: "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with `end` then.
+        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long. `status`:
+        "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with `end` then.
         """
         for courier in self.couriers:
             courier.put("finish", status)
