@@ -29,7 +29,7 @@ def standing(request: pytest.FixtureRequest, project: Callable[..., Project]) ->
     found.stop()
 
 
-scripts = pytest.mark.parametrize("standing", [f"{base}-scripts" for base in ANSWERS], indirect=True)
+# What does not depend on both is tried with one of them: with 2 CPUs the tests that need an engine take long as it is.
 notebooks = pytest.mark.parametrize("standing", [f"{base}-notebook" for base in ANSWERS], indirect=True)
 
 
@@ -45,9 +45,14 @@ def test_training(standing: Project) -> None:
     assert {path.lstat().st_uid for path in (standing.path / "outputs").rglob("*")} == {standing.person.uid}
 
 
-def test_ctrl_c_saves_and_resume_continues(standing: Project) -> None:
-    """The key on a terminal where there are notebooks; a signal to launch alone, as a scheduler sends it, elsewhere."""
-    terminal = (standing.path / "notebooks").is_dir()
+@pytest.mark.parametrize(
+    ("standing", "terminal"),
+    [(f"{base}-scripts", base == "wheel") for base in ANSWERS],
+    indirect=["standing"],
+    ids=[f"{base}-scripts" for base in ANSWERS],
+)
+def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) -> None:
+    """The key on a terminal; elsewhere a signal to launch alone, as a scheduler sends it."""
     run, forever = "--name=stopped", ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
     command = ["./launch", "run", "--", *TRAIN, run, *forever]
     if terminal:
@@ -90,20 +95,17 @@ def read(descriptor: int, until: str = "(?!)") -> str:
     return said
 
 
+@notebooks
 def test_verify(standing: Project) -> None:
     """All is well with what the stand-in is; held against the real base, exactly torch, CUDA and Python are wrong."""
     versions = "import platform, importlib.metadata as m; print(m.version('torch'), platform.python_version())"
     torch, python = standing.launched("run", "--", "python", "-c", versions).split()
     standing.write("standin.json", json.dumps({**standing.stack, "torch": torch, "cuda": None, "python": python}))
 
-    # Where there are notebooks verify also tries torch.compile; test_torch_compile does so where there are none.
-    skip = [] if (standing.path / "notebooks").is_dir() else ["--skip=compile"]
-    done = standing.launch("verify", "--json", "--stack=standin.json", *skip)
+    done = standing.launch("verify", "--json", "--stack=standin.json")
     found = findings(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    looked = {"torch", "cuda", "python", "protected", "tensor", "compile", "mounts", "user"} - (
-        {"compile"} if skip else set()
-    )
+    looked = {"torch", "cuda", "python", "protected", "tensor", "compile", "mounts", "user"}
     assert {check: found.get(check) for check in looked} == dict.fromkeys(looked, "PASS")
 
     done = standing.launch("verify", "--json", "--skip=compile")
@@ -116,19 +118,25 @@ def findings(output: str) -> dict[str, str]:
     return {finding["id"]: finding["status"] for finding in json.loads(output)["findings"]}
 
 
-@scripts
+@pytest.mark.parametrize("standing", ["wheel-scripts", "ngc-scripts"], indirect=True)
 def test_torch_compile(standing: Project) -> None:
-    """As the image is built; in the container of the CLI, where verify's own try is in launch's."""
+    """As the image is built; in the container of the CLI, where verify's own try is in launch's.
+
+    Held loosely against double precision: once, on a busy machine, eager and compiled differed by 1.5e-4, why is not
+    known (900 more tries found nothing), and here it matters that there is a compiler and what it made runs.
+    """
     code = (
         "import torch; f = torch.compile(lambda x: (x.sin() + x.cos()).relu()); x = torch.randn(64, 64);"
-        "torch.testing.assert_close(f(x), (x.sin() + x.cos()).relu()); print('compiled')"
+        "y = (x.double().sin() + x.double().cos()).relu().float();"
+        "torch.testing.assert_close(f(x), y, rtol=0, atol=1e-3); print('compiled')"
     )
     done = standing.inside("python", "-c", code)
     assert done.stdout.strip() == "compiled", done.stderr[-3000:]
 
 
-@notebooks
+@pytest.mark.parametrize("standing", ["ngc-notebook"], indirect=True)
 def test_the_notebook_runs_from_top_to_bottom(standing: Project) -> None:
+    """With the image's own Python and PyTorch; tests/train/test_script.py runs it with those of an environment."""
     nbconvert = ("jupyter", "nbconvert", "--to=notebook", "--execute", "--output-dir=outputs")
     done = standing.inside(*nbconvert, "notebooks/quickstart.ipynb")
     assert done.returncode == 0, done.stderr[-3000:]
