@@ -255,11 +255,13 @@ class Case:
         return self.start(str(HERE / "finder_real.py"), *self.flags(), *cap, "--do", *map(str, what))
 
     def survives(self, size: int, steps: int = 0) -> bool:
+        if not size:  # there was no answer
+            return False
         done = self.child("survive", size, steps or self.steps)
         told = done.stderr.strip().splitlines()[-1:]
         if done.returncode not in (0, 3) and done.returncode > 0 and not is_oom(RuntimeError(done.stderr)):
             sys.exit(f"{self.name} with {size} samples failed for another reason than memory: {told}")
-        return size > 0 and done.returncode == 0
+        return done.returncode == 0
 
     def exhaustive(self, size: int) -> int:
         """The largest size that survives, within 1 %, from one in its neighbourhood: looked for with few steps."""
@@ -306,8 +308,8 @@ class Result:
     share: float
 
 
-def run(case: Case, times: int, of_others: int) -> tuple[int, dict[str, list[Result]]]:
-    """The true maximum, and what each finder makes of this case."""
+def run(case: Case, times: int, of_others: int) -> dict[str, Any]:
+    """The true maximum, and what each finder makes of this case: answer, trials, whether it survived."""
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -332,12 +334,18 @@ def run(case: Case, times: int, of_others: int) -> tuple[int, dict[str, list[Res
             size, trials = case.others(*what)
             found[name].append((size, trials, case.survives(size)))
             say(f"{name} {found[name][-1]}")
-    return truth, {
-        name: [Result(*one, share=one[0] / truth if truth else 0.0) for one in some] for name, some in found.items()
-    }
+    return {"case": case.name, "truth": truth, "found": found}
+
+
+def results(case: dict[str, Any], name: str) -> list[Result]:
+    """What one finder made of a case."""
+    truth = case["truth"]
+    return [Result(*one, share=one[0] / truth if truth else 0.0) for one in case["found"].get(name, [])]
 
 
 def cell(some: list[Result]) -> str:
+    if not some:
+        return "not measured"
     held = sum(each.survived for each in some)
     if not any(each.size for each in some):
         return "ended with an error"
@@ -363,22 +371,25 @@ def main() -> None:
     parser.add_argument("--caps", type=float, nargs="*", default=[], help="on a GPU: its memory, in GiB")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--more", type=Path, help="a result of this benchmark: its cases are not measured again")
     given = parser.parse_args()
     from measure import machine
 
-    load, rows, all_ours, wanted = machine()["load"], [], [], list(cases(given))
+    load, wanted = machine()["load"], list(cases(given))
+    done = json.loads(given.more.read_text(encoding="utf-8"))["cases"] if given.more else []
     for case in wanted:
-        truth, found = run(case, given.times, given.times_of_others)
-        all_ours += found["gpukit"]
-        rows.append([case.name, truth, *map(cell, found.values())])
-        report(given, load, rows, all_ours, len(wanted))
+        if case.name not in [one["case"] for one in done]:
+            done.append(run(case, given.times, given.times_of_others))
+            report(given, load, done, len(wanted))
 
 
-def report(given: argparse.Namespace, load: float, rows: list[list[Any]], all_ours: list[Result], wanted: int) -> None:
+def report(given: argparse.Namespace, load: float, done: list[dict[str, Any]], wanted: int) -> None:
     """Write what is there by now: the whole takes more than an hour, and one that is ended has measured something."""
     from measure import write
 
     names = ["gpukit", *(["accelerate", "Lightning, power", "Lightning, binsearch"] if given.times_of_others else [])]
+    all_ours = [one for case in done for one in results(case, "gpukit")]
+    rows = [[case["case"], case["truth"], *(cell(results(case, name)) for name in names)] for case in done]
     limit = (
         f"{given.limit_mb} MiB of data for a process (RLIMIT_DATA), PyTorch's own 300 MiB included, and "
         f"{COMPILER >> 20} MiB more for one that compiles, on the CPU"
@@ -390,6 +401,7 @@ def report(given: argparse.Namespace, load: float, rows: list[list[Any]], all_ou
         packages=("accelerate", "lightning", "torch"),
         title="The batch finder on real models" + (", on a GPU" if given.caps else ""),
         table={"columns": ["model", "true maximum", *names], "rows": rows},
+        cases=done,
         results=[
             {"what": "models measured", "value": len(rows), "at_least": wanted},
             {"what": f"answers that survive {given.steps} steps in a fresh process", "unit": "%", "at_least": 100}
@@ -402,8 +414,8 @@ def report(given: argparse.Namespace, load: float, rows: list[list[Any]], all_ou
         notes=[
             f"Memory: {'the allocator of ' + torch.cuda.get_device_name() + ', capped' if given.caps else limit}. "
             f"The true maximum is the largest size that survives {given.steps} steps, within 1 %.",
-            f"gpukit's finder ran {given.times} times on each; each cell has its answers and their share of the "
-            "maximum. accelerate starts at two to four times the maximum, since it only goes down.",
+            "Each cell has its answers and their share of the maximum. accelerate starts at two to four times the "
+            "maximum, since it only goes down.",
         ],
     )
 
