@@ -16,7 +16,7 @@ from gpukit.train.device import Device, budget
 SHM = Path("/dev/shm")
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of workers, that are looked at
 PREFETCH = (2, 4, 8, 16)
-FEW_CPUS = 2
+FEW_CPUS = 2  # of which the training process is a part that counts
 HANDING = 1.5e-4  # seconds that handing over a batch costs either side, and again for each tensor in it
 
 Plan = tuple[int, int]  # workers, and batches that each may be ahead
@@ -70,7 +70,7 @@ class Costs:
         at_work, by_worker = work / self._cpus_for(workers), fmean(made) / workers
         # CPUs idle while all workers wait, and workers wait while they share the CPUs: where neither sets the pace
         # alone they slow each other down, unless all batches are alike; and where the training process is no small
-        # part of all that wants a CPU (benchmarks/loader.py: of 2 CPUs, 4 workers make 4 % more than 2).
+        # part of all that wants a CPU (sweeps of benchmarks/loader.py: with 2 CPUs, 4 workers make 4 % more than 2).
         sharp = 4 if self.varies + fmean(self.waited) / self.alone > 0.2 else 8 if self.cpus <= FEW_CPUS else 200
         shared = at_work * (1 + (by_worker / at_work) ** sharp) ** (1 / sharp)
         return max(shared, replay(made, workers, prefetch, self.step + self.training))
