@@ -122,10 +122,11 @@ def findings(output: str) -> dict[str, str]:
 def test_torch_compile(standing: Project) -> None:
     """As the image is built; in the container of the CLI, where verify's own try is in launch's.
 
-    Both are held against double precision, so that a failure says which was wrong: once they differed by 1.5e-4.
+    Both are held against double precision, so that a failure says which was wrong. Fewer than 2048 numbers, which one
+    thread computes: of two, one may compute a process's first sine with half of the digits (pytorch/pytorch#188792).
     """
     code = (
-        "import torch; g = lambda x: (x.sin() + x.cos()).relu(); x = torch.randn(64, 64); y = g(x.double()).float();"
+        "import torch; g = lambda x: (x.sin() + x.cos()).relu(); x = torch.randn(32, 32); y = g(x.double()).float();"
         "torch.testing.assert_close(g(x), y, msg=lambda m: 'eager: ' + m);"
         "torch.testing.assert_close(torch.compile(g)(x), y, msg=lambda m: 'compiled: ' + m); print('compiled')"
     )

@@ -28,6 +28,27 @@ DTYPES = {
     "float16": torch.float16,
 }
 PLAIN = contextlib.nullcontext()
+# What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
+_VECTOR_MATH = (
+    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
+    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
+)
+
+
+def _settle_vector_math() -> None:
+    """Call each function of _VECTOR_MATH in one thread, so that MKL chooses its code for it now; about 1 ms.
+
+    It chooses at a function's first call. Where that comes from two threads at once, as for any tensor of some thousand
+    numbers, one of them may compute with 12 good bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2,
+    as in the wheels of 2.13): 2 to 10 % of processes on two cores, and their runs then differ from all others.
+    """
+    for dtype in (torch.float32, torch.float64):
+        one = torch.full((1,), 0.5, dtype=dtype)
+        for name in _VECTOR_MATH:
+            getattr(one, name)()
+
+
+_settle_vector_math()  # with the import: before any data or model is made
 
 
 @dataclass(frozen=True)
