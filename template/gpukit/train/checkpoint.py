@@ -36,7 +36,6 @@ from gpukit.train.hashed import CHUNK, DamageError, Written, readable, sync_fold
 FORMAT = 1
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.safetensors", "state.pt"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
-LARGE = 16 << 20
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
 RANKS = "ranks"  # in the manifest of a checkpoint in shards: how many saved it (sharded.py)
@@ -419,17 +418,15 @@ def _prune(folder: Path, step: int, keep: int) -> None:
 def _remove(path: Path) -> None:
     """Renamed first: half of it is then no checkpoint.
 
-    The names are gone when this returns. A file's blocks are freed when it is closed, which takes long for one from
-    LARGE bytes on: training goes on meanwhile.
+    The names are gone when this returns. A file's blocks are freed when it is closed, which takes 1 ms for 1 MiB, and
+    long for a large one: training goes on meanwhile.
     """
     spare = path.with_name(f".{path.name}{SPARE}")
     shutil.rmtree(spare, ignore_errors=True)
     path.rename(spare)
-    large = [file for file in spare.iterdir() if file.stat().st_size >= LARGE and os.access(file, os.R_OK)]
-    files = [file.open("rb") for file in large]
+    files = [file.open("rb") for file in spare.iterdir() if os.access(file, os.R_OK)]
     shutil.rmtree(spare, ignore_errors=True)
-    if files:
-        Thread(target=lambda: [file.close() for file in files]).start()
+    Thread(target=lambda: [file.close() for file in files]).start()
 
 
 def _sweep(folder: Path) -> None:
