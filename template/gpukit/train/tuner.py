@@ -27,7 +27,7 @@ from gpukit.train.timing import Trials, telling, words
 
 SPARE = 1.1  # times as much as measured may data cost before workers fall behind
 FEW = 10, 4  # so few batches say nothing of seldom slow ones: then so many are made ahead
-CLOSE = 1.25  # times as long without workers: so little may be the machine's mood, and is looked at in the same way
+CLOSE = 1.25  # times as long, with workers or without: that may be the machine's mood, and is looked at the same way
 OBJECTS = 2e8  # bytes of Python objects in a dataset that are worth a word
 
 
@@ -101,16 +101,17 @@ def tune(
             reason = f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}"
             return Tuned(Loading(0, pin=_pins(device), reason=reason), [], time.monotonic() - begun)
         fitting, seen = plans(costs), {}
-        first, plan = costs, _best(costs, fitting)
+        first, plan, alone = costs, _best(costs, fitting), costs.alone + costs.step
         while plan != ALONE and plan not in seen and len(seen) < 3:
             seen[plan] = trials.run(plan, costs)
             expected = costs.period(*plan)
             costs = costs.corrected(plan, seen[plan])
             better = _best(costs, fitting)
-            if seen[plan].period > 1.05 * expected and costs.period(*better) < 0.95 * seen[plan].period:
+            worth = min(0.95 * seen[plan].period, alone)
+            if seen[plan].period > 1.05 * expected and costs.period(*better) < worth:
                 plan = better
-        periods = {ALONE: first.alone + first.step, **{each: one.period for each, one in seen.items()}}
-        if seen and periods[ALONE] < CLOSE * min(one.period for one in seen.values()):
+        periods = {ALONE: alone, **{each: one.period for each, one in seen.items()}}
+        if seen and 1 / CLOSE < alone / min(one.period for one in seen.values()) < CLOSE:
             seen[ALONE] = trials.run(ALONE, costs)
             periods[ALONE] = seen[ALONE].period
     plan = _fastest(periods)
