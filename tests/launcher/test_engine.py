@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
@@ -443,15 +442,16 @@ def test_clean_takes_the_images(project: Path) -> None:
     assert docker(REFUSES, "images", "-q", f"--filter=label=gpukit.project={project}") == ""
 
 
-def test_launch_adds_little_to_docker_run(project: Path) -> None:
-    import shlex
-
+def test_launch_asks_the_engine_for_no_more_than_it_has_to(project: Path) -> None:
+    """How long it takes beside the same `docker run` is measured by benchmarks/launch.py."""
     launch(project, "--cpu", "run", "--", "true")
-    by_hand = shlex.split(launch(project, "--cpu", "--dry-run", "run", "--", "true").stdout)
-    times: dict[str, list[float]] = {"launch": [], "docker": []}
-    for _ in range(5):
-        for name, command in (("launch", ["./launch", "--cpu", "run", "--", "true"]), ("docker", by_hand)):
-            begin = time.monotonic()
-            assert launch(project, *command[1:], command=command[0]).returncode == 0
-            times[name].append(time.monotonic() - begin)
-    assert statistics.median(times["launch"]) - statistics.median(times["docker"]) < 0.3
+    shim, log = project.parent / "bin/docker", project.parent / "asked"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec {shutil.which("docker")} "$@"\n', encoding="utf-8")
+    shim.chmod(0o755)
+    log.touch(0o666)
+    log.chmod(0o666)
+    path = f"{shim.parent}:{environment(project, REFUSES)['PATH']}"
+    assert launch(project, "--cpu", "run", "--", "true", PATH=path).returncode == 0
+    asked = [line.split()[:2] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert asked == [["image", "inspect"], ["run", "--rm"]]
