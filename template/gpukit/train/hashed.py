@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 2 << 20  # bytes written and hashed at once: a multiple of any disk's block
-ALONE = 1 << 20  # bytes from which on a thread for the hash pays
+THREADED = 1 << 20  # bytes from which on a thread for the hash pays
 
 
 class DamageError(Exception):
@@ -86,7 +86,7 @@ class Written:
 
     def _put(self, piece: memoryview) -> None:
         self.size, self.used = self.size + len(piece), 0
-        hashed = self.helper.submit(self.sum.update, piece) if len(piece) >= ALONE else self.sum.update(piece)
+        hashed = self.helper.submit(self.sum.update, piece) if len(piece) >= THREADED else self.sum.update(piece)
         while piece and self.error is None:
             try:
                 piece = piece[os.write(self.file, piece) :]
