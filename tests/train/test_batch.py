@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 import weakref
 from pathlib import Path
@@ -520,3 +521,12 @@ def test_autocast_is_the_devices():
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), None, loss)
     value = Step(task, Device(torch.device("cpu"), dtype=torch.bfloat16))(torch.ones(3, 4), seed=0)
     assert seen == [torch.bfloat16] and value.dtype == torch.float32
+
+
+def test_a_batch_that_cannot_be_counted_is_no_empty_one():
+    """Nothing would be trained, and the run be called done."""
+    model = nn.Linear(2, 1)
+    task = Task(model, torch.optim.SGD(model.parameters(), lr=0.1), [0], lambda model, batch: model(batch.x).sum())
+    task.collate = lambda samples: types.SimpleNamespace(x=torch.ones(len(samples), 2))
+    with pytest.raises(SystemExit, match="cannot be told from a SimpleNamespace like this; let `collate` give tensors"):
+        Step(task, CPU)(task.collate([0, 0]), 0)

@@ -595,6 +595,15 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path, in_chi
     assert said.count("\n") == 1
 
 
+def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(CheckpointError, match=r"run.* is no folder \(Not a directory\): move what is in its place"):
+        newest(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="is no folder"):
+        put(tmp_path / "run", 1)
+    assert (tmp_path / "run").read_bytes() == b""
+
+
 def test_what_a_killed_save_left_is_swept(tmp_path: Path) -> None:
     put(tmp_path, 1)
     left = tmp_path / "checkpoints/.step-00000002.tmp"

@@ -340,6 +340,17 @@ def test_what_cannot_be_resumed_is_refused():
         loader(Stream(), 8, 0)
     with pytest.raises(DataError, match="has no length"):
         loader(type("Endless", (), {"__getitem__": lambda self, index: index})(), 8, 0)
+    with pytest.raises(DataError, match="The dataset is empty"):
+        loader([], 8, 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64 - 1, 10**30])
+def test_any_integer_is_a_seed(seed):
+    drawn = []
+    for same in (seed, seed % 2**64):
+        data.seed_all(same)
+        drawn.append((torch.rand(()).item(), random.random(), numpy.random.random()))
+    assert drawn[0] == drawn[1]
 
 
 @pytest.fixture

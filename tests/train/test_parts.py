@@ -73,9 +73,40 @@ def test_what_is_no_tensor():
     assert all(part["classes"] == ["cat", "dog"] and part["epoch"] == 3 and part["scale"] == 2 for part in parts)
 
 
-@pytest.mark.parametrize("batch", [None, [], {}, ()])
+@pytest.mark.parametrize("batch", [None, [], {}, (), [[], []], {"x": None}])
 def test_nothing(batch: Any):
     assert batches().samples(batch) == 0
+
+
+def test_texts():
+    """A data set of texts, which become tokens in the loss: DataLoader's default leaves a list of them."""
+    one = batches("cat")
+    assert one.samples(["cat", "dog", "cow"]) == 3
+    assert one.split(["cat", "dog", "cow"], [2, 1]) == [["cat", "dog"], ["cow"]]
+    pairs = batches(("question", "answer"))
+    batch = default_collate([("q1", "a1"), ("q2", "a2")])  # as many columns as samples
+    assert pairs.samples(batch) == 2
+    assert [list(map(list, part)) for part in pairs.split(batch, [1, 1])] == [[["q1"], ["a1"]], [["q2"], ["a2"]]]
+    named = batches({"text": "cat"})
+    assert named.samples({"text": ["cat", "dog", "cow"]}) == 3
+
+
+def test_things_that_are_no_tensors():
+    """Pictures as PIL has them, and numbers, in columns that a collate of one's own made."""
+
+    def columns(samples: Any) -> Any:
+        return [list(column) for column in zip(*samples, strict=True)]
+
+    made = batches((object(), 1), collate=columns)
+    batch = columns([(object(), number) for number in range(5)])
+    assert made.samples(batch) == 5
+    assert [part[1] for part in made.split(batch, [3, 2])] == [[0, 1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("batch", [object(), {"scale": torch.tensor(2.0)}, "cat"])
+def test_what_does_not_show_how_many_samples_it_holds(batch: Any):
+    with pytest.raises(SplitError, match=f"cannot be told from a {type(batch).__name__}"):
+        batches(0, collate=lambda samples: batch).samples(batch)
 
 
 def test_ragged_lists_of_tensors():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +133,34 @@ def test_a_broken_run_json_is_begun_anew(start) -> None:
     run = start("a")
     (run.folder / "run.json").write_text('{"starts": [')
     assert len(start("a").facts["starts"]) == 1
+
+
+@pytest.mark.parametrize("text", ["", '{"starts": [', '{"settings": 3, "starts": 7}'])
+def test_without_a_name_checkpoints_without_a_run_json_are_not_passed_over(text: str, start) -> None:
+    run = start()
+    (run.folder / "run.json").write_text(text)
+    assert start().folder != run.folder  # it has no checkpoints: nothing is lost
+    time.sleep(0.01)  # the clock of a file system is coarse
+    save(run)
+    (run.folder / "run.json").write_text(text)
+    with pytest.raises(TrainingError, match=f"{run.folder} has checkpoints, and its run.json cannot be read: --name"):
+        start()
+    other = start(resume=False)
+    assert start().folder == other.folder  # the last one
+    assert start(run.folder.name).folder == run.folder
+
+
+def test_no_room_for_run_json(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = start("a").folder / "run.json"
+    before = file.read_text()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TrainingError, match=r"Nothing can be written at .*: the disk is full: free some space"):
+        start("a")
+    assert file.read_text() == before
 
 
 @pytest.mark.usefixtures("default_gitconfig")

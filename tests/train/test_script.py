@@ -235,6 +235,32 @@ def test_fewer_samples_than_a_batch(trainee) -> None:
     sentence(trainee().run("--batch-size", "8193"), "8192 samples")
 
 
+STREAM = """
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([])
+"""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"), [("Stream()", "can only be read from its start"), ("[]", "The dataset is empty")]
+)
+def test_data_that_cannot_be_trained_on(dataset: str, words: str, saved: Trainee) -> None:
+    with (saved.source / "data.py").open("a") as file:
+        file.write(f"{STREAM}\n\ndef training_data(settings):\n    return {dataset}\n")
+    sentence(saved.run(*GO_ON), words)
+    still_whole(saved)
+
+
+@pytest.mark.parametrize(("name", "anew"), [("run", "another --name"), ("", "--no-resume")])
+def test_a_finished_run_tells_how_to_begin_anew(name: str, anew: str, trainee) -> None:
+    project, run = trainee(), ("--max-steps", "2", *(("--name", name) if name else ()))
+    project.train(*run)
+    told = project.train(*run)
+    assert f"is finished, at step 2: --max-steps 4 goes on, {anew} starts anew." in told
+
+
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:
     sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller --lr")
     still_whole(saved, 3)
@@ -399,6 +425,19 @@ def test_a_failing_tracker_never_stops_training(
     assert said in ended.out + ended.err
     assert list(project.losses("run")) == [1, 2, 3, 4, 5]
     assert project.steps("run") == [5]
+
+
+def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
+    project = trainee(tracking=["wandb"])
+    (project.folder / "fakes").mkdir()
+    (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
+    started = project.start("--max-steps", "5", "--log-steps", "1", "--name", "run", FAKE="hangs")
+    started.wait_for(lambda: "Waiting for Wandb" in started.said())
+    started.send(signal.SIGINT)
+    ended = started.end(20)
+    assert ended.code == 3, ended
+    assert ended.err.splitlines() == ["Wandb is left out from here: Ctrl-C came while it was waited for."]
+    assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 
 def test_the_batch_size_is_found_once(trainee) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -140,6 +141,15 @@ def test_one_that_hangs_is_given_up_at_the_end(stage: str, tmp_path: Path, fake)
     assert said == ["Bad is left out from here: it did not answer within 0.3 s at the end."]
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
     assert track.KINDS["good"].got[-1] == ("finish", "stopped")
+
+
+def test_ctrl_c_gives_up_what_is_waited_for(tmp_path: Path, fake) -> None:
+    fake("log", "hangs")
+    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p")
+    tracker.log(1, loss=1.0)
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    assert tracker.finish("finished") == ["Bad is left out from here: Ctrl-C came while it was waited for."]
+    assert tracker.hung and track.KINDS["good"].got[-1] == ("finish", "finished")
 
 
 def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:

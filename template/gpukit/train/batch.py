@@ -127,9 +127,10 @@ class Step:
 
         `batch`: as the DataLoader gives it; empty or None where there are fewer samples than ranks. `seed`: for this
         step and this rank. A batch without any valid target changes nothing, and its loss is 0. SystemExit with one
-        sentence where a single sample does not fit, or the optimizer's own memory does not.
+        sentence where a single sample does not fit, or the optimizer's own memory does not, or where the batch does not
+        show how many samples it holds.
         """
-        total = self._batches.samples(batch)
+        total = self._samples(batch)
         targets = self.task.targets
         count = self.ranks.sum(_number(targets(batch)) if targets is not None and total else total)
         if not count:
@@ -147,6 +148,15 @@ class Step:
         loss = self._update(loss)
         self._grow()
         return loss
+
+    def _samples(self, batch: Any) -> int:
+        try:
+            return self._batches.samples(batch)
+        except SplitError as error:
+            raise SystemExit(
+                f"The data cannot be trained on: {error}; let `collate` give tensors, or lists with an entry for each "
+                "sample, in a tuple, list or dict."
+            ) from None
 
     def _attempt(self, batch: Any, total: int, count: float, seed: int) -> tuple[Tensor | None, str | None]:
         failure = None

@@ -368,7 +368,11 @@ def _reason(folder: Path, error: OSError) -> str:
         return f"The disk is full, so no checkpoint was saved in {folder} ({said}): make room, then resume"
     if error.errno == errno.EFBIG:
         return f"No checkpoint was saved in {folder} ({said}): raise the limit that `ulimit -f` shows, then resume"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno == errno.EROFS:
+        return f"{folder} is on a file system that is read-only ({said}): mount it anew, or choose another --output-dir"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"{folder} is no folder ({said}): move what is in its place, or choose another --name"
+    if error.errno in (errno.EACCES, errno.EPERM):
         return f"{folder} cannot be used by this user ({said}): give it to this user, or choose another --output-dir"
     return f"{folder} cannot be read or written ({said}): see whether its disk is there, then resume"
 

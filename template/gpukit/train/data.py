@@ -55,6 +55,9 @@ __all__ = [
 ]
 
 
+EMPTY = "The dataset is empty: there is nothing to train on."
+
+
 class DataError(Exception):
     """The data cannot be loaded as asked; the text is one sentence for a person."""
 
@@ -81,7 +84,7 @@ class Order(Sampler[list[tuple[int, int]]]):
         shuffle: bool = True,
     ) -> None:
         if length < 1:
-            raise DataError("The dataset is empty: there is nothing to train on.")
+            raise DataError(EMPTY)
         if batch_size < 1:
             raise DataError(f"--batch-size {batch_size} is no batch: give at least 1.")
         self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
@@ -239,16 +242,19 @@ class Loading:
 
 
 def length(dataset: Dataset) -> int:
-    """How many samples a dataset has; DataError where it is not map-style or has no length."""
+    """How many samples a dataset has; DataError where it is not map-style, or has no length or no sample."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise DataError(
             f"{type(dataset).__name__} can only be read from its start, so a run could not resume in mid-epoch: give a "
             "map-style dataset, with `__getitem__` and `__len__` (for a stream: of its shards or records on disk)."
         )
     try:
-        return len(dataset)
+        found = len(dataset)
     except TypeError:
         raise DataError(f"{type(dataset).__name__} has no length: give it a `__len__`.") from None
+    if not found:
+        raise DataError(EMPTY)
+    return found
 
 
 def loader(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import default_collate
 
 Path = tuple[Any, ...]  # the keys and positions that lead to a value in a batch
 
@@ -21,7 +22,8 @@ class Batches:
     A batch is a tensor whose first dimension counts the samples, or such tensors in tuples, lists and dicts. A list may
     also hold one entry for each sample, each of a shape of its own. Two tensors in a list can be either, two columns or
     two samples. DataLoader's default never leaves a list of samples that hold tensors; a `collate` function of the
-    project's own is tried on two and on three copies of dataset[0]: what grows counts samples.
+    project's own is tried on two and on three copies of dataset[0]: what grows counts samples. So is either where there
+    is no tensor at all, as in lists of texts.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
@@ -30,13 +32,18 @@ class Batches:
         self.tried = False
 
     def samples(self, batch: Any) -> int:
-        """How many samples the batch holds; 0 where it is None or empty."""
+        """How many samples the batch holds; 0 where it is None or empty. SplitError where it does not show that."""
         length = _rows(batch)
         if length is not None and not (self.collate is not None and isinstance(batch, list)):
             return length
-        if self.collate is not None and not self.tried and _may_list_samples(batch):
+        if _empty(batch):
+            return 0
+        if not self.tried and (not _holds_tensors(batch) or (self.collate is not None and _may_list_samples(batch))):
             self.grows, self.tried = self._tried(), True
-        return _count(batch, (), self._lists(batch)) or 0
+        count = _count(batch, (), self._lists(batch))
+        if count is None:
+            raise SplitError(f"how many samples are in a batch cannot be told from a {type(batch).__name__} like this")
+        return count
 
     def split(self, batch: Any, sizes: list[int]) -> list[Any]:
         """The batch in parts of `sizes` samples, in order; tensors are views.
@@ -52,7 +59,8 @@ class Batches:
     def _tried(self) -> frozenset[Path] | None:
         try:
             sample = self.dataset[0]
-            two, three = self.collate([sample] * 2), self.collate([sample] * 3)
+            collate = self.collate or default_collate
+            two, three = collate([sample] * 2), collate([sample] * 3)
         except Exception:  # it does not take one sample several times: its batches must speak for themselves
             return None
         return frozenset(_growing(two, three, ()))
@@ -89,6 +97,11 @@ def _children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _holds_tensors(value: Any) -> bool:
     return isinstance(value, Tensor) or any(_holds_tensors(child) for _, child in _children(value))
+
+
+def _empty(value: Any) -> bool:
+    container = isinstance(value, (Mapping, list, tuple))
+    return value is None or (container and all(_empty(child) for _, child in _children(value)))
 
 
 def _may_list_samples(batch: Any) -> bool:
@@ -135,11 +148,13 @@ def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> 
             place = "".join(f"[{key!r}]" for key in path)
             raise SplitError(f"batch{place} has {len(value)} rows where there are {total} samples")
         return list(value.split(sizes))
-    if isinstance(value, (list, tuple)) and (path in lists or (len(value) == total and not _holds_tensors(value))):
-        starts = [sum(sizes[:number]) for number in range(len(sizes))]
-        return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-    columns = [(key, _split(child, (*path, key), lists, sizes)) for key, child in _children(value)]
-    return [_with(value, {key: parts[number] for key, parts in columns}) for number in range(len(sizes))]
+    if isinstance(value, (list, tuple)):
+        columns = any(len(one) > len(path) and one[: len(path)] == path for one in lists)
+        if path in lists or (len(value) == total and not columns and not _holds_tensors(value)):
+            starts = [sum(sizes[:number]) for number in range(len(sizes))]
+            return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    children = [(key, _split(child, (*path, key), lists, sizes)) for key, child in _children(value)]
+    return [_with(value, {key: parts[number] for key, parts in children}) for number in range(len(sizes))]
 
 
 def _with(value: Any, children: dict[Any, Any]) -> Any:

@@ -26,12 +26,13 @@ import torch
 from gpukit.stack import Stack
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import CheckpointError, Loaded
-from gpukit.train.errors import TrainingError
+from gpukit.train.errors import DISK, TrainingError
 from gpukit.train.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = "run.json"
 FORMAT = 1
+KINDS = {"settings": dict, "starts": list}  # of what a later start reads
 MOST_OF_A_PATCH = 1 << 20
 
 Result = TypeVar("Result")
@@ -72,8 +73,8 @@ class Run:
 
         With a name it is the folder of that name, made where it is not there. Without one it is the run without a name
         that was started last; where there is none, or not `resume`, or it is in use, a new folder is named after the
-        time. TrainingError where a name is taken and not to be resumed, where another process trains in it, or where
-        the folder cannot be written.
+        time. TrainingError where a name is taken and not to be resumed, where another process trains in it, where the
+        folder cannot be written, or where the last run has checkpoints and no run.json that can be read.
         """
         try:
             output_dir.mkdir(parents=True, exist_ok=True)
@@ -83,10 +84,8 @@ class Run:
             run.facts.setdefault("starts", []).append(_start(settings, run.folder))
             run.keep()
         except OSError as error:
-            raise TrainingError(
-                f"Nothing can be written at {error.filename or output_dir} ({error.strerror}): "
-                "--output-dir names another place."
-            ) from error
+            why = DISK.get(error.errno, f"{error.strerror}: --output-dir names another place")
+            raise TrainingError(f"Nothing can be written at {error.filename or output_dir}: {why}.") from error
         return run
 
     @classmethod
@@ -110,6 +109,13 @@ class Run:
         if resume:
             known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
             ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
+            lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
+            last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
+            if last in lost:
+                raise TrainingError(
+                    f"{last} has checkpoints, and its {FACTS} cannot be read: --name {last.name} goes on with it, "
+                    "--no-resume starts anew."
+                )
             if ours:
                 with contextlib.suppress(CheckpointError):  # in use: this one is another
                     return cls._open(max(ours, key=lambda folder: known[folder]["starts"][-1]["at"]))
@@ -130,12 +136,15 @@ class Run:
         return cls(folder, _read(folder / FACTS), claim)
 
     def keep(self, **facts: Any) -> None:
-        """Add facts to run.json, written aside and renamed. What is no JSON is written as text."""
+        """Add facts to run.json, written aside, forced to the disk and renamed. What is no JSON is written as text."""
         self.facts = {"format": FORMAT, **self.facts, **facts}
         if self.claim is None:
             return
         aside = self.folder / f".{FACTS}.tmp"
-        aside.write_text(json.dumps(self.facts, indent=2, default=str) + "\n", encoding="utf-8")
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(self.facts, indent=2, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         aside.replace(self.folder / FACTS)
 
     def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -171,7 +180,8 @@ def _read(path: Path) -> dict[str, Any]:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    whole = isinstance(facts, dict) and all(isinstance(facts.get(name, kind()), kind) for name, kind in KINDS.items())
+    return facts if whole else {}
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

@@ -37,10 +37,11 @@ def seed_step(seed: int, step: int, rank: int) -> int:
 
 
 def seed_all(seed: int) -> None:
-    """Seed torch's CPU generator, `random` and NumPy's legacy functions from one 64-bit number; about 6 us.
+    """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 6 us.
 
     `torch.manual_seed` visits every backend and takes 80 us; a sample is made on the CPU and needs one generator.
     """
+    seed &= WORD
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed & 0xFFFF_FFFF)

@@ -190,29 +190,40 @@ class Tracker:
     def finish(self, status: str, patience: float = PATIENCE) -> list[str]:
         """Wait for the trackers; what is to be told of those that lack something.
 
-        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long. `status`:
-        "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with `end` then.
+        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long, all of them at a
+        KeyboardInterrupt. `status`: "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with
+        `end` then.
         """
         for courier in self.couriers:
             courier.put("finish", status)
-        begun = time.monotonic()
-        tell = begun + 2
-        while waiting := [one for one in self.couriers if one.thread.is_alive() and not one.over(begun, patience)]:
-            if time.monotonic() > tell:
-                self.say(f"Waiting for {' and '.join(one.name for one in waiting)} to take the last figures ...")
-                tell = math.inf
-            waiting[0].thread.join(0.05)
+        interrupted = not self._waited(patience)
         for courier in self.couriers:
             if courier.thread.is_alive():
                 self.hung = True
                 slow = time.monotonic() - courier.moved < patience
                 courier.leave_out(
-                    f"it was not done {MOST * patience:g} s after the end"
+                    "Ctrl-C came while it was waited for"
+                    if interrupted
+                    else f"it was not done {MOST * patience:g} s after the end"
                     if slow
                     else f"it did not answer within {patience:g} s at the end"
                 )
         lacking = [one.lacking() for one in self._all() if one.told]
         return self._news() + lacking
+
+    def _waited(self, patience: float) -> bool:
+        """Until each is done or given up; False where somebody did not want to wait."""
+        begun = time.monotonic()
+        tell = begun + 2
+        with contextlib.suppress(KeyboardInterrupt):
+            while waiting := [one for one in self.couriers if one.thread.is_alive() and not one.over(begun, patience)]:
+                if time.monotonic() > tell:
+                    names = " and ".join(one.name for one in waiting)
+                    self.say(f"Waiting for {names} to take the last figures; Ctrl-C gives that up.")
+                    tell = math.inf
+                waiting[0].thread.join(0.05)
+            return True
+        return False
 
     def _all(self) -> list[_Lines | _Courier]:
         return [*([self.lines] if self.lines else []), *self.couriers]

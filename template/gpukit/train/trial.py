@@ -28,6 +28,7 @@ from torch.utils.data import default_collate
 
 from gpukit.stack import BESIDE, Stack, StackError, load
 from gpukit.train.batch import Step, is_oom
+from gpukit.train.data import length
 from gpukit.train.device import Device, budget, choose, limit
 from gpukit.train.task import Task
 
@@ -122,18 +123,18 @@ class Samples:
     """
 
     def __init__(self, task: Task) -> None:
-        length = len(task.dataset)
-        count = min(length, PROBES)
+        total = length(task.dataset)
+        count = min(total, PROBES)
         samples, since = [], time.monotonic()
         for number in range(count):
-            samples.append(task.dataset[number * length // count])
+            samples.append(task.dataset[number * total // count])
             if time.monotonic() - since > PROBE_SECONDS and number >= 2:
                 break
         sizes = [_bytes(sample) for sample in samples]
         self.samples = [each for each, size in zip(samples, sizes) if size == max(sizes)]
         self.collate = task.collate or default_collate
         alike = "all alike" if len(self.samples) == len(samples) else "the largest is taken for all"
-        self.how = f"{length} samples, {len(samples)} looked at, {alike}"
+        self.how = f"{total} samples, {len(samples)} looked at, {alike}"
 
     def batch(self, size: int) -> Any:
         """`size` samples, collated, as the loader would give them."""
