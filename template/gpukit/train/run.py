@@ -84,8 +84,9 @@ class Run:
             run.facts.setdefault("starts", []).append(_start(settings, run.folder))
             run.keep()
         except OSError as error:
-            why = DISK.get(error.errno, f"{error.strerror}: --output-dir names another place")
-            raise TrainingError(f"Nothing can be written at {error.filename or output_dir}: {why}.") from error
+            where, said = error.filename or output_dir, error.strerror
+            remedy = DISK.get(error.errno, "--output-dir names another place")
+            raise TrainingError(f"Nothing can be written at {where} ({said}): {remedy}.") from error
         return run
 
     @classmethod

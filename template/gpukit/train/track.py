@@ -198,7 +198,7 @@ class Tracker:
             courier.put("finish", status)
         interrupted = not self._waited(patience)
         for courier in self.couriers:
-            if courier.thread.is_alive():
+            if not courier.done.is_set():
                 self.hung = True
                 slow = time.monotonic() - courier.moved < patience
                 courier.leave_out(
@@ -216,12 +216,12 @@ class Tracker:
         begun = time.monotonic()
         tell = begun + 2
         with contextlib.suppress(KeyboardInterrupt):
-            while waiting := [one for one in self.couriers if one.thread.is_alive() and not one.over(begun, patience)]:
+            while waiting := [one for one in self.couriers if not one.done.is_set() and not one.over(begun, patience)]:
                 if time.monotonic() > tell:
                     names = " and ".join(one.name for one in waiting)
                     self.say(f"Waiting for {names} to take the last figures; Ctrl-C gives that up.")
                     tell = math.inf
-                waiting[0].thread.join(0.05)
+                waiting[0].done.wait(0.05)  # a join that Ctrl-C breaks takes the thread for ended
             return True
         return False
 
@@ -306,11 +306,11 @@ class _Courier:
         self.taken: int | None = None  # the last step
         self.moved = self.more_until = 0.0
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
+        self.done = threading.Event()
         with contextlib.suppress(Exception):  # it says why below
             # Not in the thread: in a worker forked meanwhile, what is half imported would stay so, and be waited for.
             importlib.import_module(kind.module)
-        self.thread = threading.Thread(target=self._work, args=(kind, run, settings, project), daemon=True)
-        self.thread.start()
+        threading.Thread(target=self._work, args=(kind, run, settings, project), daemon=True).start()
 
     def put(self, what: str, argument: Any) -> None:
         try:
@@ -341,11 +341,13 @@ class _Courier:
             self.moved = time.monotonic()
         except BaseException as error:
             self.trouble = f"{self.name} is left out: {_said(error)}."
+            self.done.set()
             return
         try:
             self._deliver(tracker)
         except BaseException as error:
             self.leave_out(_said(error))
+        self.done.set()
 
     def _deliver(self, tracker: Backend) -> None:
         what = ""
