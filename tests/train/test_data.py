@@ -344,7 +344,7 @@ def test_what_cannot_be_resumed_is_refused():
         loader([], 8, 0)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64 - 1, 10**30])
+@pytest.mark.parametrize("seed", [-1, 2**64 + 5, 10**30])
 def test_any_integer_is_a_seed(seed):
     drawn = []
     for same in (seed, seed % 2**64):
