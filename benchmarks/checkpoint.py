@@ -26,7 +26,7 @@ import torch.distributed.checkpoint
 from measure import ROOT, machine, write
 from torch import nn
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 from gpukit.train import checkpoint

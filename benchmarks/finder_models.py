@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from measure import ROOT, machine, write
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 GB, MIB = 1e9, 2**20
 HUGE = 2**24  # further than any model's maximum

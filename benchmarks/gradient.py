@@ -22,7 +22,7 @@ from measure import ROOT, machine, write
 from torch import Tensor, nn
 from torch.nn import functional
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 from gpukit.train.batch import Step
 from gpukit.train.device import choose

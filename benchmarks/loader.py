@@ -18,7 +18,7 @@ from typing import Any
 
 from measure import ROOT, machine, write
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 import torch
 from loader_kinds import KINDS, MEMORY, Kind

@@ -81,7 +81,7 @@ def main() -> None:
         name = f"Benchmark of rebuild {time.time_ns()}"  # a new one, or the builder remembers the last run's layers
         project = generate(template, Path(spare) / "project", project_name=name, **answers)
         text = (project / "pyproject.toml").read_text(encoding="utf-8")
-        stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+        stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
         table = tomllib.loads(text)["project"]
         wanted = [*table["dependencies"], *table["optional-dependencies"]["dev"]]
         with_torch = given.base == "ngc"  # the image has it, so both only leave it alone

@@ -26,7 +26,7 @@ from measure import ROOT, clone, generate, machine, write
 
 STEPS, SAVE, BATCH = 60, 10, 256
 PATIENCE = 300  # seconds for one run of 60 steps
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from measure import ROOT, machine, options, write
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 import numpy
 import torch

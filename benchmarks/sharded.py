@@ -26,7 +26,7 @@ from measure import ROOT, machine, write
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 from gpukit.train import sharded
 from gpukit.train.ranks import Ranks

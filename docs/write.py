@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "template"))
+sys.path.insert(0, str(ROOT / "gpukit/src"))
 
-TROUBLESHOOTING = ROOT / "template/gpukit/TROUBLESHOOTING.md"
+TROUBLESHOOTING = ROOT / "gpukit/src/gpukit/TROUBLESHOOTING.md"
 VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
@@ -22,8 +22,9 @@ RECORDS = ROOT / "records"
 
 
 def troubleshooting() -> str:
-    from gpukit import doctor, verify
-    from gpukit.checks import page
+    from gpukit.doctor import main as doctor
+    from gpukit.findings.checks import page
+    from gpukit.verify import main as verify
 
     checks = page(
         [
@@ -36,13 +37,13 @@ def troubleshooting() -> str:
 
 def error_texts() -> str:
     """Every rule of `doctor --about`, topic by topic, in the order in which they are asked."""
-    from gpukit.doctor.words import TOPICS
+    from gpukit.errors.rules import TOPICS
 
     lines = [
         "",
         '<a id="about"></a>',
         "",
-        "## Error texts: `./launch doctor --about FILE`",
+        "## Error texts: `./launch explain FILE`",
         "",
         "It reads a log or what you paste (`-`), and names the cause of what is listed here, in old and new wordings,",
         "with the remedy and what to look at next. Where the words leave the cause open, it says what it may be and",

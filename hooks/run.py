@@ -1,4 +1,4 @@
-"""What Copier starts once a project is written: validate, then smoke, in one process. Standard library only.
+"""What Copier starts once a project is written: the wheel, then validate, then smoke. Standard library only.
 
     python hooks/run.py            in the project's folder
 
@@ -19,13 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 NEEDS = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
+TEMPLATE = Path(__file__).resolve().parents[1]
+sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 FINE, WRONG, SKIPPED = (
     0,
     10,
     11,
 )  # a run's own codes: a failing Python or uv ends with 1 or 2 and must not look like WRONG
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
-CHECKED += ["Dockerfile", "README.md", "gpukit/stack.json", "pyproject.toml"]
+CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 COMMAND = "uvx --with jsonschema --with docker copier"
 
 
@@ -56,15 +58,28 @@ def guarded(step: Callable[[Path], int], project: Path) -> int:
         return SKIPPED
 
 
+def put_wheel(project: Path) -> int:
+    """Write this template's gpukit to vendor/. A failure is only a notice: exit code 1 would delete the project."""
+    from gpukit.wheel import vendor, writer
+
+    try:
+        vendor.put(writer.from_source(TEMPLATE / "gpukit"), project)
+    except OSError as error:
+        say("wheel", f"not written: {error.strerror or error}; `./launch` prints the command that writes it.")
+        return SKIPPED
+    return FINE
+
+
 def start(project: Path) -> int:
-    """Check where the packages are: in this interpreter, else in one that uv makes, else as much as goes without."""
+    """Write the wheel, then check where the packages are: in this interpreter, else in one that uv makes, else as much as goes without."""
+    written = put_wheel(project)
     conflicts = unmerged(project)
     if conflicts:
         say("validate", f"not run: merge conflicts in {listed(conflicts)}. Resolve them, then run ./launch verify.")
         return SKIPPED
     missing = [module for module in needed(project) if not importable(module)]
     code = with_uv(missing) if missing else None
-    return check(project) if code is None else code
+    return max(written, check(project) if code is None else code)
 
 
 def check(project: Path) -> int:
@@ -131,7 +146,7 @@ def unmerged(project: Path) -> list[str]:
     except OSError:  # no git: the marks say enough
         listing = ""
     names.update(entry.partition("\t")[2] for entry in listing.split("\0") if entry)
-    rejected = project.glob("*.rej"), project.glob(".devcontainer/**/*.rej"), project.glob("gpukit/**/*.rej")
+    rejected = project.glob("*.rej"), project.glob(".devcontainer/**/*.rej"), project.glob("cluster/*.rej")
     names.update(str(path.relative_to(project)) for paths in rejected for path in paths)
     return sorted(names)
 

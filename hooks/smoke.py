@@ -27,6 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from gpukit.errors import refusals as errors
+from gpukit.project import devcontainer
+
 FINE, WRONG, SKIPPED = 0, 10, 11
 MAIN = ".devcontainer/devcontainer.json"
 LOOK = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
@@ -58,7 +61,7 @@ def plan(project: Path) -> Plan:
     if not engine.startswith("unix://"):
         return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
     try:
-        image = os.environ.get("BASE_IMAGE") or json.loads((project / "gpukit/stack.json").read_bytes())["image"]
+        image = os.environ.get("BASE_IMAGE") or json.loads((project / "stack.json").read_bytes())["image"]
         status = ask(engine, "/_ping")
         if status == 200 and mode == "auto":
             status = ask(engine, f"/images/{quote(image, safe='/:@')}/json")
@@ -69,7 +72,7 @@ def plan(project: Path) -> Plan:
     except (OSError, IndexError):
         return Plan(mode, f"no Docker engine answers at {engine}")
     except (KeyError, TypeError, ValueError):
-        return Plan(mode, "gpukit/stack.json names no image")
+        return Plan(mode, "stack.json names no image")
     if status != 200:
         return Plan(mode, f"the Docker engine at {engine} answers with {status}")
     return Plan(mode, "", image, engine)
@@ -124,11 +127,6 @@ def started(project: Path, planned: Plan) -> int:
     except ImportError:
         say("not run: it needs the docker package.")
         return SKIPPED
-    sys.path.insert(0, str(project))
-    try:
-        from gpukit.launcher import devcontainer, errors
-    finally:
-        sys.path.remove(str(project))
     config = devcontainer.load(project / MAIN, os.environ)
     client = docker.DockerClient(base_url=planned.engine, timeout=60)
     with contextlib.closing(client), tempfile.TemporaryDirectory(prefix="smoke-") as spare, soon(planned.image):

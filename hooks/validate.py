@@ -1,7 +1,7 @@
 """Hold what was generated, or what an update merged, against what a GPU project must be. It reads and never writes.
 
 Two kinds of rules: hooks/schemas/ says what a file must have, and this file what must agree between files:
-gpukit/stack.json (what the project expects), .devcontainer/devcontainer.json (how its container runs), the
+stack.json (what the project expects), .devcontainer/devcontainer.json (how its container runs), the
 configuration without a GPU, compose.yaml and the Dockerfile. A problem is one line: file, place, what is wrong, what
 to do. No value of a variable is ever printed: it could be a secret.
 
@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
+
+from gpukit.project import devcontainer
 
 FINE, WRONG, SKIPPED = 0, 10, 11
 SCHEMAS = Path(__file__).with_name("schemas")
-STACK = "gpukit/stack.json"
+STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
@@ -108,7 +109,6 @@ class Validation:
         self.skipped: list[str] = []
         self.found: list[Problem] = []
         self.ending = ""
-        self.launcher = launchers_reader(project)
         self.validator: Any = None
         try:
             from jsonschema.validators import Draft202012Validator
@@ -126,7 +126,7 @@ class Validation:
                 if gpu:
                     self.found.append(Problem(CPU, "", "is missing", "restore it: laptops and CI have no GPU"))
                 continue
-            raw = self.file(name, self.launcher.read, "devcontainer")
+            raw = self.file(name, devcontainer.read, "devcontainer")
             if raw is not None:
                 configs[name] = raw
                 self.attempt(devcontainer_secrets, name, raw)
@@ -183,8 +183,8 @@ class Validation:
 
     def container(self, name: str, choice: Mapping[str, str] | None = None) -> Container | None:
         try:
-            config = self.launcher.load(self.project / name, {**HOST, **(choice or {})})
-        except self.launcher.ConfigError as error:
+            config = devcontainer.load(self.project / name, {**HOST, **(choice or {})})
+        except devcontainer.ConfigError as error:
             what = str(error).replace(f"{self.project / name}: ", "").rstrip(".")
             self.found.append(Problem(name, "", what, "`git diff` shows what changed"))
             return None
@@ -198,7 +198,7 @@ class Validation:
         except FileNotFoundError:
             self.found.append(Problem(name, "", "is missing", "restore it with `git checkout`, or generate again"))
             return None
-        except (OSError, ValueError, self.launcher.ConfigError) as error:
+        except (OSError, ValueError, devcontainer.ConfigError) as error:
             if not path.exists():
                 return self.file(name, Path.read_bytes)
             text = " ".join(str(error).split()).replace(f"{path} ", "").rstrip(".")
@@ -230,16 +230,6 @@ class Validation:
             if not self.found:
                 raise
         return None
-
-
-def launchers_reader(project: Path) -> ModuleType:
-    """The project's own reader of devcontainer.json: what it makes of the file is what counts."""
-    sys.path.insert(0, str(project))
-    try:
-        from gpukit.launcher import devcontainer
-    finally:
-        sys.path.remove(str(project))
-    return devcontainer
 
 
 # The rules. Each yields its problems.
@@ -633,7 +623,7 @@ class Override(NamedTuple):
     value: Any
 
 
-def compose_yaml(yaml: ModuleType, path: Path) -> Any:
+def compose_yaml(yaml: Any, path: Path) -> Any:
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         pass
 

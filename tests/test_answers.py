@@ -273,7 +273,7 @@ def test_the_base_follows_the_hardware_unless_it_is_chosen(
     generate: Callable[..., Path], answers: dict, base: str
 ) -> None:
     project = generate(**answers)
-    assert json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["base"] == base
+    assert json.loads((project / "stack.json").read_text(encoding="utf-8"))["base"] == base
     assert stored(project).get("base") == answers.get("base")
 
 
@@ -285,7 +285,7 @@ def test_a_pin_keeps_its_base(generate: Callable[..., Path]) -> None:
 @pytest.mark.parametrize("also_on", [["rtx-50"], ["rtx-50", "h100"], ["h100", "h100"], []])
 def test_the_main_machine_may_be_among_the_others(generate: Callable[..., Path], also_on: list[str]) -> None:
     project = generate(hardware="rtx-50", also_on=also_on)
-    stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+    stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
     assert list(stack["targets"]) == list(dict.fromkeys(["rtx-50", *also_on]))
     assert validate.Validation(project).problems() == []
 
@@ -304,7 +304,7 @@ def test_the_main_machine_may_be_among_the_others(generate: Callable[..., Path],
 def test_a_package_is_named_after_any_project(generate: Callable[..., Path], name: str, package: str) -> None:
     project = generate(project_name=name)
     assert (project / "src" / package / "train.py").exists()
-    slug = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["project"]
+    slug = json.loads((project / "stack.json").read_text(encoding="utf-8"))["project"]
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", slug)
 
 
@@ -510,7 +510,7 @@ def test_free_text_is_nowhere_else(hostile: tuple[str, str, Path], generate: Cal
     """Dockerfile, shell, workflows and Python are those of a project with a plain name."""
     text, _, project = hostile
     plain = generate(project_name="Plain", data_dir="~/plain", tracking=["mlflow"], package_name="the_package")
-    slug = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["project"]
+    slug = json.loads((project / "stack.json").read_text(encoding="utf-8"))["project"]
     holds = {
         "README.md",
         "pyproject.toml",

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.cli import main as cli
+from gpukit.errors import refusals as errors
+from gpukit.image import guard
 from tests.conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "template"))
-from gpukit import guard
-from gpukit.launcher import cli, errors
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")] + sorted(
     ROOT.glob("docs/*.md")

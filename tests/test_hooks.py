@@ -93,7 +93,7 @@ def test_what_is_generated_is_right(generate: Callable[..., Path], answers: dict
     validation = validate.Validation(generate(**answers))
     assert validation.problems() == []
     assert validation.skipped == []
-    assert "gpukit/stack.json" in validation.read and MAIN in validation.read
+    assert "stack.json" in validation.read and MAIN in validation.read
 
 
 def test_what_the_specification_allows_stays_allowed(plain: Path) -> None:
@@ -140,7 +140,7 @@ WRONG = {
         MAIN,
         GPUS,
         '"--runtime=nvidia",',
-        f"{MAIN}: /runArgs: the GPU is requested by --runtime, and gpukit/stack.json is for rtx-50; request it by "
+        f"{MAIN}: /runArgs: the GPU is requested by --runtime, and stack.json is for rtx-50; request it by "
         '"--gpus=\\"device=${localEnv:GPUS:all}\\""',
     ),
     "a GPU in the configuration without": (
@@ -153,19 +153,19 @@ WRONG = {
         MAIN,
         '"--ipc=host",',
         '"--ipc", "private",',
-        f'{MAIN}: /runArgs: --ipc is "private", and the memory policy in gpukit/stack.json says "host"; make the flag',
+        f'{MAIN}: /runArgs: --ipc is "private", and the memory policy in stack.json says "host"; make the flag',
     ),
     "other shm": (
         MAIN,
         '"--ipc=host",',
         '"--ipc=host", "--shm-size=8gb",',
-        f"{MAIN}: /runArgs: --shm-size is 8589934592, and the memory policy in gpukit/stack.json says not set; make",
+        f"{MAIN}: /runArgs: --shm-size is 8589934592, and the memory policy in stack.json says not set; make",
     ),
     "other ulimit": (
         MAIN,
         '"--ulimit=stack=67108864"',
         '"--ulimit=stack=1048576:67108864"',
-        f'{MAIN}: /runArgs: --ulimit stack is "1048576:67108864", and the memory policy in gpukit/stack.json says',
+        f'{MAIN}: /runArgs: --ulimit stack is "1048576:67108864", and the memory policy in stack.json says',
     ),
     "privileged": (
         MAIN,
@@ -209,7 +209,7 @@ WRONG = {
         MAIN,
         '"containerUser": "dev"',
         '"containerUser": "me"',
-        f'{MAIN}: /containerUser: "me", and the image\'s user is "dev" (gpukit/stack.json); write "dev"',
+        f'{MAIN}: /containerUser: "me", and the image\'s user is "dev" (stack.json); write "dev"',
     ),
     "uid kept": (
         MAIN,
@@ -239,13 +239,13 @@ WRONG = {
         MAIN,
         "target=/data,readonly",
         "target=/data",
-        f"{MAIN}: /mounts: /data is mounted writable, and gpukit/stack.json has it read-only; add `readonly`",
+        f"{MAIN}: /mounts: /data is mounted writable, and stack.json has it read-only; add `readonly`",
     ),
     "mount forgotten": (
         MAIN,
         "target=/data,readonly",
         "target=/datasets,readonly",
-        f"{MAIN}: /mounts: nothing is mounted at /data, which gpukit/stack.json expects; "
+        f"{MAIN}: /mounts: nothing is mounted at /data, which stack.json expects; "
         'add "type=bind,source=...,target=/data,readonly"',
     ),
     "a mount that is none": (
@@ -370,7 +370,7 @@ WRONG = {
         "Dockerfile",
         "FROM ${BASE_IMAGE:-@IMAGE@}",
         "FROM ${BASE_IMAGE:-ubuntu:24.04}",
-        "Dockerfile: line 4: the base image is ubuntu:24.04, and gpukit/stack.json says @IMAGE@; write @IMAGE@ (",
+        "Dockerfile: line 4: the base image is ubuntu:24.04, and stack.json says @IMAGE@; write @IMAGE@ (",
     ),
     "no base": (
         "Dockerfile",
@@ -388,7 +388,7 @@ WRONG = {
         "README.md",
         "`@IMAGE@` |",
         "`ubuntu:24.04` |",
-        'README.md: line @SAME@: image is ubuntu:24.04 here, and "@IMAGE@" in gpukit/stack.json; make them the same',
+        'README.md: line @SAME@: image is ubuntu:24.04 here, and "@IMAGE@" in stack.json; make them the same',
     ),
 }
 
@@ -396,7 +396,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str) -> None:
     file, old, new, expected = WRONG[what]
-    image = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    image = json.loads((project / "stack.json").read_text(encoding="utf-8"))["image"]
     old, expected = (text.replace("@IMAGE@", image) for text in (old, expected))
     line = (project / file).read_text(encoding="utf-8").partition(old)[0].count("\n") + 1
     expected = expected.replace("@SAME@", str(line)).replace("@NEXT@", str(line + 1))
@@ -443,12 +443,12 @@ def test_names_that_only_sound_secret_are_left_alone(plain: Path) -> None:
 
 
 def test_a_digest_of_the_same_tag_is_the_same_base(plain: Path) -> None:
-    image = json.loads((plain / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    image = json.loads((plain / "stack.json").read_text(encoding="utf-8"))["image"]
     change(plain / "Dockerfile", f"FROM ${{BASE_IMAGE:-{image}}}", f"FROM ${{BASE_IMAGE:-{image}@sha256:{'0a' * 32}}}")
     assert problems(plain) == []
 
 
-@pytest.mark.parametrize("name", [MAIN, CPU, "gpukit/stack.json", "Dockerfile"])
+@pytest.mark.parametrize("name", [MAIN, CPU, "stack.json", "Dockerfile"])
 def test_a_missing_file_is_named(plain: Path, name: str) -> None:
     (plain / name).unlink()
     assert any(line.startswith(f"{name}: is missing; restore it") for line in problems(plain))
@@ -459,7 +459,7 @@ def test_a_project_without_gpu_asks_for_none(generate: Callable[..., Path], tmp_
     raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
     environment = {key: value for key, value in raw["containerEnv"].items() if key != "GPUKIT_DEVICE"}
     edit(project / MAIN, containerEnv=environment, runArgs=["--gpus=all", *raw["runArgs"]])
-    expected = f"{MAIN}: /runArgs: a GPU is requested, and gpukit/stack.json names none (cpu); take the request out"
+    expected = f"{MAIN}: /runArgs: a GPU is requested, and stack.json names none (cpu); take the request out"
     assert problems(project) == [expected]
 
 
@@ -568,7 +568,7 @@ def test_run_says_one_line_and_leaves_nothing(plain: Path) -> None:
     before = sorted(plain.rglob("*"))
     done = start(plain)
     assert done.returncode == 0
-    assert done.stdout.startswith("validate: gpukit/stack.json, ") and done.stdout.count("\n") == 1
+    assert done.stdout.startswith("validate: stack.json, ") and done.stdout.count("\n") == 1
     assert done.stderr == ""
     assert sorted(plain.rglob("*")) == before
 
@@ -588,7 +588,7 @@ def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> Non
         f'for last; do before="$script"; script="$last"; done; exec {sys.executable} "$before" "$script"',
     )
     done = start(plain, options=bare(), UV=str(uv))
-    assert done.returncode == 0 and done.stdout.startswith("validate: gpukit/stack.json, "), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("validate: stack.json, "), done.stderr
     arguments = (tmp_path / "bin/arguments").read_text(encoding="utf-8").split("\n")
     assert arguments[:4] == ["run", "-qq", "--isolated", "--no-project"] and "jsonschema>=4.23,<5" in arguments
     break_it(plain)
@@ -628,7 +628,7 @@ def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
 
 
 def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
-    image = json.loads((plain / "gpukit/stack.json").read_text(encoding="utf-8"))["image"]
+    image = json.loads((plain / "stack.json").read_text(encoding="utf-8"))["image"]
     engine_at(tmp_path / "s", {"/_ping": "200 OK", f"/images/{image}/json": "200 OK", "/1": "", "/2": ""})
     done = start(
         plain, options=bare(), PATH=str(tmp_path), GPU_TEMPLATE_SMOKE="auto", DOCKER_HOST=f"unix://{tmp_path}/s"
@@ -859,7 +859,7 @@ def test_smoke_translates_the_flags(project: Path, monkeypatch: pytest.MonkeyPat
     raw["mounts"] += ["type=volume,source=cache,target=/cache", "type=bind,source=/etc,target=/workspace/none"]
     edit(project / MAIN, **raw)
     monkeypatch.syspath_prepend(str(project))
-    from gpukit.launcher import devcontainer
+    from gpukit.project import devcontainer
 
     config = devcontainer.load(project / MAIN, {"HOME": str(tmp_path), "GPUS": "0,1", "HF_TOKEN": "secret"})
     client = SimpleNamespace(networks=SimpleNamespace(list=lambda names: []))

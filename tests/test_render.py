@@ -120,7 +120,7 @@ def test_renders(generate: Callable[..., Path], name: str) -> None:
     """It renders, each file is what its name says, and the files agree with each other and with the catalogue."""
     answers = CASES[name]
     project = generate(**answers)
-    stack = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+    stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
     targets = [answers["hardware"], *answers.get("also_on", [])]
     assert list(stack["targets"]) == targets
     assert stack["base"] == answers.get("base", stack["base"])
@@ -206,7 +206,7 @@ def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> 
 
 def test_stacks_meet_their_schema(everything: dict[str, Path]) -> None:
     schema = json.loads((ROOT / "hooks/schemas/stack.schema.json").read_text(encoding="utf-8"))
-    for path in different(everything, "gpukit/stack.json"):
+    for path in different(everything, "stack.json"):
         jsonschema.Draft202012Validator(schema).validate(json.loads(path.read_text(encoding="utf-8")))
 
 

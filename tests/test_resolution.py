@@ -45,7 +45,7 @@ def compiled(folder: Path, project: Path, arch: str, requirement: str, more: str
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text((project / "pyproject.toml").read_text(encoding="utf-8") + more)
     (folder / "constraints.txt").write_text(requirement + "\n")
-    python = json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["native"]["python"]
+    python = json.loads((project / "stack.json").read_text(encoding="utf-8"))["native"]["python"]
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:"]
     command += ["--python-platform", PLATFORM[arch], "--python-version", python, "--constraint", "constraints.txt"]
     others = ("UV_INDEX", "UV_CONSTRAINT", "UV_OVERRIDE")
@@ -59,7 +59,7 @@ def compiled(folder: Path, project: Path, arch: str, requirement: str, more: str
 
 
 def facts(project: Path) -> dict:
-    return json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))["native"]
+    return json.loads((project / "stack.json").read_text(encoding="utf-8"))["native"]
 
 
 @pytest.mark.parametrize("base", ["wheel", "ngc", "cuda"])
@@ -74,7 +74,7 @@ def test_the_wheels_serve_the_machine(generate: Callable[..., Path], hardware: s
     assert not support.supports(HARDWARE[hardware], same[0])
     assert native["cuda"] or hardware == "cpu"
     if base == "cuda":
-        own = json.loads((generate(hardware=hardware, base=base) / "gpukit/stack.json").read_text(encoding="utf-8"))
+        own = json.loads((generate(hardware=hardware, base=base) / "stack.json").read_text(encoding="utf-8"))
         assert own["torch"] == native["torch"]
 
 

@@ -110,7 +110,7 @@ def answers(project: Path) -> dict:
 
 
 def stack(project: Path) -> dict:
-    return json.loads((project / "gpukit/stack.json").read_text(encoding="utf-8"))
+    return json.loads((project / "stack.json").read_text(encoding="utf-8"))
 
 
 def clean(project: Path) -> bool:
@@ -125,8 +125,8 @@ def clean(project: Path) -> bool:
 def test_an_update_equals_a_fresh_copy(template: Path, project: Callable[..., Path], tmp_path: Path) -> None:
     mine = project(tracking=["mlflow"], credentials=["aws"])
     change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
-    (template / "template/gpukit/verify/places.py").unlink()
-    (template / "template/gpukit/new.py").write_text('"""New."""\n')
+    (template / "gpukit/src/gpukit/verify/places.py").unlink()
+    (template / "gpukit/src/gpukit/new.py").write_text('"""New."""\n')
     (template / "template/launch").rename(template / "template/start")
     release(template)
     update(mine)

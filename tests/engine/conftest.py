@@ -371,7 +371,7 @@ class Project:
 
     @property
     def stack(self) -> dict[str, Any]:
-        return json.loads((self.path / "gpukit/stack.json").read_text())
+        return json.loads((self.path / "stack.json").read_text())
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).write_text(text, encoding="utf-8")

@@ -33,7 +33,7 @@ def unchanged(guarded: Project) -> Iterator[None]:
     before = (guarded.path / "pyproject.toml").read_text()
     yield
     assert (guarded.path / "pyproject.toml").read_text() == before
-    check = inside(guarded, "python", "-m", "gpukit.guard", "check")
+    check = inside(guarded, "python", "-m", "gpukit.image.guard", "check")
     assert (check.returncode, check.stderr) == (0, "")
 
 
@@ -145,7 +145,7 @@ def test_what_is_added_is_seen_everywhere(guarded: Project, index: Index) -> Non
         assert inside(guarded, "python", "seen.py").stdout == "seen True\n"
         assert "seen True" in inside(guarded, "torchrun", "--nproc-per-node=1", "seen.py").stdout
         assert guarded.launched("run", "--", "python", "seen.py") == "seen True\n"
-        done = inside(guarded, "python", "-m", "gpukit.guard", "check")
+        done = inside(guarded, "python", "-m", "gpukit.image.guard", "check")
         assert done.returncode == 0, done.stderr
     finally:
         guarded.write("pyproject.toml", before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "template"))
 
 DATA: dict[str, Any] = {
     "schema": 1,
@@ -84,7 +82,7 @@ def stack_file(tmp_path, stack_data):
 
 @pytest.fixture
 def make_stack(stack_file):
-    from gpukit.stack import load
+    from gpukit.project.stack import load
 
     return lambda **changes: load(stack_file(**changes))
 

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from gpukit import doctor, verify
-from gpukit.checks import check, command, run, select
-from gpukit.finding import FAIL, PASS, SKIP, failed, passed, skipped
+from gpukit.doctor import main as doctor
+from gpukit.findings.checks import check, command, run, select
+from gpukit.findings.finding import FAIL, PASS, SKIP, failed, passed, skipped
+from gpukit.verify import main as verify
 
 
 @check("first", "First")
@@ -111,8 +112,8 @@ def test_ctrl_c_ends_in_one_line(capsys, stack_file):
 
 SCRIPT = """
 import contextlib, sys
-from gpukit.checks import check, command
-from gpukit.finding import passed
+from gpukit.findings.checks import check, command
+from gpukit.findings.finding import passed
 one = check("one", "The only one")(lambda saw, stack: passed("\\u00fc fine"))
 sys.exit(command("verify", "", [one], lambda stack: contextlib.nullcontext(), sys.argv[1:]))
 """

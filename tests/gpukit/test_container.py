@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpukit import verify
-from gpukit.stack import load
+from gpukit.project.stack import load
+from gpukit.verify import main as verify
 from gpukit.verify.container import Container
 from gpukit.verify.torch_process import TorchError, TorchProcess, last_line
 

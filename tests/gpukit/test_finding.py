@@ -3,7 +3,7 @@ import re
 import jsonschema
 import pytest
 
-from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, markdown, plain, table, to_json, verdict
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, markdown, plain, table, to_json, verdict
 
 
 def finding(status, id="a", **texts):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpukit import guard
+from gpukit.image import guard
 
-SCRIPT = Path(__file__).resolve().parents[2] / "template/gpukit/guard.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/guard.py"
 
 
 def install(folder, name, version, stem=None):

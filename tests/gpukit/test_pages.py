@@ -8,9 +8,10 @@ import jsonschema
 import pytest
 
 from docs import write
-from gpukit import doctor, verify
-from gpukit.checks import explain, page
-from gpukit.finding import FAIL, PASS, SKIP, WARN, Finding
+from gpukit.doctor import main as doctor
+from gpukit.findings.checks import explain, page
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding
+from gpukit.verify import main as verify
 from gpukit.verify.record import document, record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +39,8 @@ def test_every_check_stands_on_the_page_with_all_its_causes(tool, each):
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
 def test_no_check_makes_a_cause_that_it_does_not_declare(tool):
     """`failed(...)` and `warned(...)` would not be on the page."""
-    for path in (ROOT / "template/gpukit" / tool).glob("*.py"):
-        imports = re.findall(r"^from gpukit.finding import ((?:\([^)]*\))|.*)", path.read_text(encoding="utf-8"), re.M)
+    for path in (ROOT / "gpukit/src/gpukit" / tool).glob("*.py"):
+        imports = re.findall(r"^from gpukit.findings.finding import ((?:\([^)]*\))|.*)", path.read_text(encoding="utf-8"), re.M)
         assert not re.search(r"\b(failed|warned)\b", " ".join(imports)), path
 
 

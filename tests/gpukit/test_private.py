@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpukit import checks
-from gpukit.checks import check, command
-from gpukit.finding import Cause, passed
-from gpukit.private import Mask, mask
+from gpukit.findings import checks
+from gpukit.findings.checks import check, command
+from gpukit.findings.finding import Cause, passed
+from gpukit.findings.private import Mask, mask
 
 PLANTED = {
     "environment": "hunter2-in-the-environment",

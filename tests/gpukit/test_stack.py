@@ -7,10 +7,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpukit.kernels import from_arch_list, runs
-from gpukit.stack import StackError, load, minor, version
+from gpukit.host.kernels import from_arch_list, runs
+from gpukit.project.stack import StackError, load, minor, version
 
-GPUKIT = Path(__file__).resolve().parents[2] / "template/gpukit"
+GPUKIT = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit"
 ON_THE_HOST = [
     *(GPUKIT / name for name in ("__init__.py", "checks.py", "finding.py", "guard.py", "kernels.py", "stack.py")),
     *sorted((GPUKIT / "doctor").glob("*.py")),
@@ -48,7 +48,7 @@ def test_the_schema_is_strict(stack_data, stack_schema):
 
 def test_generated_projects_hold_a_valid_stack(generate, stack_schema):
     for answers in ({}, {"hardware": "dgx-spark"}, {"hardware": "cpu"}, {"shared_machine": True, "data_dir": "/data"}):
-        path = generate(**answers) / "gpukit/stack.json"
+        path = generate(**answers) / "stack.json"
         load(path)
         jsonschema.validate(json.loads(path.read_text(encoding="utf-8")), stack_schema)
 

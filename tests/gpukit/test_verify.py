@@ -6,10 +6,10 @@ from datetime import datetime
 import jsonschema
 import pytest
 
-from gpukit import verify
-from gpukit.checks import run, select
-from gpukit.finding import to_json
-from gpukit.guard import Change
+from gpukit.findings.checks import run, select
+from gpukit.findings.finding import to_json
+from gpukit.image.guard import Change
+from gpukit.verify import main as verify
 from gpukit.verify.build import local_part
 from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Ram, Result, Torch
 from gpukit.verify.hardware import LANE

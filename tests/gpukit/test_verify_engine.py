@@ -38,7 +38,7 @@ def verify(engine, tmp_path, stack_data, findings_schema):
     """`verify("--user=1000", before="...", checks="shm")`: the findings of a run in a container with these options."""
     project, hub = tmp_path / "project", tmp_path / "hub"
     shutil.copytree(
-        ROOT / "template/gpukit", project / "gpukit", ignore=shutil.ignore_patterns("*.jinja", "__pycache__")
+        ROOT / "gpukit/src/gpukit", project / "gpukit", ignore=shutil.ignore_patterns("*.jinja", "__pycache__")
     )
     hub.mkdir()
     (tmp_path / "passwd").write_text(PASSWD, encoding="utf-8")
@@ -55,7 +55,7 @@ def verify(engine, tmp_path, stack_data, findings_schema):
     def run(
         *options, before="true", checks=SURROUNDINGS, python="python", uid=0, workspace="", environment=None, **stack
     ):
-        (project / "gpukit/stack.json").write_text(json.dumps(stack_data(**{**told, **stack})), encoding="utf-8")
+        (project / "stack.json").write_text(json.dumps(stack_data(**{**told, **stack})), encoding="utf-8")
         for folder in (project, hub):
             os.chown(folder, uid, uid)
         mounts = [f"--volume={project}:/workspace{workspace}", f"--volume={tmp_path}/passwd:/etc/passwd:ro"]

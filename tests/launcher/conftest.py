@@ -88,7 +88,7 @@ def write_project(root: Path) -> Path:
         "pyproject.toml": PYPROJECT,
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
         ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
-        "gpukit/stack.json": json.dumps({"project": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}),
+        "stack.json": json.dumps({"project": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}),
         "gpukit/__init__.py": "",
     }
     for name, content in files.items():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher import devcontainer
-from gpukit.launcher.devcontainer import ConfigError, gpu_arguments, mount_argument
+from gpukit.project import devcontainer
+from gpukit.project.devcontainer import ConfigError, gpu_arguments, mount_argument
 
 
 def load(folder: Path, env: dict[str, str] | None = None, text: str = "", **changes: object) -> devcontainer.Config:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher.errors import BUILDING, RULES, classify, explain
+from gpukit.errors.refusals import BUILDING, RULES, classify, explain
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
 CASES = [block.strip().splitlines() for block in BLOCKS]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher import add, clean, cli, compose, image, notebook, pin
-from gpukit.launcher.errors import RefusalError
-from gpukit.launcher.project import Project, dotenv
+from gpukit.cli import main as cli
+from gpukit.host.project import Project, dotenv
+from gpukit.launch import add, clean, compose, image, notebook, pin
+from gpukit.project.messages import RefusalError
 from tests.launcher.conftest import TEMPLATE
 
 

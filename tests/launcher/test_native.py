@@ -25,10 +25,10 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher import environment, native
-from gpukit.launcher.environment import Environment
-from gpukit.launcher.errors import RefusalError
-from gpukit.launcher.project import Project
+from gpukit.host.project import Project
+from gpukit.launch import environment, native
+from gpukit.launch.environment import Environment
+from gpukit.project.messages import RefusalError
 from tests.conftest import cannot
 
 from .conftest import TEMPLATE, write_project
@@ -156,7 +156,7 @@ class Native:
     def facts(self, **changes: object) -> None:
         native_facts = {**FACTS, "torch": "2.13.0+cu130", **changes}
         stack = {"project": "small", "protected": ["torch", "nvidia-*"], "targets": TARGETS, "native": native_facts}
-        (self.root / "gpukit/stack.json").write_text(json.dumps(stack))
+        (self.root / "stack.json").write_text(json.dumps(stack))
 
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, str(self.root / "launch"), "--native", *["--cpu"] * self.cpu, *arguments]
@@ -207,7 +207,7 @@ def fresh(tmp_path: Path, indexes: Path) -> Native:
 def project(root: Path, **env: str) -> Project:
     """Its --cpu is the tests' configuration without a GPU."""
     stack = {"project": "small", "targets": TARGETS, "native": FACTS}
-    (root / "gpukit/stack.json").write_text(json.dumps(stack))
+    (root / "stack.json").write_text(json.dumps(stack))
     return Project(root, {"HOME": str(root.parent), **env})
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher import pyproject
-from gpukit.launcher.errors import RefusalError
-from gpukit.launcher.pyproject import Requirements, name_of
+from gpukit.project import pyproject
+from gpukit.project.messages import RefusalError
+from gpukit.project.pyproject import Requirements, name_of
 
 HEAD = '[project]\nname = "x"\n'
 CASES = {

@@ -65,7 +65,6 @@ def unavailable() -> str:
     return ""
 
 
-sys.path.insert(0, str(ROOT / "template"))
 REASON = unavailable()
 # The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
 HUB = tempfile.TemporaryDirectory(prefix="hub-")

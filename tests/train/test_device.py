@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpukit.stack import Memory, Target
+from gpukit.project.stack import Memory, Target
 from gpukit.train import device as module
 from gpukit.train.device import Budget, Device, budget, choose, limit
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gpukit import train
-from gpukit.stack import load
+from gpukit.project.stack import load
 from gpukit.train import checkpoint
 from gpukit.train import run as module
 from gpukit.train.errors import TrainingError

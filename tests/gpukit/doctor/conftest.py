@@ -92,7 +92,7 @@ class Record:
     @property
     def saw(self) -> SimpleNamespace:
         from gpukit.doctor.host import Answer, Toolkit, refused
-        from gpukit.launcher.errors import explain
+        from gpukit.errors.refusals import explain
 
         changes: dict[str, Any] = {}
         for title, text in self.sections:

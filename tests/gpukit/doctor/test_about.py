@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from gpukit import doctor
-from gpukit.doctor.about import diagnose, distinct, next_to_look_at, plainly
-from gpukit.doctor.words import RULES
+from gpukit.doctor import main as doctor
+from gpukit.errors.diagnose import diagnose, distinct, next_to_look_at, plainly
+from gpukit.errors.rules import RULES
 from tests.gpukit.doctor.conftest import FAULTS
 
 

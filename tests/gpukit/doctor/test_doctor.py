@@ -8,9 +8,7 @@ from datetime import date
 import jsonschema
 import pytest
 
-from gpukit import doctor
-from gpukit.checks import run
-from gpukit.doctor.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.doctor import main as doctor
 from gpukit.doctor.early import early
 from gpukit.doctor.host import (
     Answer,
@@ -27,8 +25,10 @@ from gpukit.doctor.host import (
     containers,
 )
 from gpukit.doctor.mounts import shown
-from gpukit.finding import to_json
-from gpukit.stack import load
+from gpukit.findings.checks import run
+from gpukit.findings.finding import to_json
+from gpukit.host.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.project.stack import load
 
 
 def judged(saw, stack):

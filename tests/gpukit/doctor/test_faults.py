@@ -5,9 +5,9 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from gpukit import doctor
-from gpukit.checks import run
-from gpukit.finding import to_json
+from gpukit.doctor import main as doctor
+from gpukit.findings.checks import run
+from gpukit.findings.finding import to_json
 from tests.gpukit.doctor.conftest import FAULTS, machine, records, with_stack
 from tests.gpukit.doctor.test_doctor import FAULTS as FAULTS_HERE
 from tests.gpukit.test_verify import same

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from gpukit import doctor
-from gpukit.checks import run, select
+from gpukit.doctor import main as doctor
 from gpukit.doctor.host import Host
-from gpukit.stack import load
+from gpukit.findings.checks import run, select
+from gpukit.project.stack import load
 from tests.conftest import cannot, git
 
 
@@ -34,7 +34,7 @@ def project(generate, tmp_path, monkeypatch):
 
 
 def findings(project, *ids):
-    stack = load(project / "gpukit/stack.json")
+    stack = load(project / "stack.json")
     checks = [check for check in select(doctor.CHECKS) if check.id in ids]
     with Host(stack, project) as saw:
         return {finding.id: finding for finding in run(checks, saw, stack)}
@@ -74,7 +74,7 @@ def test_a_taken_port(project, monkeypatch):
         server.listen()
         port = server.getsockname()[1]
         (project / ".env").write_text(f"MLFLOW_PORT={port}\n", encoding="utf-8")
-        stack = load(project / "gpukit/stack.json")
+        stack = load(project / "stack.json")
         with Host(stack, project) as saw:
             saw.containers = ()  # without asking an engine
             taken = {each.number: each.taken for each in saw.ports}

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpukit import doctor
+from gpukit.doctor import main as doctor
 
 SECRETS = {
     "HF_TOKEN": "hf_PlantedPlantedPlanted1234567",
@@ -50,8 +50,8 @@ def test_what_tools_say_is_shown_without_secrets(planted, capsys, stack_file, ar
 
 
 def test_the_engine_s_answer_names_nobody(planted, host, make_stack):
-    from gpukit.checks import run
     from gpukit.doctor.host import Answer
+    from gpukit.findings.checks import run
 
     for endpoint in ("ssh://ada@lab.example.com", "tcp://lab.example.com:2376", f"unix://{planted}/docker.sock"):
         words = f"error during connect: {endpoint}: dial lab.example.com: no route, see {planted}/.docker/x"

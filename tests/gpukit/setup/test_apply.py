@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.launcher.errors import RefusalError
+from gpukit.project.messages import RefusalError
 from gpukit.setup import apply
 from gpukit.setup.steps import Step
 from tests.conftest import ROOT

@@ -329,7 +329,7 @@ def test_a_mirror_takes_the_vendors_place(setting, mirrors_file) -> None:
     ],
 )
 def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
-    from gpukit.launcher.errors import RefusalError
+    from gpukit.project.messages import RefusalError
     from gpukit.setup.systems import read_mirrors
 
     with pytest.raises(RefusalError, match=words):
@@ -337,7 +337,7 @@ def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
 
 
 def test_braces_that_cannot_be_filled(setting) -> None:
-    from gpukit.launcher.errors import RefusalError
+    from gpukit.project.messages import RefusalError
 
     with pytest.raises(RefusalError, match=r"docker.address has braces"):
         setting(mirrors={"docker": {"address": "https://x/{distribution}"}})
@@ -356,7 +356,7 @@ def test_braces_that_cannot_be_filled(setting) -> None:
     ],
 )
 def test_other_distributions_get_the_vendors_page(setting, release, words) -> None:
-    from gpukit.launcher.errors import RefusalError
+    from gpukit.project.messages import RefusalError
     from gpukit.setup import _refuse
 
     with pytest.raises(RefusalError) as refused:
@@ -374,7 +374,7 @@ def test_other_distributions_get_the_vendors_page(setting, release, words) -> No
     ],
 )
 def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
-    from gpukit.launcher.errors import RefusalError
+    from gpukit.project.messages import RefusalError
     from gpukit.setup import _refuse
 
     with pytest.raises(RefusalError, match=words):

@@ -1,0 +1,1 @@
+"""The command `gpukit`, which is also `./launch`."""

@@ -1,0 +1,67 @@
+"""What each command does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import import_module
+
+from gpukit.project.location import find_root, root
+from gpukit.project.messages import RefusalError
+
+
+def act(options: argparse.Namespace) -> int:
+    command, given = options.command, vars(options)
+    if command == "doctor":
+        return import_module("gpukit.doctor.main").main(options.rest)
+    if command == "explain":
+        return import_module("gpukit.cli.explain").explain(options.WHAT)
+    if command == "vendor":
+        vendor = import_module("gpukit.wheel.vendor")
+        try:
+            return vendor.vendor(find_root(), options.source, options.check)
+        except vendor.VendorError as error:
+            raise RefusalError(f"{error}.") from None
+    if command == "setup":
+        return import_module("gpukit.setup.main").main(root(), options)
+    if command == "verify" and import_module("gpukit.image.guard").RECORD.is_file():  # inside
+        return import_module("gpukit.verify.main").main(options.rest)
+    from gpukit.host.project import Project
+    from gpukit.launch import container, torchrun
+
+    project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
+    if command == "run" and options.nproc:
+        options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
+    if given.get("native"):
+        return import_module("gpukit.launch.native").act(project, options)
+    if command == "run" and options.detach:
+        return container.run_detached(project, options.rest, options.name)
+    if command == "run":
+        return container.run(project, options.rest)
+    if command == "verify":
+        return container.run(project, ["gpukit", "verify", *options.rest])
+    if command == "shell":
+        return container.shell(project, options.rest)
+    if command == "logs":
+        return container.logs(project, options.NAME, options.follow)
+    if command == "stop":
+        return container.stop(project)
+    if command == "up":
+        container.up(project)
+        return 0
+    if command == "build":
+        pairs = [pair.partition("=") for pair in options.build_arg]
+        import_module("gpukit.launch.image").build(
+            project, {key: value or project.env.get(key, "") for key, _, value in pairs}, options.no_cache
+        )
+        return 0
+    if command == "preflight":
+        return import_module("gpukit.host.preflight").preflight(project)
+    module = import_module(f"gpukit.launch.{command}")
+    if command == "add":
+        return module.add(project, [package.strip() for package in options.PKG])
+    if command == "pin":
+        return module.pin(project, options.digest, options.remove)
+    if command == "clean":
+        return module.clean(project, options.keep, options.yes)
+    return getattr(module, command)(project)

@@ -1,0 +1,159 @@
+"""The command line: `gpukit`, which is also a project's `./launch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from gpukit.project.messages import RefusalError
+
+PROG = "./launch" if ".whl" in __file__ else "gpukit"  # run from a project's vendor/
+DESCRIPTION = """\
+Run this project in its container, the same one that VS Code creates from .devcontainer/devcontainer.json.
+
+  ./launch run -- python -m yourpackage.train     train; Ctrl-C saves a checkpoint first
+  ./launch run --nproc 2 -- python -m ...         train on two GPUs with torchrun (gpu: on all GPUs)
+  ./launch run -d -- python -m ...                train in the background; see logs and stop
+  ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
+  ./launch --native run -- ...                    run without Docker: build, run, shell, notebook, verify, add, logs, stop
+"""
+# command: what it does, and the arguments that it takes
+COMMANDS = {
+    "build": ("build the image (other commands build it when needed)", ["--build-arg", "--no-cache"]),
+    "up": ("start the long-running container, and its services if there are any", []),
+    "run": (
+        "run a command in a container of its own, and return its exit status",
+        ["-d", "--name", "--nproc", "CMD"],
+    ),
+    "shell": ("open a shell in the running container (VS Code's too); start one if none is running", ["CMD"]),
+    "notebook": ("start JupyterLab in the background and print its address", []),
+    "verify": ("check the container and its GPU (--quick --stress --only --report --json ...)", []),
+    "doctor": ("check this machine, without a container (--quick --only --report --json ...)", []),
+    "explain": ("explain an error text, or an id that doctor or verify printed", ["WHAT"]),
+    "setup": (
+        "show the commands that install what this machine lacks; --apply runs them, --undo reverts them",
+        ["--apply", "--undo", "--only", "--hardware", "--mirrors", "--yes"],
+    ),
+    "add": ("install packages and add them to pyproject.toml, if they are compatible with the base image", ["PKG"]),
+    "pin": ("write the image's exact versions to requirements.txt for later builds", ["--digest", "--remove"]),
+    "logs": ("show the output of the newest background run, or of the notebook", ["-f", "NAME"]),
+    "stop": ("stop everything of this project; programs have a minute to save", []),
+    "clean": (
+        "list what can be removed (stopped containers, images, old checkpoints), and remove it after asking",
+        ["--keep", "--yes"],
+    ),
+    "preflight": ("ask the engine for the GPUs (devcontainer.json does this before VS Code starts)", []),
+    "vendor": ("write this gpukit to vendor/ as one wheel", ["--from", "--check"]),
+}
+ARGUMENTS = {
+    "--build-arg": {"action": "append", "default": [], "metavar": "K=V", "help": "set a build argument; repeatable"},
+    "--no-cache": {"action": "store_true", "help": "rebuild every layer"},
+    "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
+    "--name": {"default": "", "metavar": "NAME", "help": "with -d: a name, so that several can run"},
+    "--nproc": {
+        "default": "",
+        "metavar": "N",
+        "help": "number of processes to start with torchrun; gpu: one per GPU",
+    },
+    "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
+    "WHAT": {"help": "a file, `-` for standard input, or an id"},
+    "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
+    "--digest": {"action": "store_true", "help": "also write the base image's digest to the Dockerfile"},
+    "--remove": {"action": "store_true", "help": "remove both pins"},
+    "-f": {"action": "store_true", "dest": "follow", "help": "follow the output; Ctrl-C only stops following"},
+    "NAME": {"nargs": "?", "default": "", "help": "the run's --name, or notebook, dev, or a service such as mlflow"},
+    "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints to keep per run (default: 1)"},
+    "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
+    "--apply": {"action": "store_true", "help": "run the steps one by one; a log and a way to revert them are kept"},
+    "--undo": {"action": "store_true", "help": "show what --apply did, and revert it"},
+    "--only": {"default": "", "metavar": "ID,..", "help": "only these steps, such as docker,toolkit"},
+    "--hardware": {"default": "", "metavar": "ID", "help": "which of the project's targets this machine is"},
+    "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
+    "--from": {"default": "", "dest": "source", "metavar": "PATH", "help": "use the gpukit in this source folder"},
+    "--check": {
+        "action": "store_true",
+        "help": "write nothing: rebuild the wheel in vendor/ from the source of its version, and compare",
+    },
+}
+PASSED_ON = ("verify", "doctor")
+
+
+def formatter(prog: str) -> argparse.HelpFormatter:
+    try:
+        width = os.get_terminal_size().columns - 2
+    except OSError:
+        width = 110
+    return argparse.RawDescriptionHelpFormatter(prog, width=width)  # finding the width itself, argparse imports 5 ms
+
+
+def parser(argv: list[str]) -> argparse.ArgumentParser:
+    """With the arguments of the commands that are in `argv`: adding all of them takes longer than reading them."""
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, formatter_class=formatter)
+    shared.add_argument("--cpu", action="store_true", help="without a GPU: .devcontainer/cpu/devcontainer.json")
+    shared.add_argument("--gpus", metavar="GPUS", help="which GPUs: all, 0, 0,1, or a UUID (same as GPUS)")
+    shared.add_argument("--native", action="store_true", help="without Docker: in an environment created by uv")
+    shared.add_argument("--dry-run", action="store_true", help="print the exact engine command and do nothing")
+    description = DESCRIPTION.replace("./launch", PROG)
+    main = argparse.ArgumentParser(
+        prog=PROG, description=description, formatter_class=formatter, parents=[shared], allow_abbrev=False
+    )
+    commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True, prog=PROG)
+    for name, (text, arguments) in COMMANDS.items():
+        sentence = text[0].upper() + text[1:] + "."
+        given = name in argv
+        parents = [shared] if given else []
+        command = commands.add_parser(
+            name, help=text, description=sentence, formatter_class=formatter, parents=parents, allow_abbrev=False
+        )
+        for argument in arguments if given else []:
+            command.add_argument(argument, **ARGUMENTS[argument])
+    return main
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and the command to run in the container: the `--` before it is optional."""
+
+    def after_options(start: int) -> int:
+        while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
+            start += 2 if argv[start] in ("--gpus", "--name", "--nproc") else 1
+        return start
+
+    position = after_options(0)
+    if argv[position : position + 1] not in (["run"], ["shell"]):
+        return argv, []
+    position = after_options(position + 1)
+    return argv[:position], argv[position + (argv[position : position + 1] == ["--"]) :]
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    argv, rest = split(argv)
+    main = parser(argv)
+    options, unknown = main.parse_known_args(argv)
+    if options.command in PASSED_ON:
+        options.rest = unknown
+    elif unknown:
+        main.error(f"`{options.command}` does not know {' '.join(unknown)}")
+    else:
+        options.rest = rest
+    if options.command == "run" and options.name and not options.detach:
+        main.error("`--name` goes with `-d`")
+    if options.command == "run" and not options.rest:
+        main.error(f"`run` needs a command: {PROG} run -- python -V")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+        import signal
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that cleanup runs
+        from gpukit.cli.commands import act
+
+        return act(options)
+    except RefusalError as refusal:
+        print(f"launch: {refusal}", file=sys.stderr)
+        return refusal.code
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,82 @@
+"""Room for the image where the engine keeps images, and for models where the caches lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukit.doctor.engine import ELSEWHERE, desktop, facts, remote
+from gpukit.doctor.mounts import shown
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.project.stack import Stack
+
+WORKING_ROOM_GB = 5  # for another layer of packages on an image that is there
+CACHE_ROOM_GB = 10  # for a model of ordinary size, downloaded and unpacked
+FULL_GB = 0.2
+TOO_SMALL = Cause(
+    "The image takes about {size:g} GB and will not fit.", "docker system prune", ("no space left on device",)
+)
+TIGHT = Cause("The image is there, and the next rebuild may fill the disk.", "docker system prune", status=WARN)
+NO_FILES = Cause(
+    "The disk has room and takes no more files: its inodes are used up.",
+    "docker system prune",
+    ("no space left on device",),
+)
+CACHE_FULL = Cause(
+    "Nothing can be written there any more, neither a checkpoint nor a model.",
+    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    ("OSError: [Errno 28] No space left on device",),
+)
+CACHE_TIGHT = Cause(
+    "Little room is left for checkpoints and downloaded models.",
+    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    status=WARN,
+)
+
+
+def folder(said: dict[str, Any]) -> str:
+    """Where images lie: in containerd's store where the engine uses it, as new installations of Docker 29 do."""
+    if ["driver-type", "io.containerd.snapshotter.v1"] in (said.get("DriverStatus") or []):
+        return "/var/lib/containerd"
+    return said.get("DockerRootDir") or "/var/lib/docker"
+
+
+@check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
+def disk(saw: Any, stack: Stack) -> Finding:
+    """An image of this kind takes many gigabytes, and a full disk stops a build in its middle."""
+    said = facts(saw.info)
+    if desktop(said):
+        return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    place = folder(said)
+    free = saw.free_gb(place)
+    if free is None:
+        return skipped(f"{place} cannot be seen from here.")
+    built = saw.built
+    need = WORKING_ROOM_GB if built else stack.size_gb
+    seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
+    if free < need:
+        return TIGHT(seen, expected) if built and free > FULL_GB else TOO_SMALL(seen, expected, size=stack.size_gb)
+    files = saw.free_files(place)
+    if files is not None and files < 1000:
+        return NO_FILES(f"{seen}, room for {files} files", "inodes")
+    return passed(seen, expected)
+
+
+@check("caches", "Room for models", needs=("mounts",), causes=(CACHE_FULL, CACHE_TIGHT))
+def caches(saw: Any, stack: Stack) -> Finding:
+    """Checkpoints and downloaded models go to the project's folder and to the mounted caches."""
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    written = [folder.source for folder in saw.config.folders if folder.kind == "folder" and not folder.read_only]
+    rooms = [(free, source) for source in written for free in (saw.free_gb(source),) if free is not None]
+    if not rooms:
+        return skipped("How much is free there cannot be seen.")
+    free, source = min(rooms)
+    seen, expected = f"{free:.1f} GB free in {shown(source)}", f"{CACHE_ROOM_GB} GB"
+    if free <= FULL_GB:
+        return CACHE_FULL(seen, expected, folder=shown(source, command=True))
+    if free < CACHE_ROOM_GB:
+        return CACHE_TIGHT(seen, expected, folder=shown(source, command=True))
+    return passed(seen, expected)

@@ -1,0 +1,298 @@
+"""The driver: there, loaded, one and the same everywhere, new enough."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.errors.known import known
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.cards import Card, cards, jetson
+from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.project.stack import Stack, version
+
+NO_GPU_WANTED = "This project is made for machines without a GPU."
+DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
+TEGRA = "/etc/nv_tegra_release"
+FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
+ADAPTER = "/dev/dxg"
+
+NO_CARD = Cause(
+    "This machine has no NVIDIA GPU, or a virtual machine that was given none.",
+    "Work on a machine that has one, or without: `./launch --cpu ...`",
+)
+MAC = Cause("A Mac has no NVIDIA GPU.", "Work without one: `./launch --cpu ...`")
+NOT_INSTALLED = Cause(
+    "The NVIDIA driver is not installed.",
+    "Install the NVIDIA driver, {floor} or newer, then reboot.",
+    ("nvidia-smi: command not found", "nvml error: driver not loaded"),
+)
+NOUVEAU = Cause(
+    "The open driver nouveau holds the GPU, which cannot run CUDA.",
+    "Install the NVIDIA driver, {floor} or newer, then reboot.",
+)
+GIVEN_AWAY = Cause(
+    "The GPU is reserved for a virtual machine: the module {module} holds it.",
+    "Take the GPU out of the reservation for virtual machines (vfio-pci.ids on the kernel's command line), then "
+    "reboot.",
+)
+WSL_BLIND = Cause(
+    "Windows gives this WSL no GPU: it is WSL 1, or the driver of Windows is missing, old, or set to TCC.",
+    "In Windows: wsl --update, and install NVIDIA's current driver",
+    ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
+)
+NO_TOOLS = Cause(
+    "The driver is loaded, and its tools are not installed: the container gets them from here.",
+    "Install the package nvidia-utils of the driver's version.",
+    status=WARN,
+)
+ABSENT = Cause(
+    "No NVIDIA driver can be seen on this machine.",
+    "Install the NVIDIA driver, {floor} or newer, then reboot.",
+    status=WARN,
+)
+HANGS = Cause("nvidia-smi hangs, as the driver may.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN)
+MISMATCH = Cause(
+    "The driver was updated, and the old one is still loaded.",
+    "sudo reboot",
+    ("Failed to initialize NVML: Driver/library version mismatch",),
+)
+NOT_LOADED = Cause(
+    "The driver's kernel module is not loaded: it was not built for this kernel, as after an update of the kernel.",
+    "sudo modprobe nvidia, and where that finds no module: sudo dkms autoinstall, then reboot",
+    ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
+)
+SECURE_BOOT = Cause(
+    "The driver's kernel module is not loaded, and Secure Boot is on: it loads only signed modules.",
+    "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key",
+    ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
+)
+NOT_LISTED = Cause(
+    "The driver runs and does not take the GPU that is there: it is too old for the card, or a card of this generation "
+    "needs the open kernel modules.",
+    "Install NVIDIA driver {floor} or newer with the open kernel modules, then reboot.",
+    ("No devices were found",),
+)
+NONE_FOUND = Cause(
+    "The driver runs and finds no GPU: a card that needs the open kernel modules, one that the firmware gives "
+    "too little "
+    "address space (Above 4G Decoding), or one that failed.",
+    "sudo dmesg | grep -i nvrm says which",
+    ("No devices were found",),
+)
+LOST = Cause(
+    "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
+    "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
+    (
+        "GPU is lost. Reboot the system to recover this GPU",
+        "GPU has fallen off the bus",
+        "Unable to determine the device handle for GPU",
+    ),
+)
+NOT_PERMITTED = Cause(
+    "This user may not open the driver's device files.",
+    "ls -l /dev/nvidia* shows to whom they belong",
+    ("Failed to initialize NVML: Insufficient Permissions",),
+)
+HALF_INSTALLED = Cause(
+    "nvidia-smi is here, and the driver's library is not: the driver is installed in part, or was removed in part.",
+    "Install the NVIDIA driver again, {floor} or newer, then reboot.",
+    ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",),
+)
+UNKNOWN_ERROR = Cause(
+    "The driver is loaded and does not answer: it is stuck, or its device files are gone.",
+    "sudo reboot",
+    ("Failed to initialize NVML: Unknown Error",),
+)
+ANCIENT = Cause(
+    "This driver is too old to name a card's capability.",
+    "Install a current NVIDIA driver, {floor} or newer, then reboot.",
+    ('Field "compute_cap" is not a valid field to query.',),
+)
+TOO_OLD = Cause(
+    "{reason} needs a newer driver.",
+    "Install NVIDIA driver {floor} or newer, then reboot.",
+    (
+        "CUDA driver version is insufficient for CUDA runtime version",
+        "The NVIDIA driver on your system is too old",
+        "requirement error: unsatisfied condition: cuda>=12.8",
+        "Error 804: forward compatibility was attempted on non supported HW",
+    ),
+)
+JETPACK = Cause(
+    "This Jetson's JetPack brings an older driver than {reason} needs.",
+    "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
+)
+FORWARD = Cause(
+    "This driver is older than the base image's CUDA. On a data-centre card the image's compatibility libraries can "
+    "bridge that, where NVIDIA's Container Toolkit mounts them.",
+    "`./launch verify` tells whether they do; driver {floor} or newer needs none of it.",
+    status=WARN,
+)
+STRANGE = Cause("nvidia-smi fails in a way that is not known here.", "nvidia-smi")
+# What installs a driver elsewhere is not for a DGX Spark.
+ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
+INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
+# Bases with CUDA's compatibility libraries, the driver branches that those serve, and the cards: not GeForce, not RTX.
+BRIDGING = ("ngc", "cuda")
+BRANCHES = (535, 550, 570)
+DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
+
+# What nvidia-smi says when it fails. The first that fits counts.
+COMPLAINTS = (
+    ("driver/library version mismatch", MISMATCH),
+    ("fallen off the bus", LOST),
+    ("gpu is lost", LOST),
+    ("unable to determine the device handle", LOST),
+    ("couldn't find libnvidia-ml", HALF_INSTALLED),
+    ("could not load nvml library", HALF_INSTALLED),
+    ("insufficient permissions", NOT_PERMITTED),
+    ("not a valid field", ANCIENT),
+    ("gpu access blocked by the operating system", WSL_BLIND),
+    ("initialize nvml: unknown error", UNKNOWN_ERROR),
+)
+
+
+@check(
+    "driver",
+    "NVIDIA driver",
+    causes=(
+        NO_CARD,
+        MAC,
+        NOT_INSTALLED,
+        NOUVEAU,
+        GIVEN_AWAY,
+        WSL_BLIND,
+        NO_TOOLS,
+        ABSENT,
+        HANGS,
+        MISMATCH,
+        NOT_LOADED,
+        SECURE_BOOT,
+        NOT_LISTED,
+        NONE_FOUND,
+        LOST,
+        NOT_PERMITTED,
+        HALF_INSTALLED,
+        UNKNOWN_ERROR,
+        ANCIENT,
+        TOO_OLD,
+        JETPACK,
+        FORWARD,
+        STRANGE,
+    ),
+)
+def driver(saw: Any, stack: Stack) -> Finding:
+    """It must be new enough for the base's CUDA and for the card. A Jetson and a DGX Spark get it with their system."""
+    found = _driver(saw, stack)
+    installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
+    return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
+
+
+def _driver(saw: Any, stack: Stack) -> Finding:
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    expected = f"{stack.driver} or newer" if stack.driver else ""
+    answer, floor = saw.cards, stack.driver or "a current one"
+    if answer.late:
+        return HANGS(answer.err, expected)
+    tegra = saw.text(TEGRA)
+    if tegra is not None:
+        return _jetson(tegra, cards(answer.out), stack, expected)
+    if answer.code is None:
+        return _absent(saw, expected, floor)
+    found = cards(answer.out)
+    if not found:
+        return _complaint(answer.words, saw, expected, stack)
+    versions = sorted({card.driver for card in found if card.driver}, key=version)
+    if not versions:
+        return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
+    for card in found:
+        least, reason = _floor(card, stack)
+        if card.driver and least and version(card.driver) < version(least):
+            if least == stack.driver and _bridged(card, stack):
+                return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
+            return TOO_OLD(f"{card.driver} ({card.name})", f"{least} or newer", reason=reason, floor=least)
+    return passed(", ".join(versions), expected)
+
+
+def _bridged(card: Card, stack: Stack) -> bool:
+    bridges = stack.base in BRIDGING and version(card.driver)[:1] in [(branch,) for branch in BRANCHES]
+    return bridges and bool(DATA_CENTRE.search(card.name)) and "GeForce" not in card.name and "RTX" not in card.name
+
+
+def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Finding:
+    """A Jetson's driver comes with its system, and nvidia-smi tells little or is not there.
+
+    An IGX with a card of its own has that card's driver.
+    """
+    own = [card.driver for card in found if card.driver and "nvgpu" not in card.name]
+    if own and version(own[0]) >= version(stack.driver or ""):
+        return passed(own[0], expected)
+    release = jetson(text)
+    seen = f"Jetson Linux R{'.'.join(str(part) for part in release)}" if release else "a Jetson"
+    if release and release[0] < FIRST_JETPACK_7 and version(stack.driver or "") >= (580,):
+        return JETPACK(seen, expected, reason=f"the base image ({stack.image})")
+    return passed(seen, expected)
+
+
+def _absent(saw: Any, expected: str, floor: str) -> Finding:
+    """There is no nvidia-smi: why."""
+    seen = "no nvidia-smi"
+    if saw.system == "macos":
+        return MAC(seen, expected)
+    if saw.system == "wsl":
+        return WSL_BLIND(seen, expected) if not saw.exists(ADAPTER) else ABSENT(seen, expected, floor=floor)
+    if saw.module:
+        return NO_TOOLS(f"{seen}, module {saw.module}", expected)
+    if saw.pci is None:
+        return ABSENT(seen, expected, floor=floor)
+    holders = {device.driver for device in saw.pci if device.kind == "gpu"}
+    if not holders:
+        return NO_CARD(f"{seen}, no NVIDIA GPU on the bus", expected)
+    if "nouveau" in holders:
+        return NOUVEAU(f"{seen}, nouveau is loaded", expected, floor=floor)
+    if holders <= {"vfio-pci", "pci-stub"}:
+        return GIVEN_AWAY(f"{seen}, {', '.join(sorted(holders))}", expected, module=", ".join(sorted(holders)))
+    return NOT_INSTALLED(f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
+
+
+def _complaint(said: str, saw: Any, expected: str, stack: Stack) -> Finding:
+    text, floor = said.lower(), stack.driver or "a current one"
+    for words, cause in COMPLAINTS:
+        if words in text:
+            return cause(said, expected, floor=floor)
+    holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
+    if "couldn't communicate with the nvidia driver" in text or "driver not loaded" in text:
+        if "nouveau" in holders:
+            return NOUVEAU(said, expected, floor=floor)
+        if holders and holders <= {"vfio-pci", "pci-stub"}:
+            return GIVEN_AWAY(said, expected, module=", ".join(sorted(holders)))
+        if saw.pci is not None and not holders:
+            return NO_CARD(said, expected)
+        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(said, expected)
+    if "no devices were found" in text:
+        if holders and "nvidia" not in holders:
+            return NOT_LISTED(said, expected, floor=_highest(stack))
+        return NONE_FOUND(said, expected)
+    return known(said, STRANGE)(said or "nothing", expected)
+
+
+def _highest(stack: Stack) -> str:
+    """The floor that serves every target and the base."""
+    floors = [stack.driver, *(target.driver for target in stack.targets.values())]
+    return max((floor for floor in floors if floor), key=version, default="a current one")
+
+
+def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:
+    """The higher one of what the base and what this card need, and which of them it is."""
+    base = (stack.driver, f"The base image ({stack.image})")
+    needs = [(t.driver, t.label) for t in stack.targets.values() if t.driver and t.capability == card.capability]
+    # Targets may share a capability, and which one this card is cannot be told: the lower floor refuses none of them.
+    card_needs = min(needs, key=lambda need: version(need[0]), default=(None, ""))
+    return max((card_needs, base), key=lambda need: version(need[0] or ""))

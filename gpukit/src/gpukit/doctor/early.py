@@ -1,0 +1,36 @@
+"""What would stop the container, said before VS Code begins: one line each, in seconds, and never in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from textwrap import shorten
+
+from gpukit.doctor.host import Host
+from gpukit.doctor.mounts import COMMA, FAR
+from gpukit.findings.checks import Check, run
+from gpukit.findings.finding import FAIL
+from gpukit.findings.private import mask
+from gpukit.project.location import root
+from gpukit.project.stack import StackError, load
+
+# `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
+LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "disk")
+OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric")
+# No failure where `./launch` starts the container, and the end of it in VS Code.
+STOPPING = (COMMA, FAR)
+
+
+def early(checks: Iterable[Check]) -> int:
+    try:
+        stack, hide = load(), mask(root())
+        without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
+        chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
+        with Host(stack) as saw:
+            for finding in run(chosen, saw, stack):
+                if finding.status == FAIL or finding.cause in [cause.why for cause in STOPPING]:
+                    seen = shorten(finding.seen, 80, placeholder=" ...")
+                    print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
+    except (StackError, OSError):
+        pass  # the container's own start will say it
+    return 0

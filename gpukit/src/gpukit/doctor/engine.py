@@ -1,0 +1,195 @@
+"""Docker's client and the engine behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Any
+
+from gpukit.errors.known import known
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.host.ask import Answer, homeless
+from gpukit.project.stack import Stack, version
+
+OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
+ELSEWHERE = "The engine is on another machine, which cannot be seen from here."
+INSTALL = {
+    "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
+    "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
+    "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
+    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+}
+START = {
+    "linux": "sudo systemctl start docker",
+    "wsl": "Start Docker Desktop on Windows.",
+    "macos": "Start Docker Desktop.",
+    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+}
+NOT_INSTALLED = Cause("Docker is not installed.", INSTALL["linux"], ("docker: command not found",))
+WSL_SWITCH = Cause(
+    "Docker Desktop does not serve this WSL distribution.",
+    "Switch on this distribution in Docker Desktop: Settings, Resources, WSL integration.",
+    ("The command 'docker' could not be found in this WSL 2 distro.",),
+)
+CLIENT_HANGS = Cause("`docker` does not return.", "docker --version")
+CLIENT_BROKEN = Cause("`docker` is there and does not work.", INSTALL["linux"])
+PODMAN = "Podman answers here. It takes the GPU request and the mounts of this project differently."
+IS_PODMAN = Cause(PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/")
+NOT_RUNNING = Cause(
+    "Docker is not running.",
+    START["linux"],
+    (
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        "failed to connect to the docker API at unix:///var/run/docker.sock",
+    ),
+)
+NOT_ALLOWED = Cause(
+    "You are not in the group `docker`, or not yet in this login.",
+    'sudo usermod -aG docker "$USER", then log out and in again',
+    ("permission denied while trying to connect to the Docker daemon socket",),
+)
+HANGS = Cause("The engine hangs.", "sudo systemctl restart docker")
+UNREACHABLE = Cause("The other machine cannot be reached.", "docker context ls", ("error during connect",))
+NO_CONTEXT = Cause("The chosen context does not exist.", "docker context use default", ("context not found",))
+TOO_NEW = Cause(
+    "The client is older than what this engine still talks to.",
+    "Update Docker's client: https://docs.docker.com/engine/install/",
+    ("client version 1.41 is too old. Minimum supported API version is 1.44",),
+)
+UNKNOWN = Cause("The client could not talk to the engine.", "docker info")
+WINDOWS_CONTAINERS = Cause(
+    "Docker Desktop is set to Windows containers.", "Choose 'Switch to Linux containers' in Docker Desktop's menu."
+)
+DESKTOP_ON_LINUX = Cause(
+    "Docker Desktop for Linux runs containers in a virtual machine, which has no GPU.",
+    "docker context use default, which is Docker Engine where that is installed as well",
+)
+ROOTLESS = Cause(
+    "In a rootless engine your user is root inside, and the GPU needs extra set-up.",
+    "docker context use default",
+    status=WARN,
+)
+OLD = Cause(
+    "This engine's builder does not know the cache mounts of the Dockerfile.",
+    "Update Docker: https://docs.docker.com/engine/install/",
+    ("the --mount option requires BuildKit",),
+    status=WARN,
+)
+
+
+def facts(info: Answer) -> dict[str, Any]:
+    """What `docker info` said, empty where the engine did not answer."""
+    try:
+        said = json.loads(info.out)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) and said.get("ServerVersion") else {}
+
+
+def complaint(info: Answer) -> str:
+    """What it said instead."""
+    said = info.err.strip()
+    with contextlib.suppress(ValueError, AttributeError):
+        said = said or " ".join(json.loads(info.out).get("ServerErrors") or [])
+    return homeless(said or info.out.strip())
+
+
+def nameless(text: str, endpoint: str) -> str:
+    """Without the names in the engine's address: a user's, and another machine's."""
+    address = endpoint.partition("://")[2].partition("/")[0]
+    host = address.rpartition("@")[2].partition(":")[0]
+    for name in (address, host) if remote(endpoint) else ():
+        text = text.replace(name, "<host>") if name else text
+    return text
+
+
+def remote(endpoint: str) -> bool:
+    """Whether the engine is on another machine, whose disks, folders and driver cannot be seen from here."""
+    return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
+
+
+def desktop(said: dict[str, Any]) -> bool:
+    return "Docker Desktop" in said.get("OperatingSystem", "")
+
+
+def cdi(said: dict[str, Any]) -> bool:
+    """Whether the engine itself has found NVIDIA's GPUs in a CDI specification."""
+    found = said.get("DiscoveredDevices") or []
+    return any(str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in found)
+
+
+@check("client", "Docker client", causes=(NOT_INSTALLED, WSL_SWITCH, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
+def client(saw: Any, stack: Stack) -> Finding:
+    """Every entrance calls `docker`."""
+    said = saw.client.words
+    if saw.client.late:
+        return CLIENT_HANGS(said)
+    if "could not be found in this wsl" in said.lower():
+        return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
+    if saw.client.code is None:
+        return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
+    if "podman" in said.lower():
+        return IS_PODMAN("Podman, as `docker`", "Docker")
+    if saw.client.code != 0:
+        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(said, "a version")
+    return passed(saw.client.out)
+
+
+@check(
+    "engine",
+    "Docker engine",
+    needs=("client",),
+    causes=(
+        NOT_RUNNING,
+        NOT_ALLOWED,
+        HANGS,
+        UNREACHABLE,
+        NO_CONTEXT,
+        TOO_NEW,
+        IS_PODMAN,
+        WINDOWS_CONTAINERS,
+        DESKTOP_ON_LINUX,
+        ROOTLESS,
+        OLD,
+        UNKNOWN,
+    ),
+)
+def engine(saw: Any, stack: Stack) -> Finding:
+    """It must answer, to this user, and be Docker with root's daemon."""
+    said = facts(saw.info)
+    if not said:
+        return _silent(complaint(saw.info), saw)
+    name = f"Docker {said['ServerVersion']} on {said.get('OperatingSystem', 'an unknown system')}"
+    if "podman" in saw.server.out.lower() or "containers/storage" in said.get("DockerRootDir", ""):
+        return IS_PODMAN("Podman, through Docker's client", "Docker")
+    if said.get("OSType", "linux") != "linux":
+        return WINDOWS_CONTAINERS(f"{name}, for {said['OSType']} containers", "Linux containers")
+    if desktop(said) and saw.system == "linux" and stack.gpu:
+        return DESKTOP_ON_LINUX(name, "Docker Engine")
+    if any(option.startswith("name=rootless") for option in said.get("SecurityOptions") or []):
+        return ROOTLESS(f"{name}, rootless", "root's daemon")
+    if version(said["ServerVersion"]) < version(OLDEST):
+        return OLD(name, f"{OLDEST} or newer")
+    return passed(f"{name}, on another machine" if remote(saw.endpoint) else name)
+
+
+def _silent(said: str, saw: Any) -> Finding:
+    """The engine did not answer: why."""
+    text, expected, said = said.lower(), "an answer", nameless(said, saw.endpoint)
+    scheme = saw.endpoint.partition("://")[0]
+    where = f"its address ({scheme})" if remote(saw.endpoint) else homeless(saw.endpoint) or "its socket"
+    if saw.info.late:
+        return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {said}", expected)
+    if "permission denied" in text and not remote(saw.endpoint):
+        return NOT_ALLOWED(f"{where}: permission denied", expected)
+    if "context" in text and "not found" in text:
+        return NO_CONTEXT(said, expected)
+    if "is too old. minimum supported api version" in text:
+        return TOO_NEW(said, "a client as new as the engine")
+    if remote(saw.endpoint) or "error during connect" in text:
+        return UNREACHABLE(f"{where}: {said}", expected)
+    if any(words in text for words in ("cannot connect", "failed to connect", "connection refused", "no such file")):
+        return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
+    return known(said, UNKNOWN)(said or "no answer", expected)

@@ -1,0 +1,166 @@
+"""Does the engine hand the GPU to a container, and where it does not: which part is missing?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
+from gpukit.doctor.engine import cdi, desktop, facts, remote
+from gpukit.errors.known import known
+from gpukit.findings.checks import check
+from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.host.ask import homeless
+from gpukit.host.cards import cards
+from gpukit.project.stack import Stack, version
+
+GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
+OLD_WORDS = 'could not select device driver "" with capabilities: [[gpu]]'
+NEW_WORDS = "failed to discover GPU vendor from CDI: no known GPU vendor found"
+REFRESHED = "1.18"  # the first toolkit that writes and renews the specification by itself
+UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
+REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker"
+GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
+
+NO_TOOLKIT = Cause(
+    "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
+    "Install it: `./launch setup` shows the commands, and runs them with --apply.",
+    (OLD_WORDS, NEW_WORDS),
+)
+NOT_CONFIGURED = Cause(
+    "NVIDIA's Container Toolkit is installed, and Docker has not been told of it.",
+    "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+    (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
+)
+HALF_INSTALLED = Cause(
+    "Docker has been told of NVIDIA's runtime, and its program is missing: the toolkit was removed, or half of it.",
+    f"Install nvidia-container-toolkit again: {GUIDE}",
+    ('exec: "nvidia-container-runtime": executable file not found in $PATH',),
+)
+NOT_RESTARTED = Cause(
+    "NVIDIA's Container Toolkit is installed and its specification is there, and Docker has not read it.",
+    "sudo systemctl restart docker",
+    (NEW_WORDS,),
+)
+NO_SPECIFICATION = Cause(
+    "Docker looks for GPUs in a CDI specification, and there is none.",
+    GENERATE,
+    (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
+)
+NOT_REFRESHED = Cause(
+    "Docker looks for GPUs in a CDI specification, and there is none: the service that writes it does not run.",
+    REFRESH,
+    (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
+)
+STALE = Cause(
+    "The CDI specification is of another driver ({old}) than the one that runs ({new}).",
+    GENERATE,
+    ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
+)
+SNAP = Cause(
+    "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
+    "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
+    (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
+)
+DESKTOP = Cause(
+    "Docker Desktop gives containers the GPU by itself, and finds none in its virtual machine.",
+    "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
+    (OLD_WORDS,),
+)
+WSL_NO_SPECIFICATION = Cause(
+    "Docker looks for GPUs in a CDI specification, and in this WSL there is none.",
+    "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+    (NEW_WORDS,),
+)
+REFUSED = Cause(  # replaced by launch's own sentence for these words
+    "The engine refuses the GPU for another reason, in the words that are shown.",
+    "`./launch explain -`, given those words, names the cause of many of them.",
+)
+CAUSES = (
+    NO_TOOLKIT,
+    NOT_CONFIGURED,
+    HALF_INSTALLED,
+    NO_SPECIFICATION,
+    NOT_REFRESHED,
+    NOT_RESTARTED,
+    STALE,
+    SNAP,
+    DESKTOP,
+    WSL_NO_SPECIFICATION,
+    REFUSED,
+)
+# What launch says where it does not know why.
+NOT_ASKED = "The engine could not be asked for its GPUs"
+VAGUE = ("The NVIDIA driver does not answer", NOT_ASKED)
+UNSERVED = re.compile(r"could not select device driver", re.I)
+UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
+NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
+NO_PROGRAM = re.compile(r"nvidia-container-(?:runtime|cli|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)", re.I)
+NO_LIBRARY = re.compile(r"load library failed: libnvidia-ml", re.I)
+GONE = re.compile(r"failed to stat CDI host device|failed to fulfil mount request|CDI.{0,80}no such file", re.I | re.S)
+
+
+@check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
+def gpu(saw: Any, stack: Stack) -> Finding:
+    """Asked of the engine itself: `docker info` does not tell, since Docker may serve GPUs by CDI."""
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    if saw.cards.late:
+        return skipped(DRIVER_HANGS)
+    grant = saw.grant
+    if grant.granted is None:
+        cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
+        if cause is not REFUSED:
+            return cause(grant.cause.rpartition(f"{NOT_ASKED}: ")[2], "a container with the GPU")
+        return skipped(grant.cause, grant.seen, remedy=grant.remedy)
+    if grant.granted:
+        return passed(grant.seen)
+    expected, seen = "a container with the GPU", _essence(grant.said) if grant.said else grant.seen
+    missing = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
+    cause = replace(REFUSED, why=grant.cause, remedy=grant.remedy)
+    return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
+
+
+def _part(saw: Any, text: str, expected: str) -> Finding | None:
+    """Which part is missing, where the engine's words leave several possible and the machine tells."""
+    said, toolkit, seen = facts(saw.info), saw.toolkit, _essence(text)
+    if not any(words.search(text) for words in (UNSERVED, UNKNOWN_RUNTIME, NO_VENDOR, NO_PROGRAM, NO_LIBRARY, GONE)):
+        return None
+    if desktop(said) and not NO_LIBRARY.search(text):
+        return DESKTOP(seen, expected)
+    if "/snap/" in said.get("DockerRootDir", ""):
+        return SNAP(seen, expected)
+    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
+    for specification in toolkit.specifications:
+        if specification.driver and running and specification.driver != running and saw.system == "linux":
+            where = f"{seen}; {specification.path}"
+            return STALE(where, expected, old=specification.driver, new=running)
+    if GONE.search(text) or NO_LIBRARY.search(text):
+        return None
+    if NO_PROGRAM.search(text):
+        return HALF_INSTALLED(seen, expected) if toolkit.version or _told(said) else NO_TOOLKIT(seen, expected)
+    if not toolkit.version and not toolkit.runtime:
+        return HALF_INSTALLED(seen, expected) if _told(said) else NO_TOOLKIT(seen, expected)
+    if NO_VENDOR.search(text):
+        if re.search(r"nvidia\.com/gpu=(?!all\b)[\w:.-]+", text) and cdi(said):
+            return None  # one GPU that is not there
+        if toolkit.specifications:
+            return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
+        if saw.system == "wsl":
+            return WSL_NO_SPECIFICATION(seen, expected)
+        return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESHED) else NO_SPECIFICATION)(seen, expected)
+    return NOT_CONFIGURED(seen, expected)
+
+
+def _told(said: dict[str, Any]) -> bool:
+    return "nvidia" in (said.get("Runtimes") or {})
+
+
+def _essence(text: str) -> str:
+    """The engine's last words, without what leads to them."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
+    words = lines[-1] if lines else ""
+    for lead in ("stderr: ", "Error response from daemon: "):
+        words = words.rpartition(lead)[2]
+    return homeless(words) or "refused"

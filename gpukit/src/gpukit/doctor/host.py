@@ -1,0 +1,493 @@
+"""What doctor looks at. Each property looks once, when it is read first; the checks only judge.
+
+What may hang (the engine, the driver, a dead network mount) is asked in a thread of its own, as soon as doctor starts,
+and is waited for until a common moment: with nothing reachable doctor still ends in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.ask import QUICK, SLOW, Answer, Later, ask, nvidia_smi
+from gpukit.host.preflight import preflight
+from gpukit.host.project import Project, dotenv
+from gpukit.project.devcontainer import ConfigError
+from gpukit.project.location import root
+from gpukit.project.messages import RefusalError
+from gpukit.project.stack import Stack
+
+ASKING = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
+CLIENT = ["docker", "--version"]
+ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+INFO = ["docker", "info", "--format", "{{json .}}"]
+SERVER = ["docker", "version", "--format", "{{json .Server}}"]
+CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
+MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
+FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
+LISTED = ["nvidia-smi", "-L"]
+TOOLKIT = ["nvidia-ctk", "--version"]
+UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
+SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What came of asking the engine for the GPU. `granted` is None where it could not be asked, or did not tell."""
+
+    granted: bool | None
+    seen: str
+    cause: str = ""
+    remedy: str = ""
+    said: str = ""  # the engine's own words
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A mount's source on this machine."""
+
+    source: str
+    target: str
+    read_only: bool
+    kind: str  # folder, file, missing, dangling (a link to nothing), silent (no answer, as from a dead network mount)
+    usable: bool  # may be read, and written where the mount is writable; for a missing one: may be made
+
+
+@dataclass(frozen=True)
+class Config:
+    """devcontainer.json as far as doctor looks at it; `error` is set where it cannot be read."""
+
+    folders: tuple[Folder, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """An NVIDIA device on the PCI bus, whether or not a driver has taken it."""
+
+    kind: str  # gpu, switch
+    driver: str  # the kernel module that holds it: nvidia, nouveau, vfio-pci, or empty
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A CDI file that names NVIDIA's GPUs, and the driver that it was written for."""
+
+    path: str
+    driver: str
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """The parts of NVIDIA's Container Toolkit that are here."""
+
+    version: str = ""  # of nvidia-ctk; empty where it is missing
+    runtime: bool = False  # nvidia-container-runtime
+    hook: bool = False  # nvidia-cdi-hook
+    specifications: tuple[Specification, ...] = ()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of this project, whoever started it."""
+
+    name: str
+    running: bool
+    restart: str  # its restart policy: no, always, unless-stopped, on-failure
+    error: str  # what the engine said when it could not start it
+    gpu: bool
+    ports: tuple[int, ...] = ()  # of this machine, that it holds
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What an update left to be solved by hand, as paths in the project."""
+
+    unmerged: tuple[str, ...] = ()  # git's index says so
+    marked: tuple[str, ...] = ()  # conflict markers in the text
+    rejected: tuple[str, ...] = ()  # .rej files
+
+
+@dataclass(frozen=True)
+class Port:
+    number: int
+    server: str  # what wants it
+    variable: str  # what sets another
+    taken: bool  # by somebody else than this project
+
+
+class Host:
+    """This machine. Whatever may take seconds is asked at the same time, at the start."""
+
+    def __init__(self, stack: Stack, project: Path | None = None) -> None:
+        self.project = project or root()
+        self._stack = stack
+        commands = {
+            "info": (INFO, SLOW),
+            "server": (SERVER, SLOW),
+            "client": (CLIENT, QUICK),
+            "endpoint": (ENDPOINT, QUICK),
+        }
+        if stack.gpu:
+            smi = {"cards": CARDS, "mig": MIG, "fabric": FABRIC, "listed": LISTED}
+            commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
+            commands.update(toolkit=(TOOLKIT, QUICK), units=(["systemctl", "is-active", *UNITS], QUICK))
+        self._asked = {name: self._ask(*what) for name, what in commands.items()}
+        self._folders = Later(self._look_at_folders, QUICK, None)
+        self._merge = Later(self._look_at_merge, QUICK, Merge())
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @staticmethod
+    def _ask(argv: list[str], seconds: float) -> Later:
+        late = Answer(None, err=f"no answer in {seconds:g} s", late=True)
+        return Later(lambda: ask(argv, seconds), seconds + 0.2, late)
+
+    def _answer(self, name: str) -> Answer:
+        later = self._asked.get(name)
+        return later.value if later else Answer(None)
+
+    @property
+    def client(self) -> Answer:
+        return self._answer("client")
+
+    @property
+    def info(self) -> Answer:
+        return self._answer("info")
+
+    @property
+    def server(self) -> Answer:
+        return self._answer("server")
+
+    @property
+    def endpoint(self) -> str:
+        """Where the client finds the engine: unix://..., tcp://..., ssh://...; empty where it does not say."""
+        return self._answer("endpoint").out.strip()
+
+    @property
+    def cards(self) -> Answer:
+        return self._answer("cards")
+
+    @property
+    def mig(self) -> Answer:
+        return self._answer("mig")
+
+    @property
+    def fabric(self) -> Answer:
+        return self._answer("fabric")
+
+    @property
+    def listed(self) -> Answer:
+        """`nvidia-smi -L`: the only list that names MIG slices."""
+        return self._answer("listed")
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """The state of the services that matter here: active, inactive, failed; empty without systemd."""
+        said = self._answer("units").out.split()
+        return dict(zip(UNITS, said)) if len(said) == len(UNITS) else {}
+
+    @cached_property
+    def system(self) -> str:
+        """linux, wsl, macos or windows."""
+        if sys.platform == "darwin":
+            return "macos"
+        if sys.platform == "win32":
+            return "windows"
+        return "wsl" if "microsoft" in (self.text("/proc/sys/kernel/osrelease") or "").lower() else "linux"
+
+    @cached_property
+    def arch(self) -> str:
+        """The processor, in the words of image registries."""
+        machine = platform.machine().lower()
+        return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+    @cached_property
+    def today(self) -> date:
+        return date.today()
+
+    def text(self, path: str) -> str | None:
+        """What a small file of this machine says; None where there is none."""
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+        except OSError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    @cached_property
+    def module(self) -> str:
+        """The version of the NVIDIA kernel module that is loaded; empty where none is."""
+        said = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
+        found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", said)
+        return found.group() if found else ""
+
+    @cached_property
+    def pci(self) -> tuple[PciDevice, ...] | None:
+        """NVIDIA's devices on the bus; None where the bus cannot be seen."""
+        try:
+            folders = sorted(Path("/sys/bus/pci/devices").iterdir())
+        except OSError:
+            return None
+        found = []
+        for folder in folders:
+            kind = {"0x0300": "gpu", "0x0302": "gpu", "0x0680": "switch"}.get((self.text(f"{folder}/class") or "")[:6])
+            if kind and self.text(f"{folder}/vendor") == "0x10de":
+                driver = folder / "driver"
+                found.append(PciDevice(kind, driver.resolve().name if driver.exists() else ""))
+        return tuple(found)
+
+    @cached_property
+    def secure_boot(self) -> bool | None:
+        for path in Path("/sys/firmware/efi/efivars").glob("SecureBoot-*"):
+            with contextlib.suppress(OSError, IndexError):
+                return path.read_bytes()[4] == 1
+        return None
+
+    @cached_property
+    def toolkit(self) -> Toolkit:
+        said = self._answer("toolkit")
+        found = re.search(r"version (\d+(?:\.\d+)+)", said.words)
+        version = found.group(1) if found else "unknown" if said.code is not None else ""
+        specifications = []
+        for folder in SPECIFICATIONS:
+            with contextlib.suppress(OSError):
+                for path in sorted(Path(folder).iterdir()):
+                    text = self.text(str(path)) if path.suffix in (".yaml", ".json") else None
+                    if text and "nvidia.com/gpu" in text:
+                        driver = re.search(r"libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)", text)
+                        specifications.append(Specification(str(path), driver.group(1) if driver else ""))
+        runtime, hook = (shutil.which(name) is not None for name in ("nvidia-container-runtime", "nvidia-cdi-hook"))
+        return Toolkit(version, runtime, hook, tuple(specifications))
+
+    @cached_property
+    def _project(self) -> Any:
+
+        return Project(self.project, os.environ)
+
+    @cached_property
+    def gpus(self) -> str | None:
+        """Which GPUs the project asks for: all, 0, 0,1, a UUID; None where it asks for none or cannot be read."""
+
+        with contextlib.suppress(ConfigError, RefusalError):
+            return self._project.gpus
+        return None
+
+    @cached_property
+    def grant(self) -> Grant:
+        """Ask the engine for the GPU as every entrance does: whatever else one looks at, this is what counts."""
+
+        said = io.StringIO()
+        try:
+            if self._project.gpus is None:
+                return Grant(None, "", "devcontainer.json asks for no GPU.")
+            self._project.engine.cpu_helps = False  # the remedy here is for those who want their GPU
+            _hasten(self._project.engine)
+            with contextlib.redirect_stderr(said):
+                preflight(self._project)
+        except ConfigError as error:
+            return Grant(None, "", str(error))
+        except RefusalError as refusal:
+            return refused(refusal)
+        if said.getvalue():
+            return Grant(None, "", said.getvalue())
+        return Grant(True, f"GPU {self._project.gpus}")
+
+    def _look_at_folders(self) -> Config:
+
+        try:
+            config = self._project.config
+        except (ConfigError, RefusalError) as error:
+            return Config(error=str(error))
+        mounts = [mount for mount in (config.workspace_mount, *config.mounts) if mount and mount["type"] == "bind"]
+        looked = [Later(lambda mount=mount: _folder(mount), QUICK - 0.5, _silent(mount)) for mount in mounts]
+        return Config(tuple(each.value for each in looked))
+
+    @cached_property
+    def config(self) -> Config:
+        return self._folders.value or Config(error="devcontainer.json could not be read in time")
+
+    @property
+    def merge(self) -> Merge:
+        return self._merge.value
+
+    def _look_at_merge(self) -> Merge:
+        listed = ask(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], QUICK - 0.5).out
+        unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
+        return Merge(tuple(unmerged), *_leftovers(self.project))
+
+    @cached_property
+    def environments(self) -> tuple[str, ...]:
+        """Virtual environments that stand in the project's folder, and so in the container's."""
+        return tuple(name for name in (".venv", "venv", "env") if (self.project / name / "pyvenv.cfg").is_file())
+
+    @cached_property
+    def containers(self) -> tuple[Container, ...]:
+        """Those that launch labelled, and VS Code's."""
+        names: set[str] = set()
+        for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
+            names.update(ask(["docker", "ps", "--all", "--quiet", "--filter", f"label={label}"], SLOW).out.split())
+        if not names:
+            return ()
+        return tuple(containers(ask(["docker", "inspect", *sorted(names)], SLOW).out))
+
+    @cached_property
+    def inside(self) -> Answer | None:
+        """What nvidia-smi says in a container of this project that has the GPU and runs; None where none does."""
+        running = next((each for each in self.containers if each.running and each.gpu), None)
+        return ask(["docker", "exec", running.name, "nvidia-smi", "-L"], ASKING) if running else None
+
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """The ports of this machine that the project's servers want."""
+        ours = {port for container in self.containers if container.running for port in container.ports}
+        settings = {**_settings(self.project), **os.environ}
+        compose = self.text(str(self.project / "compose.yaml")) or ""
+        found = []
+        for variable, default in re.findall(r"127\.0\.0\.1:\$\{(\w+_PORT):-(\d+)\}:\d+", compose):
+            with contextlib.suppress(ValueError):
+                number = int(settings.get(variable) or default)
+                server = {"MLFLOW_PORT": "MLflow", "TENSORBOARD_PORT": "TensorBoard"}.get(variable, variable)
+                found.append(Port(number, server, variable, number not in ours and _held(number)))
+        if (self.project / "notebooks").is_dir():
+            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _held(8888)))
+        return tuple(found)
+
+    @cached_property
+    def built(self) -> bool:
+        """Whether an image of this project is there: one that launch labelled, or one that VS Code's container runs."""
+        image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
+        return bool(self.containers) or bool(ask(image, SLOW).out.strip())
+
+    def free_gb(self, folder: str) -> float | None:
+        """Space left on the disk that holds a folder of this machine; None where that cannot be seen."""
+        return Later(lambda: shutil.disk_usage(folder).free / 1e9, QUICK, None).value
+
+    def free_files(self, folder: str) -> int | None:
+        """How many more files that disk takes; None where it does not count them."""
+
+        def look() -> int | None:
+            about = os.statvfs(folder)
+            return about.f_favail if about.f_files else None
+
+        return Later(look, QUICK, None).value
+
+
+def _hasten(engine: Any) -> None:
+    """doctor waits less for the engine than launch does."""
+    asked = engine.ask
+
+    def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
+        return asked(*arguments, stdin=stdin, seconds=min(seconds or ASKING, ASKING))
+
+    engine.ask = ask_soon
+
+
+def refused(refusal: Any) -> Grant:
+    """launch's refusal as a grant: its sentence is `cause: remedy`."""
+    if refusal.kind not in ("gpu", "engine"):
+        return Grant(None, "", str(refusal))
+    cause, _, remedy = str(refusal).partition(": ")
+    return Grant(False, "refused", f"{cause.rstrip('.')}.", remedy[:1].upper() + remedy[1:].rstrip("."), refusal.said)
+
+
+def containers(text: str) -> Iterable[Container]:
+    """What `docker inspect` says of them."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return
+    for each in found:
+        state, host = each.get("State") or {}, each.get("HostConfig") or {}
+        environment = (each.get("Config") or {}).get("Env") or []
+        bindings = [binding for bound in (host.get("PortBindings") or {}).values() for binding in bound or []]
+        yield Container(
+            name=str(each.get("Name", "")).lstrip("/"),
+            running=bool(state.get("Running")),
+            restart=(host.get("RestartPolicy") or {}).get("Name") or "no",
+            error=state.get("Error") or "",
+            gpu=bool(host.get("DeviceRequests"))
+            or (
+                host.get("Runtime") == "nvidia"
+                and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)
+            ),
+            ports=tuple(int(one["HostPort"]) for one in bindings if str(one.get("HostPort", "")).isdigit()),
+        )
+
+
+def _held(port: int) -> bool:
+    """Whether somebody listens on this port of the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def _settings(project: Path) -> dict[str, str]:
+
+    with contextlib.suppress(RefusalError):
+        return dotenv(project / ".env")
+    return {}
+
+
+LEFTOVERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
+
+
+def _leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Conflict markers and .rej files in the folders that the template writes to."""
+    marked, rejected = [], []
+    for folder in LEFTOVERS:
+        try:
+            paths = sorted((project / folder).iterdir())
+        except OSError:
+            continue
+        for path in paths:
+            if path.suffix == ".rej":
+                rejected.append(str(path.relative_to(project)))
+                continue
+            with contextlib.suppress(OSError):
+                if path.is_file() and path.stat().st_size < 200_000:
+                    data = path.read_bytes()
+                    if re.search(rb"^<<<<<<< .*$", data, re.MULTILINE) and re.search(rb"^>>>>>>> ", data, re.MULTILINE):
+                        marked.append(str(path.relative_to(project)))
+    return tuple(marked), tuple(rejected)
+
+
+def _silent(mount: Mapping[str, Any]) -> Folder:
+    return Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
+
+
+def _folder(mount: Mapping[str, Any]) -> Folder:
+    source, read_only = mount["source"], bool(mount["readonly"])
+    path = Path(source)
+    if path.is_dir():
+        kind, usable = "folder", os.access(source, os.R_OK | os.X_OK | (0 if read_only else os.W_OK))
+    elif path.is_symlink() and not path.exists():
+        kind, usable = "dangling", False
+    elif path.exists():
+        kind, usable = "file", os.access(source, os.R_OK if read_only else os.R_OK | os.W_OK)
+    else:
+        above = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+        kind, usable = "missing", above.is_dir() and os.access(above, os.W_OK | os.X_OK)
+    return Folder(source, mount["target"], read_only, kind, usable)

@@ -1,0 +1,99 @@
+"""What is special about this machine: MIG, a second kind of GPU, NVSwitch."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpukit.doctor.driver import NO_GPU_WANTED
+from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
+from gpukit.host.cards import cards
+from gpukit.project.stack import Stack
+
+NO_SLICE = Cause(
+    "MIG is on and no slice has been made, so CUDA finds no device.",
+    "sudo nvidia-smi mig -cgi 19 -C makes the smallest slices; `sudo nvidia-smi -mig 0` ends MIG.",
+    ("No CUDA GPUs are available",),
+)
+WHOLE_GPU = Cause(
+    "MIG cuts this GPU into slices, and GPUS names the whole GPU by its index: CUDA uses one slice and not the others.",
+    "GPUS=MIG-... with one of the UUIDs that `nvidia-smi -L` lists",
+    status=WARN,
+)
+MIXED = Cause(
+    "A coherent GPU and an ordinary one in the same container break CUDA on this machine.",
+    "GPUS={index} in .env, the index of the {name}",
+)
+NO_FABRIC = Cause(
+    "The GPUs are joined by NVSwitch, and the fabric manager, which must start them, does not run.",
+    "sudo systemctl enable --now nvidia-fabricmanager, of the driver's very version",
+    ("Error 802: system not yet initialized", "CUDA_ERROR_SYSTEM_NOT_READY"),
+)
+FABRIC_WAITS = Cause(
+    "The GPUs' fabric is not ready: the fabric manager has not finished, or is of another version than the driver.",
+    "sudo systemctl restart nvidia-fabricmanager",
+    ("Error 802: system not yet initialized",),
+)
+
+
+def _unseen(saw: Any, stack: Stack) -> str:
+    """Why the GPUs cannot be looked at; empty where they can."""
+    if not stack.gpu:
+        return NO_GPU_WANTED
+    if remote(saw.endpoint):
+        return ELSEWHERE
+    return "" if saw.cards.code == 0 else "nvidia-smi does not tell."
+
+
+@check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
+def mig(saw: Any, stack: Stack) -> Finding:
+    """A GPU in MIG mode is used by its slices, and only by them."""
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
+    modes = [line.strip() for line in saw.mig.out.splitlines() if line.strip()] if saw.mig.code == 0 else []
+    enabled = [index for index, mode in enumerate(modes) if mode == "Enabled"]
+    if not enabled:
+        return passed("off" if "Disabled" in modes else "not on this machine")
+    slices = re.findall(r"^\s+MIG (\S+)\s+Device\s+\d+:", saw.listed.out, re.MULTILINE)
+    if saw.listed.code == 0 and not slices and len(enabled) == len(modes):
+        return NO_SLICE("on, without a slice", "a slice")
+    chosen = saw.gpus or ""
+    if chosen.isdigit() and int(chosen) in enabled and len(slices) > 1:
+        return WHOLE_GPU(f"GPUS={chosen}, {count(len(slices), 'slice')}", "a slice's UUID")
+    return passed(f"on, {count(len(slices), 'slice')}" + (f": {', '.join(slices)}" if slices else ""))
+
+
+@check("mixed", "Kinds of GPUs", needs=("driver",), causes=(MIXED,))
+def mixed(saw: Any, stack: Stack) -> Finding:
+    """DGX Station's GB300 must not be given to a container together with its display GPU."""
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
+    found = cards(saw.cards.out)
+    coherent = [index for index, card in enumerate(found) if "GB300" in card.name]
+    seen = ", ".join(dict.fromkeys(card.name for card in found)) or "unknown"
+    if coherent and len(coherent) < len(found) and saw.gpus in (None, "all"):
+        return MIXED(f"{seen}; GPUS={saw.gpus or 'all'}", "one kind", index=coherent[0], name=found[coherent[0]].name)
+    return passed(seen)
+
+
+@check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
+def fabric(saw: Any, stack: Stack) -> Finding:
+    """Where GPUs are joined by NVSwitch CUDA starts only once the fabric manager has."""
+    unseen = _unseen(saw, stack)
+    if unseen:
+        return skipped(unseen)
+    states = {line.strip() for line in saw.fabric.out.splitlines()} if saw.fabric.code == 0 else set()
+    service = saw.units.get("nvidia-fabricmanager", "")
+    switches = sum(device.kind == "switch" for device in saw.pci or ())
+    expected = "the fabric manager runs"
+    if (switches or states & {"In Progress", "Not Started"}) and service in ("inactive", "failed"):
+        return NO_FABRIC(f"nvidia-fabricmanager is {service}", expected)
+    if states & {"In Progress", "Not Started"}:
+        return FABRIC_WAITS(f"fabric: {', '.join(sorted(states))}", expected)
+    if "Completed" in states or switches:
+        return passed("ready")
+    return passed("none")

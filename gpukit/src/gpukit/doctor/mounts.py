@@ -1,0 +1,104 @@
+"""The folders of this machine that the container mounts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any
+
+from gpukit.doctor.engine import ELSEWHERE, facts, remote
+from gpukit.doctor.host import Folder
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
+from gpukit.host.ask import homeless
+from gpukit.project.stack import Stack
+
+FAR = Cause(
+    "The engine is on another machine and mounts that machine's folders, not this one's.",
+    "Work on that machine: ssh, or VS Code's Remote - SSH.",
+    ("bind source path does not exist",),
+    status=WARN,
+)
+UNREADABLE = Cause("It says how the container runs, and cannot be read.", "git diff .devcontainer")
+COMMA = Cause("VS Code cannot mount it; `./launch` can.", "Move the folder to a path without a comma.", status=WARN)
+DANGLING = Cause("What the link points to is gone.", "rm {source}")
+A_FILE = Cause("A file stands where a folder must be.", "mv {source} {source}.old")
+MISSING = Cause("Docker mounts only what exists.", "mkdir -p {source}", ("bind source path does not exist",))
+NOT_TO_BE_MADE = Cause("The folder above it is not yours.", 'sudo install -d -o "$USER" {source}')
+NOT_YOURS = Cause(
+    "It belongs to somebody else, often root after a container ran as root.",
+    'sudo chown -R "$USER" {source}',
+    ("PermissionError: [Errno 13] Permission denied",),
+)
+NOT_READABLE = Cause("You have no right to read it.", "ls -ld {source}, and ask its owner")
+SILENT = Cause(
+    "It lies on a network drive that does not answer, and a container that mounts it would hang.",
+    "mount | grep nfs shows which; mount it again",
+    ("Stale file handle",),
+)
+
+
+def shown(path: str, command: bool = False) -> str:
+    """A path without the name of whose home it is in; as a command's argument where it is one."""
+    home = os.environ.get("HOME", "").rstrip("/")
+    inside = bool(home) and (path == home or path.startswith(f"{home}/"))
+    rest = path[len(home) :] if inside else path
+    if not command:
+        return f"~{rest}" if inside else path
+    return f'"$HOME{rest}"' if inside else shlex.quote(path)
+
+
+@check(
+    "mounts",
+    "Mount sources",
+    needs=("merge",),
+    causes=(
+        FAR,
+        UNREADABLE,
+        COMMA,
+        DANGLING,
+        A_FILE,
+        MISSING,
+        NOT_TO_BE_MADE,
+        NOT_YOURS,
+        NOT_READABLE,
+        SILENT,
+    ),
+)
+def mounts(saw: Any, stack: Stack) -> Finding:
+    """Folders, there or about to be made, that this user may read and, where the mount is writable, write."""
+    if remote(saw.endpoint):
+        if not facts(saw.info):
+            return skipped(ELSEWHERE)
+        return FAR("an engine on another machine", "an engine on this machine")
+    if saw.config.error:
+        return UNREADABLE(homeless(saw.config.error), "a devcontainer.json")
+    ours = {*stack.mounts, *stack.read_only}
+    for folder in saw.config.folders:
+        problem = _problem(folder, folder.target in ours)
+        if problem:
+            return problem
+    return passed(f"{count(len(saw.config.folders), 'folder')}, all usable")
+
+
+def _problem(folder: Folder, ours: bool) -> Finding | None:
+    """What keeps one source from being mounted. `ours` are folders, and made before the first start."""
+    place, source = shown(folder.source), shown(folder.source, command=True)
+    expected = f"a folder, for {folder.target}"
+    if "," in folder.source:
+        return COMMA(place, "a path without a comma")
+    if folder.kind == "silent":
+        return SILENT(f"{place}: no answer", expected)
+    if folder.kind == "dangling":
+        return DANGLING(f"{place}: a link to nothing", expected, source=source)
+    if folder.kind == "file" and ours:
+        return A_FILE(f"{place}: a file", expected, source=source)
+    if folder.kind == "missing" and not ours:
+        return MISSING(f"{place}: not there", expected, source=source)
+    if folder.usable:
+        return None
+    if folder.kind == "missing":
+        return NOT_TO_BE_MADE(f"{place}: not there, and you may not make it", expected, source=source)
+    if folder.read_only:
+        return NOT_READABLE(f"{place}: you may not read it", expected, source=source)
+    return NOT_YOURS(f"{place}: you may not write to it", expected, source=source)

@@ -1,0 +1,33 @@
+"""The ports of this machine that the project's servers want."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.findings.checks import check
+from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.project.stack import Stack
+
+TAKEN = Cause(
+    "Something else on this machine listens on the port that {server} wants, so it cannot start.",
+    "{variable}={free} in .env gives it another port.",
+    ("port is already allocated", "address already in use"),
+)
+
+
+@check("ports", "Ports", needs=("engine",), causes=(TAKEN,))
+def ports(saw: Any, stack: Stack) -> Finding:
+    """Servers of this project have a fixed port each; JupyterLab takes the next free one."""
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    if not saw.ports:
+        return passed("none is needed")
+    for port in saw.ports:
+        if port.taken and port.variable:
+            seen, free = f"{port.number} is taken", port.number + 1
+            return TAKEN(seen, f"{port.number} free", server=port.server, variable=port.variable, free=free)
+    said = []
+    for port in saw.ports:
+        said.append(f"{port.number} ({port.server}) " + ("taken, so it takes another" if port.taken else "free"))
+    return passed(", ".join(said))

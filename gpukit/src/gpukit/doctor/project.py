@@ -1,0 +1,52 @@
+"""The project's folder: what an update left to do, and what would come between the image and its Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.project.stack import Stack
+
+UNMERGED = Cause(
+    "An update met changes of yours and left both in the files, to be chosen from.",
+    "Choose in each file between <<<<<<< and >>>>>>>, then: git add {files}",
+    ("<<<<<<< before updating", "error: Committing is not possible because you have unmerged files."),
+)
+REJECTED = Cause(
+    "An update could not make some of its changes and left them in .rej files.",
+    "Make those changes by hand, then: rm {files}",
+    status=WARN,
+)
+SHADOW = Cause(
+    "The container sees this folder too, and VS Code and `uv run` take a virtual environment there for the project's "
+    "Python instead of the image's, which has the base's torch.",
+    "mv {name} ~/{name}-of-this-project",
+    ("ModuleNotFoundError: No module named 'torch'",),
+    status=WARN,
+)
+
+
+@check("merge", "Update finished", causes=(UNMERGED, REJECTED))
+def merge(saw: Any, stack: Stack) -> Finding:
+    """A file with conflict markers is no configuration, and no program."""
+    files = sorted({*saw.merge.unmerged, *saw.merge.marked})
+    if files:
+        return UNMERGED(_some(files), "no conflicts", files=" ".join(files[:5]))
+    if saw.merge.rejected:
+        rejected = saw.merge.rejected
+        return REJECTED(_some(rejected), "no .rej files", files=" ".join(rejected[:5]))
+    return passed("no conflicts")
+
+
+@check("venv", "Virtual environments", causes=(SHADOW,))
+def venv(saw: Any, stack: Stack) -> Finding:
+    """Packages go into the image's own Python; an environment in the project's folder hides it."""
+    if saw.environments:
+        return SHADOW(", ".join(saw.environments), "none in the project", name=saw.environments[0])
+    return passed("none in the project")
+
+
+def _some(files: Any) -> str:
+    more = f" and {len(files) - 5} more" if len(files) > 5 else ""
+    return ", ".join(files[:5]) + more

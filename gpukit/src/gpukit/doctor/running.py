@@ -1,0 +1,105 @@
+"""What happens to containers that run: a reload of systemd, an update of the driver, a reboot."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
+from gpukit.doctor.engine import ELSEWHERE, cdi, facts, remote
+from gpukit.errors.known import known
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.project.stack import Stack, version
+
+BY_CDI = "29"  # the first Docker that serves --gpus by CDI
+NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
+LOST = "Failed to initialize NVML: Unknown Error"
+
+RELOADED = Cause(
+    "The container lost its GPU, as `systemctl daemon-reload` on this machine takes it away from those that run.",
+    "./launch stop, then start it again",
+    (LOST,),
+)
+LOST_INSIDE = Cause(  # replaced by what the words mean
+    "The GPU does not answer in the container, in words that are known.",
+    "`./launch explain -`, given those words, says the same.",
+)
+UPDATED = Cause(
+    "The driver was updated under the running container, which still has the old one's libraries.",
+    "./launch stop, then start it again",
+)
+TRAP = Cause(
+    "Each `systemctl daemon-reload` (also one by a package's update) will take the GPU from containers that run: "
+    "systemd manages their cgroups, and the driver's device files are not known to it.",
+    "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
+    (LOST,),
+    status=WARN,
+)
+TOO_EARLY = Cause(
+    "This container was started at boot before the driver was loaded, and did not come up.",
+    "docker start {name}; so that it does not happen again: sudo systemctl enable nvidia-persistenced",
+    ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
+    status=WARN,
+)
+EARLY = re.compile(r"driver not loaded|custom device \"/dev/nvidia|unresolvable CDI device|nvidia-container-cli", re.I)
+
+
+@check(
+    "running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED, LOST_INSIDE)
+)
+def running(saw: Any, stack: Stack) -> Finding:
+    """Where a container of this project runs, it must still have its GPU."""
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    if saw.cards.late:
+        return skipped(DRIVER_HANGS)
+    inside = saw.inside
+    if inside is None:
+        return passed("none with a GPU")
+    said = inside.words
+    if "NVML: Unknown Error" in said:
+        return RELOADED(said, "a GPU")
+    if "version mismatch" in said:
+        return UPDATED(said, "a GPU")
+    if inside.code != 0:
+        cause = known(said, LOST_INSIDE)
+        return skipped("nvidia-smi could not be run in it.", said) if cause is LOST_INSIDE else cause(said, "a GPU")
+    found = len(re.findall(r"^GPU \d+:", said, re.MULTILINE))
+    return passed(f"has its GPU{'s' if found > 1 else ''}")
+
+
+@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(TRAP,))
+def reload(saw: Any, stack: Stack) -> Finding:
+    """With systemd's cgroups a container keeps a GPU over `systemctl daemon-reload` only if systemd knows its nodes."""
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    said = facts(saw.info)
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    if saw.system != "linux":
+        return skipped("The engine runs in a virtual machine.")
+    manager = said.get("CgroupDriver", "")
+    if manager != "systemd":
+        return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
+    if version(said["ServerVersion"]) >= version(BY_CDI) and cdi(said):
+        return passed("GPUs by CDI")
+    if saw.exists(LINK) or not saw.exists(NODE):
+        return passed("systemd knows the GPU's device files")
+    return TRAP(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
+
+
+@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,))
+def restart(saw: Any, stack: Stack) -> Finding:
+    """A container that Docker starts at boot must not be earlier than the driver."""
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    for container in saw.containers:
+        early = container.restart in ("always", "unless-stopped") and not container.running
+        if early and EARLY.search(container.error):
+            return TOO_EARLY(container.error, "a container that runs", name=container.name)
+    return passed("nothing was too early")

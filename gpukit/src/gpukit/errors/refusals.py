@@ -1,0 +1,231 @@
+"""What an engine's error means, in one sentence with the remedy. Old and new wordings stand side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from gpukit.project.messages import RefusalError
+
+TOOLKIT = (
+    "install NVIDIA's Container Toolkit, then run "
+    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`"
+)
+CDI = "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and restart Docker"
+BUILDING = ("engine", "disk", "image", "build")  # the kinds that a build can meet; its steps may print anything
+WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
+
+# Of what kind, what the engine says, and what that means. The first that matches counts; {0} is its first group.
+RULES = [
+    (
+        "engine",
+        r"permission denied while trying to connect|docker\.sock: connect: permission denied|"
+        r"permission denied.{0,80}docker daemon socket",
+        "Docker does not let this user in: run `sudo usermod -aG docker $USER` and log in again.",
+    ),
+    (
+        "engine",
+        r"Cannot connect to the Docker daemon|failed to connect to the docker API|Is the docker daemon running|"
+        r"error during connect|docker\.sock: connect:|docker_engine: The system cannot find",
+        "Docker does not answer: start it with `sudo systemctl start docker`, or open Docker Desktop.",
+    ),
+    (
+        "engine",
+        r"client version \S+ is too old\. Minimum supported API version",
+        "What calls Docker here is older than what this engine still talks to: update Docker's client.",
+    ),
+    (
+        "engine",
+        r"is not a docker command|unknown shorthand flag: 'f' in -f",
+        "Docker Compose v2 is missing here: install the package docker-compose-plugin.",
+    ),
+    (
+        "engine",
+        r"--mount option requires BuildKit|buildx component is missing|BuildKit is enabled but the buildx",
+        "Docker's builder is missing here: install the package docker-buildx-plugin.",
+    ),
+    (
+        "gpu",
+        r"could not select device driver",
+        f"Docker here cannot give a container GPUs: {TOOLKIT}.",
+    ),
+    (
+        "gpu",
+        r"failed to discover GPU vendor from CDI|no known GPU vendor found",
+        f"Docker knows no GPU here: install NVIDIA's Container Toolkit, then {CDI}.",
+    ),
+    (
+        "gpu",
+        r"unresolvable CDI devices? nvidia\.com/gpu=(?!all\b)([\w:.-]+)",
+        "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one; "
+        f"if it is there, {CDI}.",
+    ),
+    (
+        "gpu",
+        r"unresolvable CDI device|CDI device injection failed|failed to stat CDI host device|"
+        r"failed to fulfil mount request: .{0,120}(?:nvidia|cuda)",
+        f"Docker's list of GPUs is missing or old: {CDI}.",
+    ),
+    (
+        "gpu",
+        r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia|"
+        r"nvidia-container-(?:runtime|cli|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)",
+        f"Docker does not find NVIDIA's container runtime: {TOOLKIT}.",
+    ),
+    (
+        "gpu",
+        r"driver/library version mismatch|nvml error: .*version mismatch",
+        "The NVIDIA driver was updated and the old one is still loaded: restart this machine.",
+    ),
+    (
+        "gpu",
+        r"unsatisfied condition: (?:cuda *>= *([\d.]+)|\w+)",
+        "The NVIDIA driver is too old for this image (it asks for CUDA {0}): install a newer driver; "
+        "`./launch doctor` says from which version on.",
+    ),
+    (
+        "gpu",
+        r"(?:unknown device(?: id)?|invalid device(?: id| index)?|no such device|device not found)[:= \"]+([\w:.-]+)|"
+        r"device error: ([\w.-]+(?::\d+)?)",
+        "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one.",
+    ),
+    ("gpu", r"no adapters were found", "WSL sees no NVIDIA GPU: update the NVIDIA driver of Windows."),
+    (
+        "gpu",
+        r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed: operation not permitted",
+        "This engine may not open the GPU's devices to a container, being rootless or in a container itself: "
+        "use root's engine, or give it its GPUs by CDI.",
+    ),
+    (
+        "gpu",
+        r"load library failed: libnvidia-ml\.so",
+        "Docker does not see the NVIDIA driver's libraries: `nvidia-smi` must work here first, "
+        "and Docker must not be Docker Desktop or a snap.",
+    ),
+    (
+        "gpu",
+        r"mount error: file creation failed: [^\n]{0,300}?(lib[\w-]+\.so[\w.]*): file exists",
+        "The image has a file of the driver itself in it, {0}: take it out with `rm` in the Dockerfile.",
+    ),
+    (
+        "gpu",
+        r"driver not loaded|libnvidia-ml\.so|nvidia-container-cli: initialization error|"
+        r"Failed to initialize NVML|nvml error|driver rpc error|nvidia-container-cli: ",
+        "The NVIDIA driver does not answer on this machine: `nvidia-smi` must work here first.",
+    ),
+    (
+        "gpu",
+        r'invalid argument .* for "--gpus" flag',
+        "GPUS must be `all`, indexes such as `0` or `0,1`, or the UUID of a GPU.",
+    ),
+    (
+        "disk",
+        r"no space left on device|disk quota exceeded",
+        "The disk is full: `./launch clean` and `docker system df` show what can go.",
+    ),
+    ("image", r"toomanyrequests|pull rate limit", "The registry limits anonymous pulls: log in with `docker login`."),
+    (
+        "image",
+        r"no match for platform in manifest|exec format error|no matching manifest for",
+        "The base image is not for this machine's processor: choose another with `copier update --data hardware=...`.",
+    ),
+    (
+        "image",
+        r"(?:resolve source metadata for |pull access denied for |load metadata for |manifest for )(\S+?)[:,]? .*?"
+        r"(?:unauthorized|authentication required|access denied|denied:|authorization failed|403 Forbidden)",
+        "The registry does not give {0} to you: check its name, then `docker login` to that registry.",
+    ),
+    (
+        "image",
+        r"(?:resolve source metadata for |load metadata for |manifest for )(\S+?)[:,]? .*?"
+        r"(?:not found|manifest unknown|does not exist)",
+        "There is no image {0}: set another with BASE_IMAGE=... or in the Dockerfile's ARG BASE_IMAGE.",
+    ),
+    (
+        "image",
+        r"(?:resolve source metadata for |load metadata for |failed to pull and unpack image \"?)(\S+?)[:,\"]? |"
+        r"Error response from daemon: Get \"?(https?://[^/\"]+)",
+        "{0} cannot be fetched: check network and proxy, or name a mirror with BASE_IMAGE=...",
+    ),
+    (
+        "mount",
+        r"bind source path does not exist: (.*)",
+        "{0} does not exist, and devcontainer.json mounts it: make that folder, or take the mount out.",
+    ),
+    (
+        "mount",
+        r"mounting \"(.*?)\" to rootfs.*not a directory|Are you trying to mount a directory onto a file",
+        "A mount in devcontainer.json joins a file and a folder ({0}): move the file away, or take the mount out.",
+    ),
+    (
+        "network",
+        r"network (\S+) not found",
+        "Docker's network {0}, which runArgs asks for, is missing: `docker network create {0}` makes it.",
+    ),
+    (
+        "port",
+        r"(?:port is already allocated|address already in use|ports are not available)",
+        "That port is taken on this machine.",
+    ),
+    (
+        "name",
+        r"container name \"?/?([^\" ]+)\"? is already in use",
+        "A container named {0} is there already: `./launch stop` ends it.",
+    ),
+    (
+        "limit",
+        r"error setting rlimit|rlimits?.{0,60}operation not permitted",
+        "This engine may not set the limits in devcontainer.json: take the --ulimit lines out of runArgs.",
+    ),
+    (
+        "command",
+        r'exec:? "?([^\s"]+)"?(?: failed)?: (?:executable file not|stat .*no such|no such file|permission denied)',
+        "The container has no command `{0}`: check its name, and that it is executable.",
+    ),
+    (
+        "image",
+        r"Failed to fetch:? `?(https?://[^/\s`]+)",
+        "The build cannot reach {0}: check network and proxy, or name a mirror, for PyTorch with UV_INDEX=pytorch=URL.",
+    ),
+    (
+        "build",
+        r"([\w.-]+) is \S+ here and was \S+ in the base",
+        "The build would change {0}, which the base brings: the guard's words above say what to do.",
+    ),
+    (
+        "build",
+        r"No solution found when resolving dependencies",
+        "What pyproject.toml asks for does not fit together, or not what the base brings: uv's words above name it.",
+    ),
+    (
+        "build",
+        r"ERROR: (?:failed to build: )?failed to solve: (?!process)(.*)",
+        "The image cannot be built: {0}.",
+    ),
+    (
+        "build",
+        r"failed to solve: process",
+        "The image cannot be built: a step of the Dockerfile failed, and its lines above say why.",
+    ),
+]
+
+
+def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, str] | None:
+    """The kind of an engine's error and one sentence for it; None where it is not known, or not of these kinds."""
+    for kind, pattern, sentence in RULES:
+        found = None if kinds and kind not in kinds else re.search(pattern, text, re.IGNORECASE)
+        if found:
+            seen = next((group for group in found.groups() if group), "")
+            sentence = sentence.replace("{0}", seen.strip().rstrip(".").replace("\n", " "))
+            return kind, re.sub(r" \(\)| \(it asks for CUDA \)", "", sentence)
+    return None
+
+
+def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
+    """The refusal for an engine's error; where nobody knows it, `otherwise` and the engine's own last line."""
+    known = classify(text, kinds)
+    if known:
+        kind, sentence = known
+        return RefusalError(sentence + (WITHOUT_GPU if kind == "gpu" and cpu else ""), kind=kind, said=text)
+    lines = [line.strip() for line in text.splitlines() if not re.match(r"\s*$|.*--help|Usage:", line)]
+    return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.", said=text)

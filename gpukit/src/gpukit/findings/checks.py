@@ -1,0 +1,371 @@
+"""Checks and how they are run: in order, each as a pure function from what a probe saw to a finding."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from gpukit.findings.finding import (
+    FAIL,
+    WARN,
+    Cause,
+    Finding,
+    exit_code,
+    markdown,
+    plain,
+    rewritten,
+    skipped,
+    table,
+    to_json,
+)
+from gpukit.findings.private import mask
+from gpukit.project.location import root
+from gpukit.project.stack import Stack, StackError, load
+
+ISSUE = "what a report says is fit to be pasted in an issue: secrets and names of people and machines are hidden"
+
+
+@dataclass(frozen=True)
+class Check:
+    """`judge` gets what the probes saw (an object whose attributes look when they are read) and the stack.
+
+    `causes`: all that it can find wrong, in the order in which it looks. `level`: "full" is left out by --quick.
+    """
+
+    id: str
+    title: str
+    judge: Callable[[Any, Stack], Finding]
+    needs: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    level: str = "quick"
+    about: str = ""
+
+    def __call__(self, saw: Any, stack: Stack) -> Finding:
+        return rewritten(replace(self.judge(saw, stack), id=self.id, title=self.title), plain)
+
+
+def check(
+    id: str,
+    title: str,
+    needs: Iterable[str] = (),
+    causes: Iterable[Cause] = (),
+    level: str = "quick",
+    about: str = "",
+) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
+    """Make a check of a function. `about` is what `explain` and the page say first: without it, the docstring."""
+
+    def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
+        said = " ".join((about or judge.__doc__ or "").split())
+        return Check(id, title, judge, tuple(needs), tuple(causes), level, said)
+
+    return decorated
+
+
+def select(
+    checks: Iterable[Check], only: Iterable[str] = (), skip: Iterable[str] = (), quick: bool = False
+) -> list[Check]:
+    """Those asked for, with those they need, in the order they stand."""
+    checks, only, skip = list(checks), list(only), set(skip)
+    if quick and not only:
+        only = [each.id for each in checks if each.level == "quick"]
+    known = {each.id: each for each in checks}
+    for name in [*only, *sorted(skip)]:
+        if name not in known:
+            raise KeyError(name)
+    wanted = set(only or known)
+    for each in reversed(checks):  # a check stands after those it needs
+        if each.id in wanted:
+            wanted.update(each.needs)
+    return [each for each in checks if each.id in wanted and each.id not in skip]
+
+
+def run(
+    checks: Iterable[Check], saw: Any, stack: Stack, progress: Callable[[int, Check], None] = lambda number, each: None
+) -> list[Finding]:
+    """One finding for each check. What depends on a failed check is skipped, and says so instead of failing again."""
+    findings: list[Finding] = []
+    failed: dict[str, str] = {}  # a check that failed, or was skipped for one that did -> the one that failed
+    for number, each in enumerate(checks):
+        progress(number, each)
+        started = time.monotonic()
+        culprit = next((failed[need] for need in each.needs if need in failed), None)
+        if culprit is not None:
+            finding = replace(skipped(f"`{culprit}` failed, and this depends on it."), id=each.id, title=each.title)
+        else:
+            finding = _looked(each, saw, stack)
+            culprit = each.id if finding.status == FAIL or not finding.looked else None
+        if culprit is not None:
+            failed[each.id] = culprit
+        findings.append(replace(finding, seconds=round(time.monotonic() - started, 3)))
+    return findings
+
+
+def _looked(each: Check, saw: Any, stack: Stack) -> Finding:
+    try:
+        return each(saw, stack)
+    except Exception as error:  # a check that breaks must not hide what the others have to say
+        cause = plain(f"The check itself broke: {type(error).__name__}: {error}")
+        return replace(skipped(cause), id=each.id, title=each.title, looked=False)
+
+
+def command(
+    tool: str,
+    about: str,
+    checks: Iterable[Check],
+    look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
+    argv: list[str] | None = None,
+    record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
+    show: Callable[[list[Finding]], bool] = lambda findings: False,
+) -> int:
+    """The command line that doctor and verify share.
+
+    `record` keeps a run and says where, or why it does not. `show` prints findings on a terminal if it can.
+    """
+    checks = list(checks)
+    options = _parser(tool, about, checks, record is not None).parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks must not end the run
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _command(tool, checks, look, options, record, show)
+    except KeyboardInterrupt:
+        print(f"\n{tool}: stopped before the end", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader left, as in `verify | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _command(
+    tool: str,
+    checks: list[Check],
+    look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
+    options: argparse.Namespace,
+    record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
+    show: Callable[[list[Finding]], bool],
+) -> int:
+    hide = mask(root())
+    try:
+        chosen = select(checks, options.only, options.skip, options.quick)
+    except KeyError as error:
+        known = ", ".join(each.id for each in checks)
+        return _blind(tool, hide(f"there is no check {error.args[0]!r}; there are: {known}"), options.json)
+    if not chosen:
+        return _blind(tool, "no check is left to run", options.json)
+    try:
+        stack = load(options.stack)
+    except StackError as error:
+        return _blind(tool, hide(str(error)), options.json)
+    notes = []
+    with look(stack) as saw:
+        if hasattr(saw, "prepare"):
+            saw.prepare([each.id for each in chosen], options.stress)
+        with _progress(len(chosen)) as progress:
+            findings = run(chosen, saw, stack, progress)
+        findings = [replace(rewritten(finding, hide), link=_link(finding)) for finding in findings]
+        try:
+            if options.report:
+                notes.append(f"Written: {_report(tool, options, findings, stack)}; {ISSUE}.")
+            if getattr(options, "record", None) and record is not None:
+                notes.append(record(findings, saw, stack, None if options.record is True else Path(options.record)))
+        except OSError as error:
+            return _blind(tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json)
+    if options.json:
+        print(json.dumps(to_json(tool, stack.project, findings), indent=2))
+    elif not (colourful(sys.stdout) and show(findings)):
+        print(table(findings, shutil.get_terminal_size().columns, colourful(sys.stdout)))
+    sys.stdout.flush()
+    for note in notes:
+        print(hide(note), file=sys.stderr)
+    return exit_code(findings)
+
+
+def _link(finding: Finding) -> str:
+    return f"./launch explain {finding.id}" if finding.status in (WARN, FAIL) else ""
+
+
+def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
+    """One Markdown file. Only what is the image's own keeps its name: its user, and its host name is no secret."""
+    hide = mask(root(), spare=(stack.user,))
+    about = {
+        "date": date.today().isoformat(),
+        "stack": f"{stack.base} {stack.release} ({stack.channel}), PyTorch {stack.torch}, CUDA {stack.cuda or 'none'}",
+        "image": stack.image,
+        "targets": ", ".join(stack.targets),
+        "options": " ".join(name for name in ("quick", "stress") if getattr(options, name)),
+    }
+    file = root() / "outputs" / f"{tool}-report.md" if options.report is True else Path(options.report)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    about = {name: hide.report(text) for name, text in about.items()}
+    text = markdown(tool, about, [rewritten(finding, hide.report) for finding in findings])
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def explain(each: Check) -> str:
+    """What a check looks at, and all that it can find, in plain text."""
+    lines = [f"{each.title} [{each.id}]", *([f"  {each.about}"] if each.about else [])]
+    if each.needs:
+        lines.append(f"  It stands on: {', '.join(each.needs)}.")
+    for cause in each.causes:
+        lines += ["", f"  {cause.status}  {_blanks(cause.why)}"]
+        lines += [f'        one sees  "{words}"' for words in cause.says]
+        lines.append(f"        remedy    {_blanks(cause.remedy)}")
+    return "\n".join(lines)
+
+
+def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
+    """The troubleshooting page: for each tool and check what one sees, why, and what to do."""
+    lines = [
+        "# When something does not work",
+        "",
+        "`./launch doctor` looks at the host, `./launch verify` inside the container; both name the cause and the one",
+        "thing to do. This page lists what they can find, from the checks themselves: cause, remedy, error text.",
+        "`./launch explain ID` prints one entry, `--report` writes a file fit for an issue.",
+        "`./launch explain FILE` names the cause of an error text; [the texts that it knows](#about) come last.",
+    ]
+    tools = [(tool, title, list(checks)) for tool, title, checks in tools]
+    often = _often(tools)
+    if often:
+        lines += ["", '<a id="often"></a>', "", "## What is often to be done", ""]
+        lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
+    for tool, title, checks in tools:
+        lines += ["", f"## {title}"]
+        common = _common(checks)
+        if common:
+            lines += [
+                "",
+                f'<a id="{tool}-common"></a>',
+                "",
+                "### What several checks can meet",
+                "",
+                *_causes(common, often),
+            ]
+        for each in checks:
+            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`--only {each.id}`)"]
+            if each.about:
+                lines += ["", each.about]
+            own = [cause for cause in each.causes if cause not in common]
+            if own:
+                lines += ["", *_causes(own, often)]
+            if len(own) < len(each.causes):
+                lines += ["", f"And [what several checks can meet](#{tool}-common)."]
+    return "\n".join([*lines, ""])
+
+
+def _common(checks: list[Check]) -> list[Cause]:
+    """Those that more than three checks name, in their order."""
+    named: dict[Cause, int] = {}
+    for each in checks:
+        for cause in dict.fromkeys(each.causes):
+            named[cause] = named.get(cause, 0) + 1
+    return [cause for cause, times in named.items() if times > 3]
+
+
+def _often(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
+    """Long remedies that stand in many rows are said once, under a number."""
+    rows = [cause.remedy for _, _, checks in tools for each in checks for cause in dict.fromkeys(each.causes)]
+    return {
+        remedy: number
+        for number, remedy in enumerate(
+            (remedy for remedy in dict.fromkeys(rows) if rows.count(remedy) > 3 and len(remedy) > 40), 1
+        )
+    }
+
+
+def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
+    """As a table, with the words by which one of them is met, where there are such."""
+    rows = []
+    for cause in dict.fromkeys(causes):
+        says = " ".join(f"`{words}`" for words in cause.says)
+        number = often.get(cause.remedy)
+        remedy = f"[as under {number}](#often)" if number else _row(cause.remedy)
+        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {says} |")
+    return ["| | cause | remedy | one sees |", "|---|---|---|---|", *rows]
+
+
+def _blanks(text: str) -> str:
+    return re.sub(r"\{(\w+)(?::\w+)?\}", r"<\1>", text)
+
+
+def _row(text: str) -> str:
+    return _blanks(text).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+
+
+def colourful(stream: Any) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argparse.ArgumentParser:
+    width = max(len(each.id) for each in checks)
+    listed = "\n".join(f"  {each.id:<{width}}  {each.title}" for each in checks)
+    codes = "exit code: 0 nothing fails, 1 a check fails, 2 could not look"
+    parser = argparse.ArgumentParser(
+        prog=tool,
+        description=about,
+        epilog=f"checks, in the order they run:\n{listed}\n\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--stack", type=Path, metavar="FILE", help="what to expect (default: stack.json)"
+    )
+    parser.add_argument("--only", type=_ids, default=[], metavar="ID,..", help="run these checks and those they need")
+    parser.add_argument("--skip", type=_ids, default=[], metavar="ID,..", help="leave these checks out")
+    parser.add_argument("--quick", action="store_true", help="only what takes a moment")
+    parser.add_argument("--stress", action="store_true", help="load the hardware as far as is safe")
+    parser.add_argument(
+        "--report",
+        nargs="?",
+        const=True,
+        metavar="FILE",
+        help=f"write a Markdown file for an issue, without secrets and names (default: outputs/{tool}-report.md)",
+    )
+    if records:
+        parser.add_argument(
+            "--record",
+            nargs="?",
+            const=True,
+            metavar="FILE",
+            help="keep the run as a small JSON file for the template's table of what is known to work; needs a GPU",
+        )
+    return parser
+
+
+def _ids(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _blind(tool: str, reason: str, as_json: bool) -> int:
+    reason = plain(reason)
+    if as_json:
+        print(json.dumps(to_json(tool, "", [], reason), indent=2))
+    print(f"{tool}: {reason}", file=sys.stderr)
+    return 2
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[int, Check], None]]:
+    """Which check is running, on one line that is gone when the run ends; nothing where stderr is no terminal."""
+    shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def show(number: int, each: Check) -> None:
+        if shown:
+            print(f"\r\033[K[{number + 1}/{total}] {each.title} ...", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

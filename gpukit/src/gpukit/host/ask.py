@@ -1,0 +1,86 @@
+"""Ask this machine: run a command with a time limit, and what may hang in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+QUICK, SLOW = 3.0, 6.0  # seconds: for what only the client or the disk answers, for what the engine or the driver does
+IN_WSL = ("/usr/lib/wsl/lib/nvidia-smi",)
+
+
+def homeless(text: str) -> str:
+    """Without the name of the person whose home is in it."""
+    home = os.environ.get("HOME", "").rstrip("/")
+    return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if home.count("/") > 1 else text
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said. `code` is None where there is no such command, or it did not answer in time."""
+
+    code: int | None
+    out: str = ""
+    err: str = ""
+    late: bool = False
+
+    @property
+    def words(self) -> str:
+        return homeless((self.out + self.err).strip())
+
+
+def nvidia_smi() -> str:
+    """Where it is: in WSL it lies beside Windows' driver, in a folder that not every PATH has."""
+    return shutil.which("nvidia-smi") or next((path for path in IN_WSL if os.access(path, os.X_OK)), "nvidia-smi")
+
+
+def ask(argv: list[str], timeout: float) -> Answer:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        return Answer(None)
+    except subprocess.TimeoutExpired:
+        return Answer(None, err=f"no answer in {timeout:g} s", late=True)
+    except OSError as error:
+        return Answer(None, err=str(error))
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+class Later:
+    """What a function returns, when it does; `otherwise` where it takes too long or breaks.
+
+    The thread is a daemon: one that hangs in the kernel (a dead network mount) must not keep doctor from ending.
+    """
+
+    def __init__(self, look: Callable[[], Any], seconds: float, otherwise: Any) -> None:
+        self._value, self._until = otherwise, time.monotonic() + seconds
+        self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
+        self._thread.start()
+
+    def _run(self, look: Callable[[], Any]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._value = look()
+
+    @property
+    def value(self) -> Any:
+        self._thread.join(max(0.0, self._until - time.monotonic()))
+        return self._value
+
+

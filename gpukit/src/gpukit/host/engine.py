@@ -1,0 +1,159 @@
+"""Call Docker. Every call is a list of arguments, never a shell; what the engine says wrong becomes one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from gpukit.errors import refusals as errors
+from gpukit.project.messages import RefusalError
+
+TAIL = 64 * 1024  # of an engine's output, what is kept to find the error in
+
+
+class Engine:
+    """The docker command, with the environment that secrets and settings are taken from by name."""
+
+    def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
+        self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
+
+    def argv(self, *arguments: str) -> list[str]:
+        docker = shutil.which("docker", path=self.env.get("PATH"))
+        if not docker and not self.dry:
+            if Path("/etc/gpukit").is_dir():
+                raise RefusalError("You are inside the container already: run the command itself, without ./launch.")
+            raise RefusalError("Docker is not installed here: `./launch setup` shows the commands that install it.")
+        return [docker or "docker", *arguments]
+
+    def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
+        """Run docker quietly: exit status, output, errors."""
+        command = self.argv(*arguments)
+        try:
+            done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise RefusalError(f"Docker did not answer within {seconds} s: restart it.", kind="engine") from None
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def get(self, *arguments: str) -> str:
+        """The output of a docker command that must succeed."""
+        code, output, said = self.ask(*arguments)
+        if code:
+            raise self.explain(said, f"`docker {arguments[0]}` failed")
+        return output
+
+    def explain(self, said: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
+        """The refusal for what this engine said."""
+        refusal = errors.explain(said, otherwise, self.cpu_helps, kinds)
+        host = self.env.get("DOCKER_HOST")
+        if host and str(refusal).startswith("Docker does not answer"):
+            sentence = f"No Docker answers at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
+            refusal.args = (sentence,)
+        return refusal
+
+    def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+        """Run docker with its progress shown as it comes; exit status and the last of what it said."""
+        return stream(self.argv(*arguments), self.env, stdin)
+
+    def become(self, *arguments: str) -> int:
+        """Run docker on our terminal until it ends; Ctrl-C is for what runs there."""
+        process = subprocess.Popen(self.argv(*arguments), env=self.env)
+        try:
+            while True:
+                with contextlib.suppress(KeyboardInterrupt):
+                    return process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+    def remove(self, name: str) -> None:
+        """Take a container away, also one that the engine was still making when we let go of it."""
+        for pause in (0, 0.5):
+            time.sleep(pause)
+            self.ask("rm", "--force", name)
+
+    def check(self) -> None:
+        """Refuse engines that this project does not support, before anything is made on them."""
+        if self.dry:
+            return
+        info = self.get("info", "--format", "{{json .}}")
+        version = self.get("version", "--format", "{{json .}}")
+        if "podman" in version.lower() or "buildahVersion" in info:
+            raise RefusalError("This `docker` is Podman, which is not supported yet: install Docker Engine beside it.")
+        if "name=rootless" in info:
+            raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
+
+
+def stream(
+    command: list[str], env: Mapping[str, str], stdin: bytes = b"", keep: Collection[int] = ()
+) -> tuple[int, str]:
+    """Run a command whose progress on stderr is shown as it comes; exit status and the last of what it said there.
+
+    `keep`: files that it is to have open too.
+    """
+    reader, writer = _pseudo_terminal() if sys.stderr.isatty() else os.pipe()
+    source = subprocess.PIPE if stdin else None
+    try:
+        process = subprocess.Popen(command, env=env, stdin=source, stderr=writer, pass_fds=keep)
+    finally:
+        os.close(writer)
+    try:
+        if process.stdin:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why on stderr
+                process.stdin.write(stdin)
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        said = copy(reader, 2)
+        return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
+    except BaseException:
+        process.send_signal(signal.SIGINT)  # it undoes what it began
+        copy(reader, 2)
+        process.wait()
+        raise
+    finally:
+        os.close(reader)
+
+
+def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:
+    """Copy what comes until the end and return its tail; output that begins like one of `hold` is only returned."""
+    tail = b""
+    held = bool(hold)
+    while True:
+        try:
+            data = os.read(source, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:  # a pseudo terminal ends so
+                raise
+            data = b""
+        if not data:
+            return tail.decode(errors="replace")
+        tail = (tail + data)[-TAIL:]
+        if held and tail.startswith(hold):
+            continue
+        _write(target, tail if held else data)
+        held = False
+
+
+def _write(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def _pseudo_terminal() -> tuple[int, int]:
+    """A terminal as wide as ours, so that docker draws its progress and we can read along."""
+    import fcntl
+    import pty
+    import termios
+
+    reader, writer = pty.openpty()
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, fcntl.ioctl(2, termios.TIOCGWINSZ, b"\0" * 8))
+    return reader, writer

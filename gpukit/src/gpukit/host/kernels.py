@@ -1,0 +1,40 @@
+"""Which compiled kernels run on which GPU: the rules of NVIDIA's binary and PTX compatibility, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from gpukit.project.stack import version
+
+
+def runs(capability: str, sass: tuple[str, ...], ptx: tuple[str, ...]) -> str | None:
+    """`sass` where a compiled kernel runs as it is, `ptx` where the driver compiles one at first use, else None.
+
+    Compiled code runs on its own major version from its own minor upwards. PTX runs on anything as new or newer.
+    An `a` after the number means that chip only, an `f` the same major version.
+    """
+    own = version(capability)
+    for kind, names in (("sass", sass), ("ptx", ptx)):
+        for name in names:
+            number, suffix = version(name), name[-1]
+            same_major = own[:1] == number[:1] and number <= own
+            if suffix == "a":
+                fits = number == own
+            elif suffix == "f" or kind == "sass":
+                fits = same_major
+            else:
+                fits = number <= own
+            if fits:
+                return kind
+    return None
+
+
+def from_arch_list(names: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What torch calls sm_75, sm_120a and compute_120, as capabilities: (SASS, PTX)."""
+    found: dict[str, list[str]] = {"sm": [], "compute": []}
+    for name in names:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
+        if match:
+            kind, major, minor, suffix = match.groups()
+            found[kind].append(f"{major}.{minor}{suffix}")
+    return tuple(found["sm"]), tuple(found["compute"])

@@ -1,0 +1,135 @@
+"""The project that launch stands in: its names, its configuration, its environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.engine import Engine
+from gpukit.project import devcontainer
+from gpukit.project.messages import RefusalError, say
+
+MAIN, CPU = Path(".devcontainer/devcontainer.json"), Path(".devcontainer/cpu/devcontainer.json")
+
+
+class Project:
+    def __init__(self, root: Path, environ: Mapping[str, str], cpu: bool = False, gpus: str = "", dry: bool = False):
+        self.root, self.dry = root, dry
+        if not (root / MAIN).is_file():
+            raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
+        self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
+        self.env = {**dotenv(root / ".env"), **self.given}
+        self.cpu = cpu and (root / CPU).is_file()
+        self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
+        if cpu and self.gpus is not None:
+            raise RefusalError(f"There is no {CPU} here: this project has no configuration without a GPU.")
+        self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
+        base = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        self.tag = base + "-cpu" * self.cpu
+
+    @cached_property
+    def stack(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.root / "stack.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise RefusalError("stack.json cannot be read as JSON: restore it with `git checkout stack.json`, or end the merge that changed it.") from None
+
+    @property
+    def slug(self) -> str:
+        return self.stack.get("project") or slug(self.root.name)
+
+    @property
+    def label(self) -> str:
+        return f"gpukit.project={self.root}"
+
+    @property
+    def as_root(self) -> bool:
+        return os.getuid() == 0
+
+    @property
+    def gpus(self) -> str | None:
+        """Which GPUs are asked for; None for a configuration without one."""
+        request = " ".join(devcontainer.gpu_arguments(self.config))
+        if not request:
+            return None
+        chosen = re.search(r"--gpus[= ]\"?(?:device=)?(.*?)\"?(?: --|$)|NVIDIA_VISIBLE_DEVICES=(\S*)", request)
+        return next((group for group in chosen.groups() if group is not None), "") if chosen else "all"
+
+    def prepare(self) -> None:
+        """Say what is used, look for a GPU that was not chosen, and make the sources of the mounts."""
+        self.engine.argv()  # Docker must be there
+        self.gpu_is_chosen()
+        if self.config.ignored:
+            say(f"launch leaves out what only VS Code does: {', '.join(self.config.ignored)}.")
+        path = self.config.path.relative_to(self.root)
+        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
+        if self.as_root:
+            say("You are root, so the container runs as root too; an ordinary user in the group docker is better.")
+        self.initialize()
+
+    def gpu_is_chosen(self) -> None:
+        if self.gpus == "":
+            raise RefusalError("No GPU is chosen: set GPUS, as in `GPUS=0` or `GPUS=0,1`, or give launch --gpus.")
+        if self.gpus and not re.fullmatch(r"[\w.,:/=-]+", self.gpus):
+            raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
+
+    def initialize(self) -> None:
+        """Run initializeCommand on the host, as VS Code does: a string by the shell, lists and objects without."""
+        commands = self.config.initialize_command
+        if not commands or self.dry:
+            return
+        env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
+        for command in commands.values() if isinstance(commands, dict) else [commands]:
+            argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
+            try:
+                code = subprocess.run(argv, cwd=self.root, env=env, stdout=sys.stderr.fileno()).returncode
+            except OSError as error:
+                raise RefusalError(f"initializeCommand `{shlex.join(argv)}` cannot run: {error.strerror}.") from None
+            if code:  # what it said is its sentence
+                raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
+        self.env = {**dotenv(self.root / ".env"), **self.given}  # it may have written there
+        self.engine.env.update(self.env)
+
+    def show(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
+        """With --dry-run print the exact command instead of running it."""
+        if self.dry:
+            variables = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
+            print(variables + shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
+        return self.dry
+
+    def show_start(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
+        """The same for what asks for GPUs: it refuses what the command itself would."""
+        if self.dry:
+            self.gpu_is_chosen()
+        return self.show(*arguments, stdin=stdin, env=env)
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
+
+
+def dotenv(path: Path) -> dict[str, str]:
+    """The KEY=VALUE lines of a .env file."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusalError(f"{path} cannot be read: {error}.") from None
+    found = {}
+    for line in lines:
+        match = re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*", line)
+        if match:
+            value = match[2]
+            quoted = re.fullmatch(r"""(["'])(.*)\1(?:\s+#.*)?""", value)
+            found[match[1]] = quoted[2] if quoted else re.sub(r"(?:^|\s+)#.*", "", value)
+    return found

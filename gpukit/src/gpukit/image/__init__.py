@@ -1,0 +1,1 @@
+"""What the image is built by: it runs in the Dockerfile."""

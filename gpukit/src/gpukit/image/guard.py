@@ -1,0 +1,165 @@
+"""Hold the base's packages where they are: write down their versions at build, and name whatever moved since.
+
+The file that `record` writes is the constraint of pip and uv from then on. Stands on its own, so that the
+Dockerfile can use it before anything else of the project is in the image:
+
+    python guard.py record --stack stack.json --to /etc/gpukit/protected.txt
+    python guard.py check --against /etc/gpukit/protected.txt
+    python guard.py share
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import re
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+OWN = Path(sys.prefix, "protected.txt")  # of an environment that `./launch --native` made
+RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
+REMEDY = "take what asks for another version out of pyproject.toml, then rebuild with `./launch build`"
+REMEDY_OVERLAID = "`./launch --native add` adds a package where it fits"
+
+# PEP 440. A version outside it makes the whole constraint file unreadable for pip and uv.
+VALID = re.compile(
+    r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?"
+    r"([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    name: str
+    was: str
+    now: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.now or 'gone'} here and was {self.was} in the base"
+
+
+def normalised(name: str) -> str:
+    """As package indexes compare names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = None) -> dict[str, str]:
+    """Version of each installed distribution whose name matches a pattern.
+
+    Where two folders of sys.path hold the same name the first counts, since Python imports that one.
+    """
+    patterns = [normalised(pattern) for pattern in patterns]
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions(path=sys.path if path is None else path):
+        folder = getattr(distribution, "_path", None)
+        if folder is not None and Path(str(folder)).name.startswith("~"):
+            continue  # what an interrupted pip left behind
+        name, version = distribution.metadata["Name"], distribution.metadata["Version"]
+        if not name or not version:
+            continue
+        name = normalised(name)
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            found.setdefault(name, version)
+    return dict(sorted(found.items()))
+
+
+def write(found: dict[str, str], to: Path) -> None:
+    """A constraint file. A version that pip and uv cannot read stands in a comment: checked, but no constraint."""
+    lines = [f"{'' if VALID.fullmatch(version) else '# '}{name}=={version}\n" for name, version in found.items()]
+    to.parent.mkdir(parents=True, exist_ok=True)
+    draft = to.with_name(f".{to.name}.{os.getpid()}")
+    draft.write_text("".join(lines), encoding="utf-8")
+    draft.chmod(0o644)
+    draft.replace(to)
+
+
+def recorded(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    matches = (re.fullmatch(r"(?:# )?([a-z0-9-]+)==(\S+)", line.strip()) for line in lines)
+    return dict(match.groups() for match in matches if match)
+
+
+def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
+    """The recorded packages that are another version now, or gone. Packages that came in addition are no change."""
+    now = installed(list(was), path)
+    return [Change(name, version, now.get(name)) for name, version in was.items() if now.get(name) != version]
+
+
+def overlaid() -> None:
+    """End a Python that finds other packages before those of a native environment.
+
+    `uv run --with` lays them there, and so does a PYTHONPATH.
+
+    Called at its start by a .pth file beside the copy of this one in that environment's site-packages.
+    """
+    environment = Path(__file__).parents[3]
+    changes = [change for change in changed(recorded(environment / OWN.name)) if change.now]
+    if changes:
+        said = "; ".join(map(str, changes))
+        within = Path(sys.prefix) == environment
+        by = "PYTHONPATH: unset it" if within else f"`uv run --with`: {REMEDY_OVERLAID}"
+        print(f"{said}: laid over the environment by {by}.", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)  # an exception would only be reported, and Python go on
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="guard", description="Hold the base's packages where they are.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    record = commands.add_parser("record", help="write down the versions of the protected packages")
+    record.add_argument("--stack", type=Path, default=Path(__file__).with_name("stack.json"), help="names them")
+    record.add_argument("--to", type=Path, default=RECORD, help=f"default: {RECORD}")
+    check = commands.add_parser("check", help="say which of them changed; exit code 1 if any did")
+    check.add_argument("--against", type=Path, default=RECORD, help=f"default: {RECORD}")
+    commands.add_parser("share", help="let users add packages beside those installed, and replace none of them")
+    options = parser.parse_args(argv)
+    if options.command == "share":
+        return _share()
+    try:
+        return _record(options.stack, options.to) if options.command == "record" else _check(options.against)
+    except (OSError, ValueError) as error:
+        print(f"guard: {error}", file=sys.stderr)
+        return 2
+
+
+def _record(stack: Path, to: Path) -> int:
+    patterns = json.loads(stack.read_text(encoding="utf-8")).get("protected")
+    if not isinstance(patterns, list):
+        raise ValueError(f"{stack} does not say what is protected")
+    found = installed(patterns)
+    if patterns and not found:
+        print(f"guard: none of {', '.join(patterns)} is installed, so there is nothing to hold", file=sys.stderr)
+        return 1
+    write(found, to)
+    print(f"guard: {len(found)} protected packages recorded in {to}")
+    return 0
+
+
+def _share() -> int:
+    """Make the package folders sticky and world-writable: anyone adds files, and removes or renames only their own."""
+    data = Path(sysconfig.get_path("data"))
+    folders = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "scripts")]
+    folders += [Path(top) for name in ("etc", "share") for top, _, _ in os.walk(data / name if data != Path("/usr") else data / "local" / name)]
+    for folder in folders:
+        folder.chmod(0o1777)
+    return 0
+
+
+def _check(against: Path) -> int:
+    was = recorded(against)
+    changes = changed(was)
+    for change in changes:
+        print(f"{change}: {REMEDY}", file=sys.stderr)
+    if not changes:
+        print(f"guard: {len(was)} protected packages are as they were")
+    return 1 if changes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Write what each layer of the image needs of the wheel, stack.json, and pyproject.toml. Needs Python 3.11 (tomllib).
+
+    python -m gpukit.image.layers SOURCE STATE TARGET
+
+SOURCE holds stack.json, pyproject.toml, and requirements.txt if the project is pinned. Written into TARGET:
+
+    torch/guard.py, install.py, torch.json    for PyTorch's layer
+    dependencies/first.txt                    the dependencies when that layer was last built, if all are still wanted
+    dependencies/all.txt                      all dependencies: what was added since is a small layer of its own
+
+COPY is cached by content, so a change that these files do not show reinstalls nothing. STATE is a file that the builder
+keeps between builds.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+TORCH = {"torch", "torchvision", "torchaudio"}
+
+
+def name(requirement: str) -> str:
+    """The normalized name of a requirement: "Foo.Bar[x]>=1" -> "foo-bar"."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]*", requirement.strip()).group()).lower()
+
+
+def wanted(folder: Path) -> list[str]:
+    """Every requirement of the project, pinned where requirements.txt pins it."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project.get("dependencies", []) + project.get("optional-dependencies", {}).get("dev", [])
+    pins = folder / "requirements.txt"
+    if pins.exists():
+        pinned = [line.partition(" #")[0].strip() for line in pins.read_text(encoding="utf-8").splitlines()]
+        pinned = [line for line in pinned if line and not line.startswith(("#", "-"))]
+        known = {name(line) for line in pinned}
+        requirements = pinned + [line for line in requirements if name(line) not in known]
+    return requirements
+
+
+def torch_facts(stack: dict, requirements: list[str]) -> dict:
+    """What install.py needs."""
+    image = stack["torch_install"]
+    own = [line for line in requirements if name(line) in TORCH]
+    own += [image["requirement"]] if image["requirement"] not in own else []
+    return {
+        "requirements": own,
+        "protected": stack["protected"],
+        "index": image["index"],
+        "cuda": stack["cuda"],
+        "package_index": image["package_index"],
+    }
+
+
+def main(source: Path, state: Path, target: Path) -> None:
+    requirements = wanted(source)
+    stack = json.loads((source / "stack.json").read_text(encoding="utf-8"))
+    rest = [line for line in requirements if name(line) not in TORCH]
+    before = state.read_text(encoding="utf-8").splitlines() if state.exists() else []
+    first = before if before and set(before) <= set(rest) else rest
+    state.write_text("\n".join(first), encoding="utf-8")
+    files = {f"torch/{each}": pkgutil.get_data("gpukit.image", each) or b"" for each in ("guard.py", "install.py")}
+    files["torch/torch.json"] = json.dumps(torch_facts(stack, requirements), indent=2).encode()
+    for each, lines in (("first", first), ("all", requirements)):
+        files[f"dependencies/{each}.txt"] = "".join(f"{line}\n" for line in lines).encode()
+    for path, content in files.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

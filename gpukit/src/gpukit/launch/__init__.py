@@ -1,0 +1,1 @@
+"""Run the project in its container, or natively."""

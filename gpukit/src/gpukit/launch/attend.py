@@ -1,0 +1,94 @@
+"""Run a container in the foreground: its output, its exit status, its signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from typing import Any
+
+from gpukit.host.engine import Engine, copy
+from gpukit.project.messages import RefusalError
+
+ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
+OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
+
+
+def terminal_flags() -> list[str]:
+    """-i where there is something to read, -t only between two terminals."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return []
+    readable = os.isatty(0) or stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return ["--interactive"] * readable + ["--tty"] * (os.isatty(0) and os.isatty(1))
+
+
+class Attended:
+    """`docker run` in the foreground. Signals go to the container itself: the docker command gives up at the third."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.engine, self.name = engine, name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = 0
+        self.begun = 0.0
+
+    def run(self, *arguments: str) -> int:
+        command = self.engine.argv(*arguments)
+        caught = [signal.SIGINT, signal.SIGTERM]
+        caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
+        before = {number: signal.signal(number, self._pass_on) for number in caught}
+        said = ""
+        try:
+            # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
+            own = "--tty" not in arguments
+            self.begun = time.monotonic()
+            self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
+            if self.stopped:  # by a signal that came while it was being started
+                self._signal(self.stopped)
+            assert self.process.stderr
+            with self.process.stderr as stderr:
+                said = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
+            code = self.process.wait()
+        finally:
+            code = self.process.returncode if self.process else None
+            if (code is None or code < 0 or code == ENGINE_FAILED) and "already in use by container" not in said:
+                self.engine.remove(self.name)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._judge(code, said)
+
+    def _judge(self, code: int, said: str) -> int:
+        if self.stopped and code < 0:
+            return 128 + self.stopped
+        if said.encode().startswith(OF_THE_ENGINE):
+            if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
+                raise RefusalError(str(self.engine.explain(said, "The container cannot start")), code)
+            sys.stderr.write(said)
+        return code if code >= 0 else 128 - code
+
+    def _pass_on(self, number: int, _frame: Any) -> None:
+        self.stopped = number
+        if self.process:
+            self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        while self.process and self.process.poll() is None:
+            young = time.monotonic() - self.begun < YOUNG
+            if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0:
+                if not young:
+                    return
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=YOUNG / 2)
+                continue
+            if self.engine.ask("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
+                continue  # it has started just now
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1)  # it may just have ended
+            if self.process.poll() is None:
+                self.process.kill()  # nothing has run yet, so there is nothing to save

@@ -1,0 +1,186 @@
+"""`./launch clean`: what this project has left on the disk, listed first, removed when you say so."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+from gpukit.host.project import Project
+from gpukit.launch import compose
+from gpukit.launch.found import Found, own, vscode
+from gpukit.project.messages import RefusalError, say
+
+FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
+CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
+
+
+def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
+    containers = own(project) + compose.all_of(project)
+    alive = [found.name for found in containers if found.running]
+    if alive:
+        raise RefusalError(f"{', '.join(alive)} is still running: `./launch stop` ends it first.")
+    theirs = vscode(project)
+    containers += [found for found in theirs if not found.running]
+    open_ones = [found.name for found in theirs if found.running]
+    pictures = images(project, theirs)
+    slow = threading.Timer(2, say, ["Looking whether the newest checkpoints are whole ..."])
+    slow.daemon = True
+    slow.start()
+    try:
+        checkpoints = old_checkpoints(project.root / "outputs", keep)
+    finally:
+        slow.cancel()
+    nets = networks(project, containers)
+    for name in open_ones:
+        say(f"{name} runs in VS Code, so it stays, and its image: close VS Code or `./launch stop` it first.")
+    for found in containers:
+        print(f"  {'':>8}  container {found.name}")
+    for name in nets:
+        print(f"  {'':>8}  network {name}")
+    for identity, name, size in pictures:
+        print(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
+    for path in checkpoints:
+        print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
+    if not containers and not nets and not pictures and not checkpoints:
+        say("Nothing of this project is left to remove.")
+        return 0
+    say("Shared layers count in each size. The build cache is of all projects: `docker builder prune` empties it.")
+    if project.dry or not confirmed(yes):
+        return 0
+    for found in containers:
+        project.engine.ask("rm", found.name)
+    for path in checkpoints:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in nets:
+        project.engine.ask("network", "rm", name)
+    failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
+    removed = {"container": len(containers), "network": len(nets), "checkpoint": len(checkpoints)}
+    removed["image"] = len(pictures) - len(failed)
+    say(f"Removed {', '.join(count(number, thing) for thing, number in removed.items() if number) or 'nothing'}.")
+    if failed:
+        raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it stays.")
+    return 0
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def confirmed(yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise RefusalError("Nothing was removed: answer on a terminal, or pass --yes.")
+    try:
+        return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # Ctrl-D
+        return False
+
+
+def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:
+    """Id, name and size of the images that launch, VS Code and compose built for this folder, but for those in use."""
+    folder = hashlib.sha256(str(project.root).encode()).hexdigest()
+    wanted = [f"label={project.label}", f"reference=vsc-*-{folder}*"]
+    if compose.there(project):
+        wanted.append(f"label=com.docker.compose.project={compose.name(project)}")
+    used = []
+    for one in theirs:  # VS Code's name of an image depends on how the folder's path was written
+        identity, name = project.engine.get("inspect", "--format={{.Image}} {{.Config.Image}}", one.name).split()
+        wanted += [f"reference={name}"] * name.startswith("vsc-")
+        used += [identity] * one.running
+    found: dict[str, tuple[str, str, str]] = {}
+    for one in wanted:
+        output = project.engine.get("images", f"--filter={one}", FORMAT)
+        for line in output.splitlines():
+            identity, name, size = line.split("\t")
+            if not any(image.startswith(f"sha256:{identity}") for image in used):
+                found.setdefault(identity, (identity, name, size))
+    return list(found.values())
+
+
+def networks(project: Project, going: list[Found]) -> list[str]:
+    """The networks that initialize.sh and compose made for this project, when nothing but what goes is in them."""
+    if not compose.there(project):
+        return []
+    own_one, gone = f"{project.slug}-{project.env.get('USER') or 'me'}", {found.name for found in going}
+    wanted = (f"name=^{own_one}$", f"label=com.docker.compose.project={compose.name(project)}")
+    lists = [project.engine.get("network", "ls", f"--filter={one}", "--format={{.Name}}").split() for one in wanted]
+    found = dict.fromkeys(lists[0] + lists[1])
+
+    def inside(name: str) -> list[str]:
+        return project.engine.get("ps", "--all", f"--filter=network={name}", "--format={{.Names}}").split()
+
+    return [name for name in found if gone.issuperset(inside(name))]
+
+
+def old_checkpoints(outputs: Path, keep: int) -> list[Path]:
+    """All that are older than the `keep` newest whole ones of each run, but for its best whole one.
+
+    Links are left alone, and so is what they lead to.
+    """
+    runs: dict[Path, set[Path]] = {}
+    for pattern in CHECKPOINTS:
+        for path in outputs.rglob(pattern):
+            if not any(part.is_symlink() for part in (path, *path.parents)):
+                runs.setdefault(path.parent, set()).add(path)
+    nested = {path for found in runs.values() for path in found}
+    old = []
+    for found in runs.values():
+        newest_first = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        kept = list(itertools.islice(filter(whole, newest_first), keep))
+        if not kept:
+            continue  # whatever can be saved of these is for a person to say
+        rated = sorted((path for path in newest_first if metric(path) < math.inf), key=metric)
+        spared = {*kept, *itertools.islice(filter(whole, rated), 1)}
+        older = newest_first[newest_first.index(kept[-1]) :]
+        old += [path for path in older if path not in spared and not nested.intersection(path.parents)]
+    return sorted(old)
+
+
+def whole(checkpoint: Path) -> bool:
+    """Whether each file is what the manifest says; one of another library, without a manifest, is taken as it is."""
+    try:
+        files = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["files"]
+        return all(_sha256(checkpoint / name) == entry["sha256"] for name, entry in files.items())
+    except FileNotFoundError:
+        return not (checkpoint / "manifest.json").exists()
+    except NotADirectoryError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def metric(checkpoint: Path) -> float:
+    """By which gpukit.train knows its best checkpoint, the lower the better; infinite where there is none."""
+    try:
+        value = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["metric"]
+    except (OSError, ValueError, KeyError):
+        return math.inf
+    return math.inf if value is None else value
+
+
+def size_of(path: Path) -> int:
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files)
+
+
+def human(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g}{unit}"
+        size /= 1000
+    return f"{size:.3g}TB"

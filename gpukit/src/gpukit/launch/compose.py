@@ -1,0 +1,130 @@
+"""Projects with a second service: `up` is Docker Compose's, from the same facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from gpukit.host.preflight import preflight
+from gpukit.host.project import Project
+from gpukit.launch.found import ALIVE, Found, listed
+from gpukit.project.messages import RefusalError, say
+
+SECONDS = 120  # in which the servers must answer
+
+
+def there(project: Project) -> bool:
+    return (project.root / "compose.yaml").is_file()
+
+
+def name(project: Project) -> str:
+    """Compose's name for this folder, which initialize.sh writes into .env."""
+    return project.env.get("COMPOSE_PROJECT_NAME") or project.slug
+
+
+def override(project: Project) -> str:
+    """What compose.yaml cannot say: several GPUs out of one variable, and a host user who is root."""
+    lines = []
+    if project.gpus and "," in project.gpus and any(flag.startswith("--gpus") for flag in project.config.run_args):
+        lines += ["    deploy:", "      resources:", "        reservations:", "          devices: !override"]
+        lines += [f"            - {{capabilities: [gpu], device_ids: {json.dumps(project.gpus.split(','))}}}"]
+    if project.as_root:
+        home = f"/home/{project.config.remote_user or 'dev'}"
+        lines += ['    user: "0:0"', "    environment:", f"      HOME: {json.dumps(home)}"]
+    return "\n".join(["services:", "  dev:", *lines, ""]) if lines else ""
+
+
+def variables(project: Project) -> dict[str, str]:
+    """What compose.yaml reads from the environment and who calls launch need not have set."""
+    found = {"USER_UID": str(os.getuid()), "USER_GID": str(os.getgid())}
+    if project.cpu and not project.env.get("GPUS"):
+        found["GPUS"] = "none"  # compose.yaml may insist on one, though compose.cpu.yaml takes the request away
+    return found
+
+
+def command(project: Project, *arguments: str) -> list[str]:
+    files = ["compose.yaml"] + ["compose.cpu.yaml"] * project.cpu
+    extra = ["--file=-"] if override(project) else []
+    return ["compose", *(f"--file={project.root / file}" for file in files), *extra, *arguments]
+
+
+def up(project: Project) -> str:
+    arguments = command(project, "up", "--detach", "--build", "--wait", f"--wait-timeout={SECONDS}")
+    if project.show_start(*arguments, stdin=override(project), env=variables(project)):
+        return ""
+    project.engine.check()
+    project.prepare()
+    project.engine.env.update(variables(project), COMPOSE_PROJECT_NAME=name(project))
+    preflight(project)  # better now than after the build
+    before = [found.name for found in all_of(project) if found.running]
+    try:
+        code, said = project.engine.stream(*arguments, stdin=override(project).encode())
+    except BaseException:
+        undo(project, before)
+        raise
+    if code:
+        late = late_servers(project) if re.search(r"is unhealthy|not healthy|deadline exceeded", said) else []
+        if late:
+            advice = f"`./launch logs {late[0]}` says why, `./launch stop` ends what runs"
+            raise RefusalError(f"{' and '.join(late)} did not answer within {SECONDS} s: {advice}.")
+        undo(project, before)
+        raise refusal(project, said)
+    container = running(project)[0].name
+    say(f"{container} is up with its services: `./launch shell` enters it, `./launch stop` ends them.")
+    for service, port in published(project):
+        say(f"  {service}: http://localhost:{port}")
+    return container
+
+
+def undo(project: Project, before: list[str]) -> None:
+    """After an `up` that failed: nothing stays of it; what ran before does."""
+    if not before:
+        project.engine.ask(*command(project, "down", "--timeout=5"), stdin=override(project).encode())
+    for found in all_of(project):
+        if not found.running:  # half made
+            project.engine.ask("rm", found.name)
+
+
+def refusal(project: Project, said: str) -> RefusalError:
+    """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
+    found = project.engine.explain(said, "Docker Compose cannot start the services")
+    taken = re.search(r"(?:\d+\.){3}\d+:(\d+)[^\n]*(?:already|not available)|TCP (?:\d+\.){3}\d+:(\d+)", said)
+    if found.kind != "port" or not taken:
+        return found
+    port = taken[1] or taken[2]
+    text = (project.root / "compose.yaml").read_text(encoding="utf-8")
+    for variable, default in re.findall(r"\$\{(\w+):?-(\d+)\}:\d+", text):
+        if (project.env.get(variable) or default) == port:
+            moved = f"{variable}={int(port) + 1} ./launch up"
+            return RefusalError(f"Port {port} is taken on this machine: `{moved}` (or in .env) moves it.", kind="port")
+    return RefusalError(f"Port {port} is taken on this machine: choose another in compose.yaml.", kind="port")
+
+
+def all_of(project: Project) -> list[Found]:
+    """Compose's containers of this folder; their role is their service."""
+    label = "com.docker.compose.project.working_dir"
+    rows = listed(project, label, '{{.Label "com.docker.compose.service"}}', f'{{{{.Label "{label}"}}}}')
+    # by folder, however its path was written: a copy of this project has the same name until its first start
+    ours = [row for row in rows if os.path.realpath(row[3]) == str(project.root)]
+    return [Found(row[0], row[1] in ALIVE, row[2]) for row in ours]
+
+
+def running(project: Project) -> list[Found]:
+    return [found for found in all_of(project) if found.role == "dev" and found.running]
+
+
+def published(project: Project) -> list[tuple[str, str]]:
+    """The running services that have a port on this machine, and that port."""
+    found = []
+    for one in sorted(all_of(project), key=lambda one: one.role):
+        ports = project.engine.ask("port", one.name)[1] if one.running else ""
+        found += [(one.role, port) for port in dict.fromkeys(re.findall(r"/tcp -> .*:(\d+)$", ports, re.MULTILINE))]
+    return found
+
+
+def late_servers(project: Project) -> list[str]:
+    """The running services whose health check has not passed yet."""
+    form = "--format={{if .State.Health}}{{.State.Health.Status}}{{end}}"
+    states = [(one.role, project.engine.ask("inspect", form, one.name)[1].strip()) for one in all_of(project)]
+    return [role for role, state in states if state in ("starting", "unhealthy")]

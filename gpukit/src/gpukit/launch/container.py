@@ -1,0 +1,176 @@
+"""Containers of this project: how they are started, found, entered, stopped."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from gpukit.host.project import Project
+from gpukit.launch import compose, image
+from gpukit.launch.attend import Attended, terminal_flags
+from gpukit.launch.found import Found, own, vscode
+from gpukit.project.devcontainer import mount_argument
+from gpukit.project.messages import RefusalError, say
+
+
+def flags(project: Project, name: str, role: str, remote: bool = True) -> list[str]:
+    """What every container of this project gets: the same that VS Code makes of the same file."""
+    config = project.config
+    found = [f"--name={name}", f"--label={project.label}", f"--label=gpukit.role={role}"]
+    mounts = [config.workspace_mount, *config.mounts] if config.workspace_mount else config.mounts
+    found += [f"--mount={mount_argument(mount)}" for mount in mounts]
+    found += environment(project, config.container_env)
+    found += [f"--user={config.remote_user}"] if config.remote_user else []
+    found += config.run_args
+    found += ["--init"] * config.init + [f"--workdir={config.workspace_folder}"]
+    found += environment(project, config.remote_env) if remote else []
+    if project.as_root:
+        found += ["--user=0:0", f"--env=HOME=/home/{config.remote_user or 'dev'}"]
+    return found
+
+
+def environment(project: Project, variables: dict[str, str]) -> list[str]:
+    """Variables as flags; what is handed on from the host goes by name, so that no list of processes shows it."""
+    handed_on = project.config.by_name & project.env.keys()
+    return [f"--env={key}" if key in handed_on else f"--env={key}={value}" for key, value in variables.items()]
+
+
+def start(project: Project, *arguments: str) -> None:
+    """`docker run --detach`; when it fails, nothing of it stays."""
+    name = next(value[7:] for value in arguments if value.startswith("--name="))
+    try:
+        code, _, errors = project.engine.ask("run", *arguments)
+    except BaseException:
+        project.engine.remove(name)
+        raise
+    if code:
+        if "already in use by container" not in errors:
+            project.engine.ask("rm", "--force", name)
+        raise project.engine.explain(errors, "The container cannot start")
+
+
+def run(project: Project, command: list[str]) -> int:
+    """Run a command in a container of its own that is gone afterwards."""
+    name = f"{project.tag}-run-{secrets.token_hex(2)}"
+    arguments = ["run", "--rm", *terminal_flags(), *flags(project, name, "run"), project.tag, *command]
+    if project.show_start(*arguments):
+        return 0
+    project.prepare()
+    image.ensure(project)
+    return Attended(project.engine, name).run(*arguments)
+
+
+def run_detached(project: Project, command: list[str], name: str = "") -> int:
+    if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise RefusalError(f"{name!r} is no name for a container: letters, digits, dots, dashes and underscores are.")
+    short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
+    arguments = ["--detach", *flags(project, name, "run"), project.tag, *command]
+    if project.show_start("run", *arguments):
+        return 0
+    make_room(project, name, "give this one --name, or end that one with `./launch stop`")
+    project.prepare()
+    image.ensure(project)
+    start(project, *arguments)
+    say(f"{name} runs: `./launch logs -f{f' {short}' * bool(short)}` follows it, `./launch stop` ends it.")
+    return 0
+
+
+def make_room(project: Project, name: str, otherwise: str) -> None:
+    """Take away a container of this name that has ended; refuse where it still runs."""
+    for found in own(project):
+        if found.name == name and found.running:
+            raise RefusalError(f"{name} is running already: {otherwise}.")
+        if found.name == name:
+            project.engine.ask("rm", name)
+
+
+def up(project: Project) -> str:
+    """Start the container that stays, unless it runs; its name."""
+    if compose.there(project):
+        return compose.up(project)
+    name = f"{project.tag}-dev"
+    arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
+    if project.show_start("run", *arguments):
+        return name
+    if any(found.name == name and found.running for found in own(project)):
+        say(f"{name} is running already: `./launch shell` enters it.")
+        return name
+    make_room(project, name, "")
+    project.prepare()
+    image.ensure(project)
+    start(project, *arguments)
+    say(f"{name} is up: `./launch shell` enters it, `./launch stop` ends it.")
+    return name
+
+
+def running(project: Project) -> Found | None:
+    """The container to work in: ours, compose's, or the one that VS Code started."""
+    mine = [found for found in own(project) if found.role == "dev" and found.running]
+    mine = [found for found in mine if found.name == f"{project.tag}-dev"] or ([] if project.cpu else mine)
+    theirs = [found for found in vscode(project) if found.running and found.cpu >= project.cpu]
+    return next(iter(mine + compose.running(project) + theirs), None)
+
+
+def workplaces(project: Project) -> list[Found]:
+    """All running containers that somebody works in; the one that `shell` enters is the first."""
+    mine = [found for found in own(project) if found.role in ("dev", "notebook") and found.running]
+    theirs = [found for found in vscode(project) if found.running]
+    first = running(project)
+    return list(dict.fromkeys([first] * bool(first) + mine + compose.running(project) + theirs))
+
+
+def enter(project: Project, found: Found, command: list[str], interactive: bool = True) -> list[str]:
+    """`docker exec` into a running container, as the user and in the folder that VS Code uses."""
+    arguments = ["exec", *(terminal_flags() if interactive else []), f"--workdir={project.config.workspace_folder}"]
+    if found.role == "vscode" and project.config.remote_user:  # ours run as that user already
+        arguments.append(f"--user={project.config.remote_user}")
+    return [*arguments, *environment(project, project.config.remote_env), found.name, *command]
+
+
+def shell(project: Project, command: list[str]) -> int:
+    name = f"{project.tag}-dev"
+    if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
+        return 0
+    found = running(project) or Found(up(project), True, "dev")
+    return project.engine.become(*enter(project, found, command or ["bash"]))
+
+
+def logs(project: Project, name: str = "", follow: bool = False) -> int:
+    """The output of the newest run, else of the notebook, else of the container that stays."""
+    found = own(project) + compose.all_of(project)
+    found = [one for one in found if not name or one.name.endswith(f"-{name}") or one.role == name != "run"]
+    order = ("run", "notebook", "dev")
+    found.sort(key=lambda one: order.index(one.role) if one.role in order else len(order))
+    if not found:
+        raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs detached.")
+    arguments = ["logs", *["--follow"] * follow, found[0].name]
+    if project.show(*arguments):
+        return 0
+    code = project.engine.become(*arguments)
+    ended(project, found[0].name)
+    return code
+
+
+def ended(project: Project, name: str) -> None:
+    """Where a container has ended, say how."""
+    form = "--format={{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
+    state, status, killed = [*project.engine.ask("inspect", form, name)[1].split(), "", "", ""][:3]
+    if state == "exited":
+        say(f"{name} ended with status {status}" + (": its memory ran out." if killed == "true" else "."))
+
+
+def stop(project: Project) -> int:
+    """End everything of this project. Programs get a minute to save; runs stay for `logs`, and VS Code's container."""
+    ours = own(project) + compose.all_of(project)
+    alive = [found.name for found in ours + vscode(project) if found.running]
+    if project.dry:
+        return int(not all(project.show("stop", "-t", "60", name) for name in alive))
+    if alive:
+        say(f"Stopping {', '.join(alive)}: programs have a minute to save.")
+        project.engine.get("stop", "-t", "60", *alive)
+    gone = [found.name for found in ours if found.role != "run"]
+    if gone:
+        project.engine.ask("rm", *gone)
+    if not alive:
+        say("Nothing of this project is running.")
+    return 0

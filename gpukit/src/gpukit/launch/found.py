@@ -1,0 +1,41 @@
+"""Containers of this project, whoever started them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from gpukit.host.project import Project
+
+ALIVE = ("running", "paused", "restarting")
+
+
+class Found(NamedTuple):
+    name: str
+    running: bool
+    role: str
+    cpu: bool = False  # known of VS Code's only
+
+
+def listed(project: Project, label: str, *fields: str) -> list[list[str]]:
+    """Name, state and these fields of all containers with a label, newest first."""
+    form = "--format=" + "\t".join(["{{.Names}}", "{{.State}}", *fields])
+    output = project.engine.get("ps", "--all", f"--filter=label={label}", form)
+    return [line.split("\t") for line in output.splitlines()]
+
+
+def own(project: Project) -> list[Found]:
+    rows = listed(project, project.label, '{{.Label "gpukit.role"}}')
+    return [Found(name, state in ALIVE, role) for name, state, role in rows]
+
+
+def vscode(project: Project) -> list[Found]:
+    """VS Code's containers of this folder, however its path was written; of the chosen configuration first."""
+    labels = ('{{.Label "devcontainer.local_folder"}}', '{{.Label "devcontainer.config_file"}}')
+    rows = listed(project, "devcontainer.local_folder", *labels)
+    ours = [row for row in rows if os.path.realpath(row[2]) == str(project.root)]
+    ours.sort(key=lambda row: os.path.realpath(row[3]) != str(project.config.path))
+    return [Found(row[0], row[1] in ALIVE, "vscode", Path(row[3]).parent.name == "cpu") for row in ours]
+
+

@@ -1,0 +1,94 @@
+"""The project's image: built where none of the current inputs is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+from gpukit.errors.refusals import BUILDING
+from gpukit.host.preflight import preflight
+from gpukit.host.project import Project
+from gpukit.project.messages import RefusalError, say
+
+
+def build_arguments(project: Project) -> dict[str, str]:
+    """The build arguments of devcontainer.json, and the user's ids.
+
+    Empty ones too: VS Code and Compose pass them, and to BuildKit's cache an unset argument is another than an empty one.
+    """
+    arguments = dict(project.config.build_args)
+    if not project.as_root:  # as root the container runs as root and the image keeps its own ids
+        arguments.update(USER_UID=str(os.getuid()), USER_GID=str(os.getgid()))
+    refuse_credentials(arguments)
+    return arguments
+
+
+def refuse_credentials(arguments: dict[str, str]) -> None:
+    for name, value in arguments.items():
+        if re.search(r"://[^/@\s]+@", value):
+            raise RefusalError(f"{name} holds credentials, and `docker history` would show them: take them out.")
+
+
+def copied(project: Project) -> list[Path]:
+    """The files that the Dockerfile's COPY lines take from the project."""
+    try:
+        text = project.config.dockerfile.read_text(encoding="utf-8").replace("\\\n", " ")
+    except OSError as error:
+        raise RefusalError(f"{project.config.dockerfile} cannot be read: {error.strerror}.") from None
+    found: set[Path] = set()
+    for line in re.findall(r"^\s*COPY\s+(?!.*--from=)(.*)$", text, re.MULTILINE | re.IGNORECASE):
+        for source in [word for word in line.split() if not word.startswith("--")][:-1]:
+            source = source.lstrip("/")[2:] if source.startswith("./") else source.lstrip("/")
+            for path in project.config.context.glob(source) if source.strip("./") else []:  # not the whole folder
+                found.update(path.rglob("*") if path.is_dir() else [path])
+    return sorted(path for path in found if path.is_file())
+
+
+def fingerprint(project: Project) -> str:
+    """One hash over everything that the build reads."""
+    digest = hashlib.sha256()
+    for path in [project.config.dockerfile, *copied(project)]:
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    digest.update(json.dumps([build_arguments(project), project.config.target], sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def build_command(project: Project, extra: dict[str, str] | None = None, no_cache: bool = False) -> list[str]:
+    refuse_credentials(extra or {})
+    command = ["build", f"--file={project.config.dockerfile}", f"--tag={project.tag}"]
+    command += [f"--build-arg={name}={value}" for name, value in {**build_arguments(project), **(extra or {})}.items()]
+    command += [f"--label={project.label}", f"--label=gpukit.inputs={fingerprint(project)}"]
+    command += [f"--target={project.config.target}"] if project.config.target else []
+    return command + ["--no-cache"] * no_cache + [str(project.config.context)]
+
+
+def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool = False) -> None:
+    command = build_command(project, extra, no_cache)
+    if project.show(*command):
+        return
+    project.engine.check()
+    project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
+    code, said = project.engine.stream(*command)
+    if code:
+        raise project.engine.explain(said, "The image cannot be built", BUILDING)
+
+
+def ensure(project: Project, gpu: bool = True) -> None:
+    """Build the image if there is none that was built from the current files."""
+    if project.dry:
+        return
+    wanted = fingerprint(project)
+    code, label, errors = project.engine.ask(
+        "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
+    )
+    if code and "no such image" not in errors.lower():
+        raise project.engine.explain(errors, "Docker does not show its images")
+    if label.strip() != wanted:
+        if gpu:
+            preflight(project)  # better now than after the build
+        say(f"Building the image {project.tag}: " + ("there is none yet." if code else "its inputs have changed."))
+        build(project)

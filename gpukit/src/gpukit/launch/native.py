@@ -1,0 +1,319 @@
+"""`./launch --native`: the same commands without Docker, in an environment on this machine (environment.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
+from gpukit.host.project import Project
+from gpukit.launch import add as adding
+from gpukit.launch import notebook as jupyter
+from gpukit.launch.environment import Environment, machine
+from gpukit.project import pyproject
+from gpukit.project.messages import RefusalError, say
+from gpukit.project.stack import version
+
+# Wheels for an older JetPack are NVIDIA's own.
+FOR_JETSON = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/index.html"
+WITHOUT = "without a GPU: `./launch --native --cpu ...`"
+DOCTOR = "`./launch doctor --only driver` says why"
+# What runs in the background is a shell that waits for the program, so that its log ends with how it ended.
+AND_TELL = 'trap : INT TERM; "$@"; status=$?; echo "launch: it ended with status $status." >&2; exit $status'
+A_MINUTE = 60.0  # to save, as in a container
+
+
+# The GPU
+
+
+def gpu_serves(environment: Environment, loaded: str | None, system: tuple[int, ...]) -> None:
+    """Refuse what torch would fail on later, and with fewer words."""
+    if not environment.gpu:
+        return
+    torch, floor = f"PyTorch {environment.torch}", environment.driver
+    targets = environment.project.stack.get("targets", {}).values()
+    if machine() not in {target["arch"] for target in targets if target["capability"]}:
+        raise RefusalError(f"No GPU that this project is for is in a machine like this one ({machine()}); {WITHOUT}.")
+    if system:
+        if system[0] < FIRST_JETPACK_7:
+            seen = ".".join(map(str, system))
+            raise RefusalError(f"{torch} needs JetPack 7, and this Jetson has R{seen}: {FOR_JETSON} has what fits it.")
+        return
+    if loaded is None:
+        raise RefusalError(f"No NVIDIA driver is loaded on this machine: {DOCTOR}; {WITHOUT}.")
+    if loaded and floor and version(loaded) < version(floor):
+        raise RefusalError(f"The NVIDIA driver here is {loaded}, and {torch} needs {floor} or newer; {WITHOUT}.")
+
+
+# What programs find
+
+
+def variables(project: Project, environment: Environment) -> dict[str, str]:
+    """The environment of programs: this shell's, what devcontainer.json sets, and the Python of the environment."""
+    config, env = project.config, dict(project.env)
+    mounts = [*config.mounts, *([config.workspace_mount] if config.workspace_mount else [])]
+    places = {mount["target"]: mount["source"] for mount in mounts if mount["target"] and mount["type"] == "bind"}
+    for name, value in {**config.container_env, **config.remote_env}.items():
+        for target, source in places.items():
+            if value == target or value.startswith(f"{target}/"):
+                value = source + value[len(target) :]
+        # a service of compose.yaml, as it is found from outside
+        value = re.sub(r"^http://mlflow:5000", f"http://127.0.0.1:{env.get('MLFLOW_PORT') or 5000}", value)
+        env.setdefault(name, value)
+    for name in ("PYTHONHOME", "CONDA_PREFIX", "PIP_USER", "JUPYTER_TOKEN"):
+        env.pop(name, None)
+    capabilities = sorted({target["capability"] for target in project.stack.get("targets", {}).values()} - {None})
+    if environment.gpu:
+        env.setdefault("TORCH_CUDA_ARCH_LIST", ";".join(sorted(capabilities, key=version)))
+        if chooses(project) and project.gpus != "all":
+            env.update(CUDA_VISIBLE_DEVICES=str(project.gpus), CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    else:
+        env["GPUKIT_DEVICE"] = "cpu"
+    return {
+        **env,
+        "VIRTUAL_ENV": str(environment.path),
+        "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
+        "PYTHONPATH": environment.pythonpath,
+        "PYTHONNOUSERSITE": "1",
+        "UV_CONSTRAINT": str(environment.record),
+        "PIP_CONSTRAINT": str(environment.record),
+    }
+
+
+def chooses(project: Project) -> bool:
+    """Whether GPUS says which GPUs, or its default; where they are given already, as Slurm does, that counts."""
+    return "GPUS" in project.env or "CUDA_VISIBLE_DEVICES" not in project.env
+
+
+def ready(project: Project, fresh: bool = False, here: bool = True) -> Environment:
+    """The environment, made and held. `here`: a program is to run on this machine's GPU."""
+    environment = Environment(project)
+    os.chdir(project.root)
+    if here:
+        gpu_serves(environment, driver(), jetson())
+        if environment.gpu and chooses(project):
+            project.gpu_is_chosen()
+    if not project.dry:
+        environment.ensure(fresh)
+        (project.root / "outputs").mkdir(exist_ok=True)  # trackers look for it
+    return environment
+
+
+# The commands
+
+
+def act(project: Project, options: Any) -> int:
+    command = options.command
+    if command == "build":
+        environment = ready(project, options.no_cache, here=False)
+        print(environment.path)
+        return 0
+    if command == "run":
+        return detach(project, options.rest, options.name) if options.detach else run(project, options.rest)
+    if command == "verify":
+        return run(project, ["gpukit", "verify", *options.rest])
+    if command == "shell":
+        return shell(project, options.rest)
+    if command == "notebook":
+        return notebook(project)
+    if command == "add":
+        return add(project, [package.strip() for package in options.PKG])
+    if command == "logs":
+        return logs(project, options.NAME, options.follow)
+    if command == "stop":
+        return stop(project)
+    raise RefusalError(f"`{command}` is about containers and images: leave `--native` out.")
+
+
+def run(project: Project, command: list[str]) -> int:
+    """Become the command. What holds the environment goes on with it, and signals are its own."""
+    environment = ready(project)
+    env = variables(project, environment)
+    if project.dry:
+        print(shlex.join(["env", *(f"{name}={env[name]}" for name in ("VIRTUAL_ENV", "PYTHONPATH")), *command]))
+        return 0
+    for file in environment.held:
+        os.set_inheritable(file, True)
+    try:
+        os.execvpe(command[0], command, env)
+    except OSError as error:
+        what = "no command" if isinstance(error, FileNotFoundError) else "no program that can be run"
+        raise RefusalError(f"There is {what} `{command[0]}` here.", 127) from None
+
+
+def shell(project: Project, command: list[str]) -> int:
+    """As the user's own shell is set up, and with the environment first on its PATH."""
+    return run(project, command or ["bash", "--rcfile", str(Environment(project).path / "bashrc"), "-i"])
+
+
+def add(project: Project, packages: list[str]) -> int:
+    path = project.root / "pyproject.toml"
+    text = pyproject.read(path)
+    edited = adding.apply(project, text, packages)
+    if edited == text:
+        return 0
+    environment = ready(project, here=False)
+    if project.dry:
+        print(shlex.join(["uv", "pip", "install", *environment.requirements()]))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="add-", dir=environment.path) as folder:
+        file = Path(folder, "pyproject.toml")
+        file.write_text(edited, encoding="utf-8")
+        for arguments in (["--dry-run"], []):
+            code, said = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
+            if code:
+                held = environment.record.read_text(encoding="utf-8")
+                raise adding.refusal(project, said, packages, held)
+    environment.check()
+    pyproject.write(path, edited)
+    environment.finish(environment.wanted())
+    say(f"Added {', '.join(packages)} to pyproject.toml and to the environment; the image's next build has it too.")
+    if (project.root / "requirements.txt").is_file():
+        say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
+    return 0
+
+
+# In the background
+
+
+def folder(project: Project) -> Path:
+    """Where it is kept what runs in the background here."""
+    place = project.root / ".launch/native"
+    try:
+        (project.root / ".launch").mkdir(mode=0o700, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RefusalError(f"{place} cannot be made ({error.strerror}): give the folder to this user.") from None
+    return place
+
+
+def born(pid: int) -> str:
+    """When a process began, by which another one with its number is told apart; empty where there is none."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return "" if fields[0] == "Z" else fields[19]
+    return ""
+
+
+def known(project: Project) -> dict[str, dict[str, Any]]:
+    """What was started in the background, by name, newest first."""
+    files = sorted(folder(project).glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def alive(entry: dict[str, Any]) -> bool:
+    return entry["host"] == socket.gethostname() and born(entry["pid"]) == entry["born"] != ""
+
+
+def start(project: Project, name: str, command: list[str], **facts: Any) -> dict[str, Any]:
+    environment = ready(project)
+    log = folder(project) / f"{name}.log"
+    env = variables(project, environment)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["sh", "-c", AND_TELL, "sh", *command],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=environment.held,
+        )
+    entry = {"pid": process.pid, "born": born(process.pid), "host": socket.gethostname(), "command": command, **facts}
+    pyproject.write(folder(project) / f"{name}.json", json.dumps(entry) + "\n")
+    return entry
+
+
+def detach(project: Project, command: list[str], name: str = "") -> int:
+    if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise RefusalError(f"{name!r} is no name for a run: letters, digits, dots, dashes and underscores are.")
+    name = name or "run"
+    if project.dry:
+        return run(project, command)
+    if name in known(project) and alive(known(project)[name]):
+        raise RefusalError(
+            f"{name} is running already: give this one --name, or end that one with `./launch --native stop`."
+        )
+    start(project, name, command)
+    say(f"{name} runs: `./launch --native logs -f {name}` follows it, `./launch --native stop` ends it.")
+    return 0
+
+
+def logs(project: Project, name: str = "", follow: bool = False) -> int:
+    entries = known(project)
+    name = name or next(iter(entries), "")
+    if name not in entries:
+        raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
+    entry = entries[name]
+    following = ["-f", f"--pid={entry['pid']}"] if follow and alive(entry) else []
+    os.execvp("tail", ["tail", "-n", "+1", *following, str(folder(project) / f"{name}.log")])
+
+
+def stop(project: Project) -> int:
+    """End what runs in the background here; programs get a minute to save."""
+    entries = known(project)
+    for name, entry in entries.items():
+        if entry["host"] != socket.gethostname():
+            say(f"{name} was started on {entry['host']}: `./launch --native stop` there ends it.")
+    running = {name: entry for name, entry in entries.items() if alive(entry)}
+    if not running:
+        say("Nothing of this project runs in the background here.")
+        return 0
+    if project.dry:
+        for entry in running.values():
+            print(shlex.join(["kill", "-TERM", "--", f"-{entry['pid']}"]))
+        return 0
+    say(f"Stopping {', '.join(running)}: programs have a minute to save.")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + A_MINUTE
+        for entry in running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(entry["pid"], number)
+        while any(alive(entry) for entry in running.values()) and time.monotonic() < until:
+            time.sleep(0.1)
+        running = {name: entry for name, entry in running.items() if alive(entry)}
+    return 0
+
+
+def notebook(project: Project) -> int:
+    """JupyterLab on this machine's own address only, with the project's token, until `stop` or a restart."""
+    if not (project.root / "notebooks").is_dir():
+        raise RefusalError("This project has no notebooks: `copier update --data workflow=notebook` brings them.")
+    entry = known(project).get("notebook")
+    if project.dry:
+        return run(project, ["jupyter", "lab", "--ip=127.0.0.1"])
+    if entry and alive(entry):
+        say("The notebook is running already; `./launch --native stop` ends it.")
+    else:
+        port = free_port()
+        token = jupyter.token(project)
+        project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
+        flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
+        root = ["--allow-root"] * project.as_root
+        entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)
+        if port != jupyter.PORTS[0]:
+            say(f"Port {jupyter.PORTS[0]} is taken, so this is on port {port}.")
+    log = folder(project) / "notebook.log"
+    jupyter.wait(entry["port"], lambda: None if alive(entry) else log.read_text(errors="replace")[-2000:].strip())
+    token = jupyter.token(project)
+    print(f"http://127.0.0.1:{entry['port']}/lab?token={token}", flush=True)
+    return 0
+
+
+def free_port() -> int:
+    for port in jupyter.PORTS:
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise RefusalError(f"No port from {jupyter.PORTS[0]} to {jupyter.PORTS[-1]} is free on this machine.")

@@ -1,0 +1,114 @@
+"""JupyterLab, detached: a token always, the loopback address only, a free port, back after a reboot."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable
+
+from gpukit.host.project import Project
+from gpukit.launch import image
+from gpukit.launch.container import flags, make_room, start
+from gpukit.launch.found import own
+from gpukit.project.messages import RefusalError, say
+
+INSIDE = 8888
+PORTS = range(8888, 8988)
+
+
+def token(project: Project) -> str:
+    """The project's token, made once. initialize.sh makes it too; whoever comes first."""
+    path = project.root / ".launch/jupyter-token"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        text = path.read_text(encoding="ascii")
+        if text != text.strip():
+            path.write_text(text.strip(), encoding="ascii")  # Jupyter takes every byte of it for the token
+        return text.strip()
+    made = secrets.token_urlsafe(32)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(made)
+    return made
+
+
+def arguments(project: Project, name: str, port: int) -> list[str]:
+    if re.search(r"--net(work)?[= ]host\b", " ".join(project.config.run_args)):
+        raise RefusalError("With --network=host in runArgs Jupyter would be open to the network: take it out first.")
+    root = ["--allow-root"] * project.as_root
+    jupyter = ["jupyter", "lab", "--ip=0.0.0.0", f"--port={INSIDE}", "--no-browser", *root]
+    published = ["--restart=unless-stopped", f"--publish=127.0.0.1:{port}:{INSIDE}"]
+    return ["--detach", *published, *flags(project, name, "notebook"), project.tag, *jupyter]
+
+
+def notebook(project: Project) -> int:
+    if not (project.root / "notebooks").is_dir():
+        raise RefusalError("This project has no notebooks: `copier update --data workflow=notebook` brings them.")
+    name = f"{project.tag}-notebook"
+    if project.show_start("run", *arguments(project, name, INSIDE)):
+        return 0
+    if any(found.name == name and found.running for found in own(project)):
+        say(f"{name} is running already; `./launch stop` ends it.")
+    else:
+        make_room(project, name, "")
+        project.prepare()
+        image.ensure(project)
+        token(project)
+        publish(project, name)
+    try:
+        port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
+        wait(int(port), lambda: ended(project, name))
+    except KeyboardInterrupt:
+        advice = "`./launch notebook` prints its address, `./launch stop` ends it"
+        raise RefusalError(f"JupyterLab goes on starting: {advice}.", 130) from None
+    print(f"http://127.0.0.1:{port}/lab?token={token(project)}", flush=True)
+    return 0
+
+
+def publish(project: Project, name: str) -> None:
+    """Start on the first free port. Only the engine knows which one that is, so it is asked by trying."""
+    for port in PORTS:
+        try:
+            start(project, *arguments(project, name, port))
+        except RefusalError as refusal:
+            if refusal.kind != "port" or port == PORTS[-1]:
+                raise
+            continue
+        if port != PORTS[0]:
+            say(f"Port {PORTS[0]} is taken, so this is on port {port}.")
+        return
+
+
+def ended(project: Project, name: str) -> str | None:
+    """The last words of a container that has ended, which is then taken away; None while it runs."""
+    state = project.engine.get("inspect", "--format={{.State.Running}} {{.RestartCount}}", name).split()
+    if state[0] == "true" and int(state[1]) == 0:
+        return None
+    last = "".join(project.engine.ask("logs", "--tail=5", name)[1:]).strip()
+    project.engine.ask("rm", "--force", name)
+    return last
+
+
+def wait(port: int, ended: Callable[[], str | None], seconds: int = 120) -> None:
+    """Until Jupyter answers, or has ended."""
+    until = time.monotonic() + seconds
+    dots = sys.stderr.isatty()
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)  # no proxy for this one
+            connection.request("GET", "/api")
+            if connection.getresponse().status == 200:
+                return
+        last = ended()
+        if last is not None:
+            raise RefusalError(f"JupyterLab ended at once; its last words were:\n{last}")
+        if dots:
+            print(".", end="", file=sys.stderr, flush=True)
+        time.sleep(0.3)
+    raise RefusalError(f"JupyterLab does not answer on port {port} yet: `./launch logs notebook` says why.")

@@ -1,0 +1,189 @@
+"""Read devcontainer.json as the dev container tools do: comments allowed, variables replaced, paths resolved."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpukit.project.messages import RefusalError
+
+# Keys of the format that say something about the container and that launch does not act on.
+VSCODE_ONLY = (
+    "features",
+    "appPort",
+    "overrideCommand",
+    "hostRequirements",
+    "onCreateCommand",
+    "updateContentCommand",
+    "postCreateCommand",
+    "postStartCommand",
+    "postAttachCommand",
+)
+STRING = r'"(?:\\.|[^"\\])*"'
+
+
+class ConfigError(RefusalError):
+    """devcontainer.json cannot be used; the message is one sentence with the remedy."""
+
+
+@dataclass(frozen=True)
+class Config:
+    path: Path
+    root: Path
+    name: str
+    dockerfile: Path
+    context: Path
+    workspace_folder: str
+    workspace_mount: dict[str, Any] | None
+    target: str = ""
+    build_args: dict[str, str] = field(default_factory=dict)
+    run_args: list[str] = field(default_factory=list)
+    mounts: list[dict[str, Any]] = field(default_factory=list)
+    container_env: dict[str, str] = field(default_factory=dict)
+    remote_env: dict[str, str] = field(default_factory=dict)
+    by_name: frozenset[str] = frozenset()  # variables handed on from the host: by name, their value stays out of argv
+    remote_user: str = ""
+    init: bool = False
+    initialize_command: str | list[str] | dict[str, Any] | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def load(path: Path | str, env: Mapping[str, str]) -> Config:
+    """The configuration in the file `path`, with `env` as the host's environment."""
+    path = Path(path).absolute()
+    root = next((parent.parent for parent in path.parents if parent.name == ".devcontainer"), path.parent)
+    raw = read(path)
+    variables = {"localWorkspaceFolder": str(root), "localWorkspaceFolderBasename": root.name}
+    folder = substitute(raw.get("workspaceFolder") or f"/workspaces/{root.name}", variables, env)
+    variables.update(containerWorkspaceFolder=folder, containerWorkspaceFolderBasename=folder.rsplit("/", 1)[-1])
+
+    def replaced(value: Any) -> Any:
+        return substitute(value, variables, env)
+
+    build = raw.get("build")
+    if not isinstance(build, dict) or not isinstance(build.get("dockerfile"), str):
+        raise ConfigError(
+            f"{path}: launch needs build.dockerfile there; it does not start from image or compose files."
+        )
+    default_mount = f"type=bind,source=${{localWorkspaceFolder}},target=/workspaces/{root.name}"
+    workspace_mount = raw.get("workspaceMount", default_mount)
+    containers, remotes = raw.get("containerEnv") or {}, raw.get("remoteEnv") or {}
+    return Config(
+        path=path,
+        root=root,
+        name=str(replaced(raw.get("name", root.name))),
+        dockerfile=(path.parent / replaced(build["dockerfile"])).resolve(),
+        context=(path.parent / replaced(build.get("context", "."))).resolve(),
+        target=replaced(build.get("target", "")),
+        build_args={key: str(value) for key, value in replaced(build.get("args") or {}).items()},
+        run_args=[str(value) for value in replaced(raw.get("runArgs") or [])] + hardening(raw),
+        mounts=[parse_mount(mount, variables, env) for mount in raw.get("mounts") or []],
+        container_env={key: str(value) for key, value in replaced(containers).items()},
+        # ${containerEnv:X} is known only inside the running container, where VS Code looks it up
+        remote_env={
+            k: str(v) for k, v in replaced(remotes).items() if v is not None and "${containerEnv:" not in str(v)
+        },
+        by_name=frozenset(key for key, value in {**containers, **remotes}.items() if value == f"${{localEnv:{key}}}"),
+        remote_user=str(replaced(raw.get("remoteUser") or raw.get("containerUser") or "")),
+        workspace_folder=folder,
+        workspace_mount=parse_mount(workspace_mount, variables, env) if workspace_mount else None,
+        init=raw.get("init") is True,
+        initialize_command=replaced(raw.get("initializeCommand")),
+        ignored=tuple(key for key in VSCODE_ONLY if raw.get(key) not in (None, {}, [], "")),
+    )
+
+
+def parse(text: str) -> Any:
+    """JSON with comments and trailing commas; ValueError, with the line in it, where it is broken."""
+    # comments become blanks, not nothing, so that a message names the right line
+    text = re.sub(rf"{STRING}|//[^\n]*|/\*.*?\*/", _blank, text, flags=re.DOTALL)
+    return json.loads(re.sub(rf"({STRING})|,(?=\s*[}}\]])", lambda match: match[1] or " ", text))
+
+
+def read(path: Path) -> dict[str, Any]:
+    try:
+        content = parse(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): this is not a generated project.") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON with comments: {error}.") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold an object ({{...}}).")
+    return content
+
+
+def _blank(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+
+def substitute(value: Any, variables: Mapping[str, str], env: Mapping[str, str]) -> Any:
+    """Replace ${localEnv:NAME:default} and the workspace's variables in all strings of `value`."""
+    if isinstance(value, dict):
+        return {key: substitute(item, variables, env) for key, item in value.items()}
+    if isinstance(value, list):
+        return [substitute(item, variables, env) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replacement(match: re.Match[str]) -> str:
+        kind, *arguments = match[1].split(":")
+        if kind in ("localEnv", "env") and arguments:
+            # as in the dev container tools: the default is for a variable that is not set, not for an empty one
+            return env.get(arguments[0], arguments[1] if len(arguments) > 1 else "")
+        return variables.get(kind, match[0])
+
+    return re.sub(r"\$\{(.*?)\}", replacement, value)
+
+
+def parse_mount(mount: Any, variables: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Any]:
+    """A mount as type, source, target, readonly, options. Variables are replaced after the split: paths hold commas."""
+    if isinstance(mount, dict):
+        parts = [f"{key}={value}" for key, value in mount.items() if key in ("type", "source", "target")]
+    else:
+        parts = next(csv.reader([str(mount)]), [])
+    parsed: dict[str, Any] = {"type": "volume", "source": "", "target": "", "readonly": False, "options": []}
+    names = {"src": "source", "dst": "target", "destination": "target"}
+    for part in parts:
+        key, _, value = substitute(part.strip(), variables, env).partition("=")
+        key = names.get(key, key)
+        if key in ("type", "source", "target"):
+            parsed[key] = value
+        elif key in ("readonly", "ro"):
+            parsed["readonly"] = value.lower() in ("", "true", "1")
+        else:
+            parsed["options"].append(f"{key}={value}" if value else key)
+    return parsed
+
+
+def mount_argument(mount: Mapping[str, Any]) -> str:
+    """The value of docker's --mount. It reads CSV, so a path with a comma or a quote needs quoting."""
+    fields = [f"type={mount['type']}"]
+    fields += [f"{key}={mount[key]}" for key in ("source", "target") if mount[key]]
+    fields += ["readonly"] * bool(mount["readonly"]) + list(mount["options"])
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
+
+def hardening(raw: Mapping[str, Any]) -> list[str]:
+    """privileged, capAdd and securityOpt as docker run takes them."""
+    flags = ["--privileged"] if raw.get("privileged") is True else []
+    flags += [f"--cap-add={value}" for value in raw.get("capAdd") or []]
+    return flags + [f"--security-opt={value}" for value in raw.get("securityOpt") or []]
+
+
+def gpu_arguments(config: Config) -> list[str]:
+    """Those of runArgs that ask for GPUs, with what Jetson's runtime reads from the environment."""
+    found: list[str] = []
+    arguments = iter(config.run_args)
+    for argument in arguments:
+        if re.match(r"--(gpus|runtime|device)(=|$)", argument):
+            found += [argument] if "=" in argument else [argument, next(arguments, "")]
+    runtime = [f"--env={k}={v}" for k, v in config.container_env.items() if k.startswith("NVIDIA_")]
+    return found + runtime if found else []

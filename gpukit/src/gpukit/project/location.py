@@ -1,0 +1,24 @@
+"""Where the project is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "GPUKIT_PROJECT"  # set by ./launch, the image, and the native environment
+
+
+def find_root() -> Path | None:
+    """The project's folder: $GPUKIT_PROJECT, otherwise the nearest one upward that has stack.json and .devcontainer/."""
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE]).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "stack.json").is_file() and (folder / ".devcontainer").is_dir():
+            return folder
+    return None
+
+
+def root() -> Path:
+    """The same; the current directory outside a project."""
+    return find_root() or Path.cwd()

@@ -1,0 +1,131 @@
+"""Edit the lists of dependencies in pyproject.toml as text: comments, order and layout stay."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gpukit.project.messages import RefusalError
+
+TEXT = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*", re.DOTALL)
+HEADER = re.compile(r"^[ \t]*\[\[?[\w.~ \t-]+\]\]?[ \t]*\r?$", re.MULTILINE)
+NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+VERSIONS = r"(?:[<>=!~]=|===|[<>])\s*[\w.*+!-]+"
+REQUIREMENT = re.compile(
+    rf"({NAME})\s*(\[\s*{NAME}(?:\s*,\s*{NAME})*\s*\])?\s*(@\s*[^\s;]+(?=\s|$)|{VERSIONS}(?:\s*,\s*{VERSIONS})*)?\s*(;[^\n]+)?"
+)
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(requirement: str) -> str:
+    """The package that a requirement is about; refuses what is no requirement."""
+    match = REQUIREMENT.fullmatch(requirement.strip())
+    if not match:
+        raise RefusalError(f"{requirement!r} is no package: write it as in `./launch add 'einops>=0.8'`.")
+    return canonical(match[1])
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(canonical(name), canonical(pattern)) for pattern in patterns)
+
+
+class Requirements:
+    """One array of strings in a TOML text, such as [project] dependencies."""
+
+    def __init__(self, text: str, table: str = "project", key: str = "dependencies") -> None:
+        self.text, self.key = text, key
+        # strings and comments are blanked out, so that brackets and headers in them do not count
+        self.plain = TEXT.sub(lambda match: "~" * len(match[0]) if match[0][0] != "#" else " " * len(match[0]), text)
+        header = next((h for h in HEADER.finditer(self.plain) if re.sub(r"\s", "", h[0]) == f"[{table}]"), None)
+        if not header:
+            raise RefusalError(f"pyproject.toml has no [{table}].")
+        following = HEADER.search(self.plain, header.end())
+        self.section = (header.end(), following.start() if following else len(text))
+        opening = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=[ \t]*\[", re.MULTILINE).search(self.plain, *self.section)
+        self.span = (opening.end(), self._closing(opening.end())) if opening else None
+        self.items = [
+            (item.start(), item.end(), _value(item[0]))
+            for item in (TEXT.finditer(text, *self.span) if self.span else [])
+            if item[0][0] != "#"
+        ]
+
+    def _closing(self, position: int) -> int:
+        depth = 1
+        for bracket in re.compile(r"[\[\]]").finditer(self.plain, position):
+            depth += 1 if bracket[0] == "[" else -1
+            if not depth:
+                return bracket.start()
+        raise RefusalError(f"In pyproject.toml the list {self.key} does not end.")
+
+    def values(self) -> list[str]:
+        return [value for _, _, value in self.items]
+
+    def set(self, requirement: str) -> str:
+        """The text with this requirement: in place of the package's present one, else at the end."""
+        quoted = json.dumps(requirement, ensure_ascii=False)
+        for start, end, value in self.items:
+            if name_of(value) == name_of(requirement):
+                return self.text[:start] + quoted + self.text[end:]
+        newline = "\r\n" if "\r\n" in self.text else "\n"
+        if not self.span:
+            end = len(self.text[: self.section[1]].rstrip())
+            array = f"{self.key} = [{newline}    {quoted},{newline}]"
+            return self.text[:end] + newline + array + (self.text[end:] or newline)
+        opening, closing = self.span
+        if not self.items:
+            inside = self.text[opening:closing].rstrip()  # a comment, perhaps
+            return f"{self.text[:opening]}{inside}{newline}    {quoted},{newline}{self.text[closing:]}"
+        start, end, _ = self.items[-1]
+        comma = "" if "," in self.plain[end:closing] else ","
+        line_end = self.text.find(newline, end, closing)
+        if line_end < 0:  # the bracket closes on the line of the last item
+            tail = self.text[end:closing]
+            return f"{self.text[:end]}{comma}{tail.rstrip()} {quoted}{self.text[closing:]}"
+        indent = re.search(r"[ \t]*$", self.text[: self.items[-1][0]])[0]  # type: ignore[index]
+        rest = self.text[end:line_end]
+        return f"{self.text[:end]}{comma}{rest}{newline}{indent or '    '}{quoted},{self.text[line_end:]}"
+
+
+def _value(quoted: str) -> str:
+    try:
+        return json.loads(quoted) if quoted[0] == '"' else quoted.strip("'")
+    except ValueError:
+        return quoted.strip("\"'")
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        Path(aside).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusalError(f"{path} cannot be read: {error}.") from None
+
+
+def every(text: str) -> list[str]:
+    """All that the image installs: the project's dependencies and its tools."""
+    found: list[Any] = Requirements(text).values()
+    with contextlib.suppress(RefusalError):  # there may be no tools
+        found += Requirements(text, "project.optional-dependencies", "dev").values()
+    return found

@@ -1,0 +1,140 @@
+"""stack.json: what this project expects of its machine and its container. Nothing else derives these again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gpukit.project.location import root
+
+FILE = "stack.json"
+SCHEMA = 1
+
+
+class StackError(Exception):
+    """The file is not there, or is not what this version can read; the text is a sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Target:
+    label: str
+    capability: str | None
+    arch: str
+    driver: str | None
+    unified_memory: bool
+    precisions: tuple[str, ...]
+    # Not in files that an older template wrote: then no branch is the last, and the open modules serve.
+    last_driver: str | None = field(default_factory=lambda: None)
+    modules: str | None = field(default_factory=lambda: "either")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    ipc: str
+    shm_size: str | None
+    fraction: float | None
+    ulimits: dict[str, int] = field(default_factory=dict)  # -1: unlimited
+
+
+@dataclass(frozen=True)
+class Stack:
+    project: str
+    package: str  # the folder in src/, and what is imported
+    use_case: str
+    tracking: tuple[str, ...]  # where figures go beside metrics.jsonl
+    targets: dict[str, Target]
+    base: str
+    release: str
+    channel: str
+    image: str
+    python: str
+    torch: str
+    cuda: str | None
+    kernels: dict[str, Kernels]
+    driver: str | None
+    end_of_life: str | None
+    protected: tuple[str, ...]
+    memory: Memory
+    size_gb: float
+    user: str
+    mounts: tuple[str, ...]
+    read_only: tuple[str, ...]
+    native: dict[str, Any] = field(default_factory=dict)  # what stands in for the base without a container
+
+    @property
+    def gpu(self) -> bool:
+        """Whether any target has a GPU."""
+        return any(target.capability for target in self.targets.values())
+
+    @property
+    def capabilities(self) -> list[str]:
+        return sorted({target.capability for target in self.targets.values() if target.capability}, key=version)
+
+
+def load(path: Path | None = None) -> Stack:
+    """The stack in a file, by default the project's.
+
+    The schema says what each value must look like; here it only has to be there.
+
+    Raises:
+        StackError: the file is missing, or this version cannot read it.
+    """
+    path = path or root() / FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StackError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StackError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise StackError(f"{path} holds no object")
+    if data.get("schema") != SCHEMA:
+        raise StackError(f"{path} has schema {data.get('schema')!r}; this version of gpukit reads {SCHEMA}")
+    data = {
+        **data,
+        "targets": _objects(path, data, "targets", Target),
+        "kernels": _objects(path, data, "kernels", Kernels),
+    }
+    data["memory"] = _object(path, data.get("memory"), "memory", Memory)
+    return _object(path, data, "", Stack)
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 570.86.16 is (570, 86, 16), 2.10.0a0+x is (2, 10, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text.strip())
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def minor(text: str) -> str:
+    """Major and minor: 2.14 of 2.14.1+cu130."""
+    return ".".join(str(part) for part in version(text)[:2])
+
+
+def _objects(path: Path, data: dict[str, Any], key: str, kind: type) -> dict[str, Any]:
+    values = data.get(key)
+    if not isinstance(values, dict):
+        raise StackError(f"{path} lacks `{key}`")
+    return {name: _object(path, value, f"{key}.{name}", kind) for name, value in values.items()}
+
+
+def _object(path: Path, data: Any, place: str, kind: type) -> Any:
+    if not isinstance(data, dict):
+        raise StackError(f"{path} lacks `{place}`")
+    values = {}
+    for each in fields(kind):
+        if each.name not in data:
+            if each.default_factory is not MISSING:
+                continue
+            raise StackError(f"{path} lacks `{f'{place}.' if place else ''}{each.name}`")
+        value = data[each.name]
+        values[each.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)

@@ -1,0 +1,1 @@
+"""What a bare host lacks: shown as commands, done by --apply, taken back by --undo."""

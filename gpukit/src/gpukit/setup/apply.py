@@ -1,0 +1,319 @@
+"""Run the steps one by one, prove each, and keep what is needed to take them back.
+
+Two files in ~/.local/state/gpu-template (or where XDG_STATE_HOME says): a log for each day, with every command and what
+it said, and setup.json, the way back: for each step the packages and files that were not there before it began. An
+entry is written before its step runs, so that one that was interrupted can be taken back, or gone on with, as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.ask import ask
+from gpukit.project.messages import RefusalError, say
+from gpukit.setup.machine import PACKAGES
+from gpukit.setup.steps import Setting, Step, as_user, due
+
+BUSY = re.compile(r"could not get lock|is locked by another process|unable to acquire the dpkg frontend lock", re.I)
+PATIENCE, PAUSE = 600.0, 5.0  # seconds that another program may hold apt, and between two tries
+PROVING = 20.0  # seconds that a service may take to answer
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpu-template"
+
+
+class Log:
+    """What is run and what it says: on the terminal, and in the day's file."""
+
+    def __init__(self) -> None:
+        self.path = _folder() / f"setup-{datetime.now():%Y-%m-%d}.log"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._append("")
+        except OSError as error:
+            raise RefusalError(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def note(self, text: str) -> None:
+        self._append(f"[{datetime.now():%H:%M:%S}] {text}\n")
+
+    def _append(self, text: str) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def say(self, text: str) -> None:
+        say(f"setup: {text}")
+        self.note(text)
+
+    def run(self, line: str, quiet: bool = False) -> tuple[int, str]:
+        """A line of shell: its exit status, and all that it said. It waits while another program uses apt."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            code, said = self._run(line, quiet)
+            if not code or not BUSY.search(said) or time.monotonic() > until:
+                return code, said
+            self.say(f"Another program uses apt: trying again for up to {PATIENCE / 60:.0f} minutes.")
+            time.sleep(PAUSE)
+
+    def _run(self, line: str, quiet: bool) -> tuple[int, str]:
+        self.note(f"$ {line}")
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        said = b""
+        with subprocess.Popen(
+            ["/bin/sh", "-c", line],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            try:
+                for part in iter(lambda: process.stdout.read1(65536), b""):
+                    said += part
+                    self._show(part, quiet)
+            except BaseException as stop:
+                # Ctrl-C has reached it as well; what ends us alone is passed on. A package manager is waited for.
+                if not isinstance(stop, KeyboardInterrupt):
+                    process.send_signal(signal.SIGTERM)
+                self._show(process.stdout.read(), quiet)
+                self.note(f"stopped; exit status {process.wait()}")
+                raise
+        self.note(f"exit status {process.returncode}")
+        return process.returncode, said.decode(errors="replace")
+
+    def _show(self, part: bytes, quiet: bool) -> None:
+        text = part.decode(errors="replace")
+        self._append(text)
+        if not quiet:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+class Journal:
+    """The way back, in setup.json: entries in the order in which their steps began."""
+
+    def __init__(self) -> None:
+        self.path = _folder() / "setup.json"
+        try:
+            self.entries: list[dict[str, Any]] = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self.entries = []
+        except (OSError, ValueError) as error:
+            raise RefusalError(f"{self.path} cannot be read: {error}; move it away to begin anew.") from None
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """The steps that did not end."""
+        return tuple(entry["step"] for entry in self.entries if "before" in entry)
+
+    def write(self) -> None:
+        """In one piece: an interruption leaves the old file or the new one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_suffix(".new")
+        beside.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
+        beside.replace(self.path)
+
+    def begin(self, step: Step, at: Setting) -> dict[str, Any]:
+        """The entry of a step that is about to run: the one of an earlier attempt where that did not end."""
+        entry = next((each for each in self.entries if each["step"] == step.id and "before" in each), None)
+        if entry is None:
+            entry = {
+                "step": step.id,
+                "began": datetime.now().isoformat(timespec="seconds"),
+                "before": sorted(installed()),
+                "files": {file: self._keep(step, file) for file in step.writes(at)},
+                "undo": [as_user(line, at) for line in step.undo(at)],
+            }
+            self.entries.append(entry)
+            self.write()
+        return entry
+
+    def end(self, entry: dict[str, Any]) -> None:
+        entry["added"] = sorted(installed() - set(entry.pop("before")))
+        self.write()
+
+    def _keep(self, step: Step, file: str) -> str | None:
+        """A copy of a file that is there before the step; None where it is not."""
+        if not Path(file).exists():
+            return None
+        kept = _folder() / "before" / step.id / file.strip("/").replace("/", "-")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(file, kept)
+        except OSError as error:
+            raise RefusalError(f"{file} cannot be kept for the way back: {error.strerror}.") from None
+        return str(kept)
+
+
+def installed() -> set[str]:
+    return {row.split()[1] for row in ask(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
+
+
+def way_back(entry: dict[str, Any], sudo: str) -> list[str]:
+    """The lines that take a step back: its packages, its files, the rest."""
+    added = entry["added"] if "added" in entry else sorted(installed() - set(entry["before"]))
+    lines = [f"{sudo}env DEBIAN_FRONTEND=noninteractive apt-get purge -y {' '.join(added)}"] if added else []
+    for file, kept in entry["files"].items():
+        lines.append(f"{sudo}cp -p {shlex.quote(kept)} {file}" if kept else f"{sudo}rm -f {file}")
+    return lines + entry["undo"]
+
+
+def apply(at: Setting, steps: list[Step], again: Callable[[], Setting], yes: bool) -> int:
+    """Each step, on the machine as the one before it left it."""
+    todo = ", ".join(step.id for step in steps)
+    log, journal = Log(), Journal()
+    _ask(f"{at.system.name} lacks: {todo}. Do these steps now?", yes, "./launch setup --apply --yes")
+    failed = []
+    with _root(at, log):
+        for step in steps:
+            try:
+                at = again()
+                problem = _step(step, at, log, journal)
+            except BaseException:
+                log.say(f"Stopped in the step {step.id}. `./launch setup --apply` goes on there; log: {log.path}")
+                raise
+            if problem:
+                log.say(f"{step.id}: {problem}")
+                failed.append(step.id)
+                if not step.blocks(at):
+                    break  # what comes later may stand on it
+    if failed:
+        log.say(f"Not done: {', '.join(failed)}. Log: {log.path}. `./launch setup --undo` takes back what was done.")
+        return 1
+    for note in dict.fromkeys(note for step in steps for note in step.notes(at) if not step.waits(at)):
+        log.say(note)
+    log.say(f"All done. Log: {log.path}. `./launch setup --undo` takes it back; `./launch doctor` looks at the whole.")
+    return 0
+
+
+def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
+    """Run and prove one step; what went wrong, or nothing."""
+    if not due(step, at):
+        log.say(f"{step.id}: is there by now.")
+        return ""
+    if step.waits(at):
+        log.say(f"{step.id}: {step.waits(at)} Then run `./launch setup --apply` again.")
+        return ""
+    if step.blocks(at):
+        return step.blocks(at)
+    log.say(f"{step.id}: {step.title}")
+    entry = journal.begin(step, at) if step.back else None
+    for line in (as_user(line, at) for line in step.commands(at)):
+        say(f"$ {line}")
+        code, said = log.run(line)
+        if code and "--show-keys" in line:
+            wrong = next(each for each in at.repositories.values() if each.fingerprint in line)
+            return (
+                f"The key at {wrong.key} is not {wrong.vendor}'s {wrong.fingerprint}, so nothing was installed: "
+                "another answers in the vendor's place, or the vendor has a new key, which `copier update` brings."
+            )
+        if code:
+            last = next((text.strip() for text in reversed(said.splitlines()) if text.strip()), f"exit status {code}")
+            return f"`{line.splitlines()[0]}` failed: {last}"
+    proof = as_user(step.proof(at), at)
+    until = time.monotonic() + PROVING
+    while True:
+        code, said = log.run(proof, quiet=True)
+        if not code or time.monotonic() > until:
+            break
+        time.sleep(1)
+    if code:
+        return f"Its commands ran, and `{proof}` does not prove it: {said.strip() or f'exit status {code}'}"
+    seen = " ".join(said.split())
+    log.say(f"{step.id}: proved{f': {seen}' if seen else ''}.")
+    if entry is not None:
+        journal.end(entry)
+        log.note(f"way back: {' && '.join(way_back(entry, '' if at.saw.root else 'sudo '))}")
+    return ""
+
+
+def undo(yes: bool, dry: bool = False) -> int:
+    """Take back the steps that were done or begun here, the last one first; `dry`: only show how."""
+    log, journal = Log(), Journal()
+    if not journal.entries:
+        say(f"setup: Nothing was done here that could be taken back: {journal.path} has no entry.")
+        return 0
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    for entry in reversed(journal.entries):
+        print(f"# {entry['step']}, begun {entry['began']}")
+        print("\n".join(way_back(entry, sudo)) or "# nothing to take back", flush=True)
+    if dry:
+        return 0
+    _ask("Run these lines now?", yes, "./launch setup --undo --yes")
+    while journal.entries:
+        entry = journal.entries[-1]
+        log.say(f"{entry['step']}: taken back")
+        problem = _take_back(way_back(entry, sudo), log)
+        if problem:
+            log.say(f"{entry['step']}: {problem} Log: {log.path}")
+            return 1
+        journal.entries.pop()
+        journal.write()
+    log.say(f"All taken back. Log: {log.path}")
+    return 0
+
+
+def _take_back(lines: list[str], log: Log) -> str:
+    for line in lines:
+        if "apt-get purge" in line:
+            names = line.partition("purge -y ")[2].split()
+            code, planned = log.run(f"apt-get purge --simulate {' '.join(names)}", quiet=True)
+            more = sorted(set(re.findall(r"^(?:Purg|Remv) ([\w.+-]+)", planned, re.MULTILINE)) - set(names))
+            if code or more:
+                what = f"others need them by now ({', '.join(more)})" if more else planned.strip().splitlines()[-1]
+                return f"Its packages stay: {what}."
+        say(f"$ {line}")
+        code, _ = log.run(line)
+        # A service whose package has just gone cannot be restarted, and need not be.
+        if code and not re.search(r"(systemctl|service) ", line):
+            return f"`{line}` failed."
+    return ""
+
+
+def _ask(question: str, yes: bool, otherwise: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise RefusalError(f"Nobody can be asked here: `{otherwise}` does not ask.")
+    answer = ""
+    with contextlib.suppress(EOFError):  # Ctrl-D
+        answer = input(f"{question} [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise RefusalError("Nothing was done.")
+
+
+@contextlib.contextmanager
+def _root(at: Setting, log: Log) -> Iterator[None]:
+    """sudo asks once, at the start, and is kept awake while the steps run."""
+    if at.saw.root:
+        yield
+        return
+    if not at.saw.sudo:
+        raise RefusalError("These steps need root, and there is no sudo here: run this as root.")
+    log.say("The steps need root: sudo asks for your password once, now.")
+    if subprocess.run(["sudo", "-v"]).returncode:
+        raise RefusalError("sudo did not let you in: somebody who may become root here has to run this.")
+    over = threading.Event()
+
+    def awake() -> None:
+        while not over.wait(60):
+            subprocess.run(["sudo", "-n", "-v"], capture_output=True)
+
+    threading.Thread(target=awake, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

@@ -1,0 +1,95 @@
+"""What setup looks at beyond doctor's probes: the distribution, its packages, this user."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import re
+import shutil
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from gpukit.doctor.host import Host
+from gpukit.host.ask import SLOW, ask
+
+SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
+UPDATES = "/var/lib/dpkg/updates"
+PACKAGES = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package}\\n"]
+
+
+class Machine(Host):
+    """This machine, as it is now: made again before each step."""
+
+    @cached_property
+    def release(self) -> dict[str, str]:
+        """/etc/os-release: ID is debian, VERSION_ID 12."""
+        lines = re.findall(r"^([A-Z_]+)=\"?([^\"\n]*)\"?$", self.text("/etc/os-release") or "", re.MULTILINE)
+        return dict(lines)
+
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        """Debian packages that are installed."""
+        rows = (line.split() for line in ask(PACKAGES, SLOW).out.splitlines())
+        return frozenset(row[1] for row in rows if len(row) == 2 and row[0] == "installed")
+
+    @cached_property
+    def unfinished(self) -> bool:
+        """Whether an installation was interrupted. What dpkg was at then, it tells root alone: apt looks there too."""
+        with contextlib.suppress(OSError):
+            if any(path.name.isdigit() for path in Path(UPDATES).iterdir()):
+                return True
+        return bool(ask(["dpkg", "--audit"], SLOW).out.strip())
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """apt's sources: file and text."""
+        files: list[Path] = []
+        for place in map(Path, SOURCES):
+            files += sorted(place.iterdir()) if place.is_dir() else [place]
+        return {str(file): self.text(str(file)) or "" for file in files if file.suffix in (".list", ".sources")}
+
+    @cached_property
+    def root(self) -> bool:
+        return os.geteuid() == 0
+
+    @cached_property
+    def user(self) -> str:
+        """Who is to work here: the one who called sudo, where one did."""
+        called = os.environ.get("SUDO_USER", "") if self.root else ""
+        return called or pwd.getpwuid(os.geteuid()).pw_name
+
+    @cached_property
+    def in_group(self) -> bool:
+        """Whether that user is in the group `docker`, be it from the next login on."""
+        try:
+            group = grp.getgrnam("docker")
+            return self.user in group.gr_mem or pwd.getpwnam(self.user).pw_gid == group.gr_gid
+        except KeyError:
+            return False
+
+    @cached_property
+    def systemd(self) -> bool:
+        return self.exists("/run/systemd/system")
+
+    @cached_property
+    def sudo(self) -> bool:
+        return shutil.which("sudo") is not None
+
+    @cached_property
+    def uv(self) -> bool:
+        """On the PATH, or where setup puts it: that a login adds to the PATH."""
+        return shutil.which("uv") is not None or os.access(Path("~/.local/bin/uv").expanduser(), os.X_OK)
+
+    @cached_property
+    def next_driver(self) -> str:
+        """The version of the kernel module that is on the disk: the one that runs after the next start."""
+        return ask(["modinfo", "-F", "version", "nvidia"], SLOW).out.strip()
+
+
+def mentions(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
+    """Whether apt knows this address already, from another file than these."""
+    plain = re.sub(r"^https?://", "", address).rstrip("/").replace("$(ARCH)", "")
+    return any(plain in text for file, text in sources.items() if file not in but)

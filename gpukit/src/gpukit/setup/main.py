@@ -1,0 +1,105 @@
+"""`./launch setup`: the steps that this host lacks, shown as commands; --apply runs them, --undo takes them back."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpukit.doctor import engine as engines
+from gpukit.findings.finding import count
+from gpukit.project.messages import RefusalError, say
+from gpukit.project.stack import StackError, load
+from gpukit.setup import apply as running
+from gpukit.setup.machine import Machine
+from gpukit.setup.steps import IDS, Setting, Step, as_user, elsewhere, lacking
+from gpukit.setup.systems import DRIVER, READ, SYSTEMS, TOOLKIT, page, read_mirrors, repositories
+
+
+def main(root: Path, options: argparse.Namespace) -> int:
+    """Exit status: 0 all is there or was done, 1 a step could not be done, 130 interrupted."""
+    if Path("/etc/gpukit").is_dir():
+        raise RefusalError("You are inside the container: setup is for the machine around it.")
+    if options.undo:
+        if options.only:
+            raise RefusalError("--undo takes back every step, the last one first: leave --only out.")
+        return running.undo(options.yes, dry=getattr(options, "dry_run", False))
+    again = _look(root, options)
+    at = again()
+    steps = lacking(at)
+    if not options.apply or getattr(options, "dry_run", False):
+        return show(at, steps)
+    for sentence in elsewhere(at):
+        say(f"setup: {sentence}")
+    if not steps:
+        say(f"setup: {at.system.name} lacks nothing that a step here brings.")
+        return 0
+    return running.apply(at, steps, again, options.yes)
+
+
+def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
+    """What looks at the machine, each time that it is called; refuses a machine that the steps are not for."""
+    try:
+        stack = load(root / "stack.json")
+    except StackError as error:
+        raise RefusalError(f"{error}: `copier recopy` writes it again.") from None
+    wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
+    for step in wanted:
+        if step not in IDS:
+            raise RefusalError(f"There is no step {step}; there are {', '.join(IDS)}.")
+    if options.hardware and options.hardware not in stack.targets:
+        raise RefusalError(f"This project is not for {options.hardware}; it is for {', '.join(stack.targets)}.")
+    mirrors = read_mirrors(options.mirrors)
+
+    def look() -> Setting:
+        saw: Any = Machine(stack, root)
+        _refuse(saw)
+        system = SYSTEMS[saw.release.get("ID", ""), saw.release.get("VERSION_ID", "")]
+        target = stack.targets.get(options.hardware)
+        found = repositories(system, saw.arch, mirrors)
+        return Setting(saw, stack, system, found, target, wanted, running.Journal().begun)
+
+    return look
+
+
+def _refuse(saw: Any) -> None:
+    """Machines whose vendors have their own way, each with the page that tells it."""
+    if saw.system in ("macos", "windows"):
+        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[saw.system]}")
+    if engines.remote(saw.endpoint):
+        raise RefusalError(f"{engines.ELSEWHERE} Run setup there.")
+    if saw.root and saw.user != "root":
+        raise RefusalError(f"Run setup as {saw.user}, without sudo: it asks for root where a step needs it.")
+    release = saw.release
+    if (release.get("ID", ""), release.get("VERSION_ID", "")) not in SYSTEMS:
+        known = ", ".join(system.name for system in SYSTEMS.values())
+        raise RefusalError(
+            f"setup knows {known}, and this is {release.get('PRETTY_NAME', 'another')}. Its vendors say how: Docker "
+            f"{page(release)}, NVIDIA's driver {DRIVER}/, NVIDIA's Container Toolkit {TOOLKIT}"
+        )
+
+
+def show(at: Setting, steps: list[Step]) -> int:
+    """The commands go to stdout, ready to paste, all else in comments; what concerns no step goes to stderr."""
+    lines = []
+    for number, step in enumerate(steps, 1):
+        lines += ["", f"# {number}. {step.title} ({step.id})", f"#    {step.why}"]
+        lines += [f"#    {step.source(at)} (read {READ})"]
+        reason = step.blocks(at) or step.waits(at)
+        lines += [f"#    {note}" for note in [*[reason] * bool(reason), *step.notes(at)]]
+        lines += [as_user(line, at) for line in step.commands(at)]
+        lines += [f"# proof: {as_user(step.proof(at), at)}"]
+    if lines:
+        print("\n".join(lines[1:]), flush=True)
+        say("")
+    for sentence in elsewhere(at):
+        say(f"setup: {sentence}")
+    if not steps:
+        say(f"setup: {at.system.name} lacks nothing that a step here brings. `./launch doctor` looks at the whole.")
+        return 0
+    say(
+        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was done. `./launch setup --apply` does "
+        "them one by one, proves each, and keeps a log and a way back."
+    )
+    return 0

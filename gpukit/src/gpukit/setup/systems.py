@@ -1,0 +1,191 @@
+"""What differs from one distribution to the next, and where vendors keep their packages: data, with sources.
+
+Read on 2026-11-20:
+  Docker    https://docs.docker.com/engine/install/ubuntu/ and /debian/ (github.com/docker/docs, content/manuals/engine)
+  toolkit   https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html
+  driver    https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/ (releases 595 to 620)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpukit.project.messages import RefusalError
+
+READ = "2026-11-20"
+DOCKER = "https://docs.docker.com/engine/install"
+TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
+DRIVER = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """An apt repository, at the places where its vendor's own instructions put it.
+
+    Whoever follows those afterwards changes the same files, and apt never meets two keys for one address.
+    """
+
+    vendor: str
+    address: str
+    key: str  # the address of the key
+    fingerprint: str  # the only primary key that the file may hold
+    keyring: str
+    file: str
+    entry: str
+    pin: tuple[str, str] = ("", "")  # a file of apt's preferences, and what it says
+
+
+@dataclass(frozen=True)
+class System:
+    """A distribution that the steps are for. Words in braces are filled in from its other fields."""
+
+    name: str
+    id: str
+    suite: str
+    cuda: Mapping[str, str]  # processor: its folder in NVIDIA's repository of drivers
+    cuda_key: tuple[str, str]  # file name and fingerprint
+    exclude: tuple[str, ...]  # packages that Docker's own cannot stand beside
+
+
+# Fingerprints. docker: docker/docs, engine/install/ubuntu.md until 2022, which told people to compare it. toolkit:
+# computed from NVIDIA/nvidia-docker, gpgkey. 3bf863cc: NVIDIA/cuda-repo-management, SIGNATURES.md. 8793F200 is the name
+# that NVIDIA's repository gives the key for Debian 13; its whole fingerprint stands in public code alone, in several
+# repositories that agree: a wrong one refuses, it never admits.
+CUDA_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
+CUDA_KEY_13 = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
+ON_DEBIAN = ("docker.io", "docker-compose", "docker-doc", "podman-docker", "containerd", "runc")
+ON_UBUNTU = (*ON_DEBIAN, "docker-compose-v2")
+BOTH = {"amd64": "{folder}/x86_64", "arm64": "{folder}/sbsa"}
+
+
+def _cuda(folder: str, *processors: str) -> dict[str, str]:
+    return {processor: BOTH[processor].format(folder=folder) for processor in processors}
+
+
+SYSTEMS = {
+    ("ubuntu", "22.04"): System(
+        "Ubuntu 22.04", "ubuntu", "jammy", _cuda("ubuntu2204", "amd64", "arm64"), CUDA_KEY, ON_UBUNTU
+    ),
+    ("ubuntu", "24.04"): System(
+        "Ubuntu 24.04", "ubuntu", "noble", _cuda("ubuntu2404", "amd64", "arm64"), CUDA_KEY, ON_UBUNTU
+    ),
+    ("debian", "12"): System("Debian 12", "debian", "bookworm", _cuda("debian12", "amd64"), CUDA_KEY, ON_DEBIAN),
+    ("debian", "13"): System("Debian 13", "debian", "trixie", _cuda("debian13", "amd64"), CUDA_KEY_13, ON_DEBIAN),
+}
+REPOSITORIES = {
+    "docker": Repository(
+        "Docker",
+        "https://download.docker.com/linux/{id}",
+        "{address}/gpg",
+        "9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
+        "/etc/apt/keyrings/docker.asc",
+        "/etc/apt/sources.list.d/docker.sources",
+        "Types: deb\nURIs: {address}\nSuites: {suite}\nComponents: stable\nArchitectures: {arch}\nSigned-By: {keyring}",
+    ),
+    "toolkit": Repository(
+        "NVIDIA",
+        "https://nvidia.github.io/libnvidia-container/stable/deb",
+        "https://nvidia.github.io/libnvidia-container/gpgkey",
+        "C95B321B61E88C1809C4F759DDCAE044F796ECB0",
+        "/usr/share/keyrings/nvidia-container-toolkit-keyring.gpg",
+        "/etc/apt/sources.list.d/nvidia-container-toolkit.list",
+        "deb [signed-by={keyring}] {address}/$(ARCH) /",
+    ),
+    "driver": Repository(
+        "NVIDIA",
+        "https://developer.download.nvidia.com/compute/cuda/repos/{cuda}",
+        "{address}/{cuda_key}",
+        "{cuda_fingerprint}",
+        "/usr/share/keyrings/cuda-archive-keyring.gpg",
+        "/etc/apt/sources.list.d/cuda-{cuda_name}.list",
+        "deb [signed-by={keyring}] {address}/ /",
+        (
+            "/etc/apt/preferences.d/cuda-repository-pin-600",
+            "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600",
+        ),
+    ),
+}
+# Other distributions, by what /etc/os-release calls them or what they are like: Docker's page for them.
+OTHERS = {
+    **{name: f"{DOCKER}/{name}/" for name in ("fedora", "rhel", "centos", "sles", "ubuntu", "debian")},
+    "arch": "https://wiki.archlinux.org/title/Docker",
+    "": f"{DOCKER}/",
+}
+# Systems that bring driver, Docker and toolkit themselves, by the file that they are known by.
+PREINSTALLED = {
+    "/etc/fastos-release": ("DGX OS", "https://docs.nvidia.com/dgx/dgx-spark/"),
+    "/etc/dgx-release": ("DGX OS", "https://docs.nvidia.com/dgx/dgx-os-7-user-guide/"),
+    "/etc/nv_tegra_release": ("JetPack", "https://docs.nvidia.com/jetson/jetpack/install-setup/index.html"),
+}
+# The version that the image is built with (the catalogue's), and the SHA-256 of its wheels.
+UV = "0.13.8"
+UV_HASHES = {
+    "amd64": "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984",
+    "arm64": "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d",
+}
+REPLACEABLE = ("address", "key", "fingerprint")
+
+
+def page(release: Mapping[str, str]) -> str:
+    """Docker's page for a distribution that the steps are not for."""
+    names = [release.get("ID", ""), *release.get("ID_LIKE", "").split(), ""]
+    return next(OTHERS[name] for name in names if name in OTHERS)
+
+
+def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, str]]) -> dict[str, Repository]:
+    """Those of this system and processor; without the driver's where NVIDIA has none for it."""
+    cuda = system.cuda.get(arch, "")
+    names = {
+        "id": system.id,
+        "suite": system.suite,
+        "arch": arch,
+        "cuda": cuda,
+        "cuda_name": cuda.replace("/", "-"),
+        "cuda_key": system.cuda_key[0],
+        "cuda_fingerprint": system.cuda_key[1],
+    }
+    found = {}
+    for name, repository in REPOSITORIES.items():
+        if name == "driver" and not cuda:
+            continue
+        filled = replace(repository, **mirrors.get(name, {}))
+        for field in ("address", "key", "fingerprint", "file", "entry"):
+            try:
+                filled = replace(filled, **{field: getattr(filled, field).format(**{**vars(filled), **names})})
+            except (KeyError, ValueError, IndexError):
+                known = ", ".join(f"{{{word}}}" for word in names)
+                raise RefusalError(f"{name}.{field} has braces that setup cannot fill: it knows {known}.") from None
+        found[name] = filled
+    return found
+
+
+def read_mirrors(path: str) -> dict[str, dict[str, str]]:
+    """A file that replaces addresses and keys: `{"docker": {"address": "https://mirror/docker"}}`; as in REPOSITORIES.
+
+    A mirror that passes the vendor's files on keeps the vendor's key; one that signs them anew has its own.
+    """
+    if not path:
+        return {}
+    try:
+        said = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RefusalError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise RefusalError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(said, dict) or not all(isinstance(value, dict) for value in said.values()):
+        raise RefusalError(f'{path} must hold an object for each repository: {{"docker": {{"address": "..."}}}}.')
+    for name, values in said.items():
+        for key, value in values.items():
+            if name not in REPOSITORIES or key not in REPLACEABLE:
+                known = f"{', '.join(REPOSITORIES)}, each with {', '.join(REPLACEABLE)}"
+                raise RefusalError(f"{path} names {name}.{key}, which setup does not have: there are {known}.")
+            # What stands here goes into a shell's line and into apt's files.
+            form = r"[0-9A-F]{40}" if key == "fingerprint" else r"(?:https?|file)://[\w.{}/:@%~+-]+"
+            if not isinstance(value, str) or not re.fullmatch(form, value):
+                what = "40 digits and letters A-F" if key == "fingerprint" else "an https:// address"
+                raise RefusalError(f"{path}: {name}.{key} is {value!r}, and must be {what}.")
+    return said

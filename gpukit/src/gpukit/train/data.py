@@ -1,0 +1,301 @@
+"""Batches that depend on seed, epoch, index and step alone, and how they are loaded.
+
+    order = Order(len(dataset), batch_size=256, seed=0, first_step=1000)     # goes on where step 1000 begins
+    batches = loader(dataset, 256, seed=0, first_step=1000, loading=Loading(workers=2))
+
+Nothing here has a state that a checkpoint must hold: the step is the state. Which samples make the batch of a step is
+computed from the seed and the step (`Order`); what a sample draws at random is computed from the seed, the epoch and
+the index of the sample (`Seeded`). So a resumed run, with as many workers or ranks as you like, sees the very bits that
+an unbroken one would have seen. `python -m gpukit.train.sweep` finds out how many workers are best (see tuner.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
+
+from gpukit.train.seeds import (
+    COLLATE,
+    ORDER,
+    QUIET,
+    SAMPLE,
+    generators,
+    mix,
+    numpy_generator,
+    seed_all,
+    seed_step,
+    seed_these,
+    touched,
+)
+from gpukit.train.workers import begin, close, explain, frozen, signals_later, usable_cpus
+
+__all__ = [
+    "Collated",
+    "DataError",
+    "Loading",
+    "Order",
+    "Seeded",
+    "close",
+    "explain",
+    "length",
+    "loader",
+    "mix",
+    "numpy_generator",
+    "seed_all",
+    "seed_step",
+    "usable_cpus",
+]
+
+
+EMPTY = "The dataset is empty: there is nothing to train on."
+
+
+class DataError(Exception):
+    """The data cannot be loaded as asked; the text is one sentence for a person."""
+
+
+class Order(Sampler[list[tuple[int, int]]]):
+    """Endless batches of (epoch, index), this rank's part of each; which ones depends on the seed and the step alone.
+
+    Every epoch holds each of `length` samples once, in `batches_per_epoch` = ceil(length / batch_size) batches. None
+    is larger than `batch_size`; where the last would be smaller than half of that, it shares evenly with the one
+    before, so that no rank is left without a sample and no BatchNorm with a single one. The parts of all ranks, one
+    after the other, make up the same batch for any number of ranks; their sizes differ by one at most.
+
+    Method: the epoch's order is a shuffle by NumPy's RandomState, whose stream is frozen (NEP 19), keyed by `mix`.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        batch_size: int,
+        seed: int,
+        first_step: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        if length < 1:
+            raise DataError(EMPTY)
+        if batch_size < 1:
+            raise DataError(f"--batch-size {batch_size} is no batch: give at least 1.")
+        self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
+        self.rank, self.world, self.shuffle = rank, world, shuffle
+        self.batches_per_epoch = math.ceil(length / batch_size)
+        smallest = min(self._start(last + 1) - self._start(last) for last in self._last_two())
+        if smallest < world:
+            raise DataError(
+                f"The smallest batch of an epoch would have {smallest} samples for {world} processes: with {length} "
+                f"samples in all, use --batch-size {2 * world} or more, or fewer processes."
+            )
+
+    def _last_two(self) -> range:
+        return range(max(0, self.batches_per_epoch - 2), self.batches_per_epoch)
+
+    def _start(self, position: int) -> int:
+        """Where in an epoch the batch at this position begins."""
+        last, left = self.batches_per_epoch - 1, self.length % self.batch_size
+        if position > last:
+            return self.length
+        if position == last > 0 and 0 < 2 * left < self.batch_size:
+            return self.length - (self.batch_size + left) // 2
+        return position * self.batch_size
+
+    def epoch(self, number: int) -> numpy.ndarray:
+        """All indices, (length,), in the order of that epoch."""
+        order = numpy.arange(self.length, dtype=numpy.uint32 if self.length <= 2**32 else numpy.int64)
+        if self.shuffle:
+            key = mix(ORDER, self.seed, number)
+            numpy.random.RandomState([key & 0xFFFF_FFFF, key >> 32]).shuffle(order)
+        return order
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        epoch, first = divmod(self.first_step, self.batches_per_epoch)
+        while True:
+            order = self.epoch(epoch)
+            for position in range(first, self.batches_per_epoch):
+                start, stop = self._start(position), self._start(position + 1)
+                mine = [start + (stop - start) * rank // self.world for rank in (self.rank, self.rank + 1)]
+                yield [(epoch, index) for index in order[slice(*mine)].tolist()]
+            epoch, first = epoch + 1, 0
+
+
+class Seeded(Dataset):
+    """A dataset whose samples are asked for by (epoch, index), and draw the same random numbers whenever they are.
+
+    Before `dataset[index]`, torch's CPU generator, `random` and NumPy are seeded from seed, epoch and index, and so are
+    generators that the dataset and its transforms hold, or name in their modules. What no wrapper can seed: a generator
+    that a sample makes, anew or the first of them (`numpy_generator` is for that), and the system's own randomness.
+
+    A DataLoader fetches batches by `__getitems__`: in one thread as workers have, since sums of large tensors differ in
+    their last bits with the number of threads. As long as samples draw no random number they are not seeded one by one,
+    and a batched fetch of the dataset's own is used. That is tried with a known seed: where a number was drawn, what
+    came is thrown away, and samples are made one by one, each with its seed, from then on.
+    """
+
+    def __init__(self, dataset: Dataset, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+        self.generators = generators(dataset)
+        self.draws: bool | None = True if self.generators else None  # None: not known yet
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, index = key
+        seed_these(self.generators, mix(SAMPLE, self.seed, epoch, index))
+        return self.dataset[index]
+
+    def __getitems__(self, keys: list[tuple[int, int]]) -> _Samples:
+        with _one_thread():
+            samples = _Samples(self._fetched(keys))
+        samples.seed = mix(COLLATE, self.seed, *keys[0])
+        return samples
+
+    def _fetched(self, keys: list[tuple[int, int]]) -> list[Any]:
+        if self.draws is None:
+            seed_all(QUIET)
+            self.dataset[keys[0][1]]
+            self.draws = touched()
+        if not self.draws:
+            seed_all(QUIET)
+            indices = [index for _, index in keys]
+            batched = getattr(self.dataset, "__getitems__", None)
+            samples = batched(indices) if batched else [self.dataset[index] for index in indices]
+            self.draws = touched()
+            if not self.draws:
+                return samples
+        return [self[key] for key in keys]
+
+
+class _Samples(list):
+    """The samples of a batch, and the seed for putting them together."""
+
+    seed: int
+
+
+class Collated:
+    """`collate` (None: torch's default) for the samples of Seeded: what it draws, for masks or mixups, is seeded."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
+        self.collate = default_collate if collate is None else collate
+        self.generators = generators(collate)
+
+    def __call__(self, samples: _Samples) -> Any:
+        with _one_thread():
+            if self.collate is not default_collate:
+                seed_these(self.generators, samples.seed)
+            batch = self.collate(samples)
+        if get_worker_info() is not None:
+            _share(batch)
+        return batch
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _share(batch: Any) -> None:
+    """Move a batch's tensors to shared memory here, where a lack of it is an error that reaches the training process.
+
+    The queue would do it in a thread of its own, whose error is printed and lost, and the training process would wait
+    for that batch for ever.
+    """
+    if isinstance(batch, torch.Tensor):
+        if batch.layout == torch.strided:
+            batch.share_memory_()
+    elif isinstance(batch, Mapping):
+        for part in batch.values():
+            _share(part)
+    elif isinstance(batch, list | tuple):
+        for part in batch:
+            _share(part)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How batches are loaded. `prefetch`: batches for each worker; `context`: a start method, None is Python's own."""
+
+    workers: int = 0
+    prefetch: int = 2
+    pin: bool = True  # acts with a CUDA device only
+    persistent: bool = False
+    context: str | None = None
+    reason: str = "as asked"
+
+
+def length(dataset: Dataset) -> int:
+    """How many samples a dataset has; DataError where it is not map-style, or has no length or no sample."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise DataError(
+            f"{type(dataset).__name__} can only be read from its start, so a run could not resume in mid-epoch: give a "
+            "map-style dataset, with `__getitem__` and `__len__` (for a stream: of its shards or records on disk)."
+        )
+    try:
+        found = len(dataset)
+    except TypeError:
+        raise DataError(f"{type(dataset).__name__} has no length: give it a `__len__`.") from None
+    if not found:
+        raise DataError(EMPTY)
+    return found
+
+
+def loader(
+    dataset: Dataset,
+    batch_size: int,
+    seed: int,
+    *,
+    first_step: int = 0,
+    loading: Loading | None = None,
+    ranks: Any = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    device: torch.device | str | None = None,
+    shuffle: bool = True,
+) -> DataLoader:
+    """Endless batches from `first_step` on: this rank's part of the `batch_size` samples of each step.
+
+    `ranks` has `rank` and `world` (None: one process). Batches are the same for any `loading`. Where the loop ends, the
+    workers end with the iterator; errors that come out of it are put into words by `explain`.
+    """
+    loading = loading or Loading()
+    rank, world = (ranks.rank, ranks.world) if ranks is not None else (0, 1)
+    order = Order(length(dataset), batch_size, seed, first_step, rank, world, shuffle)
+    worked = loading.workers > 0
+    return _Loader(
+        Seeded(dataset, seed),
+        batch_sampler=order,
+        num_workers=loading.workers,
+        collate_fn=Collated(collate),
+        pin_memory=loading.pin and torch.device(device or "cpu").type == "cuda",
+        worker_init_fn=begin,
+        generator=torch.Generator(),  # the loader draws a seed at its start: not from the generator of the training
+        prefetch_factor=loading.prefetch if worked else None,
+        persistent_workers=worked and loading.persistent,
+        multiprocessing_context=loading.context if worked else None,
+    )
+
+
+class _Loader(DataLoader):
+    def __iter__(self) -> Iterator[Any]:
+        """Signals come once the workers are there: torch loses track of those that an interrupted start has begun."""
+        with signals_later(), frozen():
+            return super().__iter__()
+
+    def check_worker_number_rationality(self) -> None:
+        """No warning that there are more workers than CPUs: where they wait for a disk that is right."""

@@ -1,0 +1,349 @@
+"""The device and how to compute on it, each choice with its reason; and how much memory there is."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import resource
+import shutil
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpukit.project.stack import Stack
+
+ROOT = Path("/")  # where /proc and /sys are
+RESERVE = 0.05  # of the memory that the kernel shares out: it ends the process that takes the last of it
+DTYPES = {
+    "fp32": torch.float32,
+    "float32": torch.float32,
+    "bf16": torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "fp16": torch.float16,
+    "float16": torch.float16,
+}
+PLAIN = contextlib.nullcontext()
+# What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
+_VECTOR_MATH = (
+    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
+    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
+)
+
+
+def _settle_vector_math() -> None:
+    """Call each function of _VECTOR_MATH in one thread, so that MKL chooses its code for it now; about 1 ms.
+
+    It chooses at a function's first call. Where that comes from two threads at once, as for any tensor of some thousand
+    numbers, one of them may compute with 12 good bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2,
+    as in the wheels of 2.13): 2 to 10 % of processes on two cores, and their runs then differ from all others.
+    """
+    for dtype in (torch.float32, torch.float64):
+        one = torch.full((1,), 0.5, dtype=dtype)
+        for name in _VECTOR_MATH:
+            getattr(one, name)()
+
+
+_settle_vector_math()  # with the import: before any data or model is made
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where and how to compute; `choose` makes one.
+
+    `dtype`: autocast's; float32 means that nothing is cast. `scaler`: the loss is scaled, as fp16 needs it.
+    `cudnn_benchmark`: cuDNN times its algorithms, which is faster for sizes that stay and may choose otherwise in the
+    next run. `line`: what `describe` says.
+    """
+
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    scaler: bool = False
+    tf32: bool = False
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+    compile: bool = False
+    line: str = ""
+
+    def describe(self) -> str:
+        """One line for a person: what was chosen, and why."""
+        return self.line
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The context for forward and loss; backward needs none."""
+        if self.dtype == torch.float32:
+            return PLAIN
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Set what PyTorch keeps for the whole process, and put the model on the device, in its layout, compiled.
+
+        The same model comes back, and the keys of its state_dict stay: it is compiled in place, when first called.
+        Sizes that change are compiled once more, as dynamic ones, and not for every size (torch.compile's default).
+        """
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+            torch.backends.cudnn.allow_tf32 = self.tf32
+            torch.backends.cudnn.benchmark = self.cudnn_benchmark
+        model = model.to(self.device)
+        if self.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        if self.compile:
+            _compile(model)
+        return model
+
+    def move(self, batch: Any) -> Any:
+        """The batch with its tensors on the device, images channels-last if so chosen; pinned ones are not waited for.
+
+        Tuples, lists and dicts are gone through; what has a `to` of its own is asked; anything else stays.
+        """
+        if self.device.type == "cpu" and not self.channels_last:
+            return batch
+        return self._moved(batch)
+
+    def _moved(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if self.channels_last and value.ndim == 4 and value.is_floating_point():
+                return value.to(self.device, non_blocking=True, memory_format=torch.channels_last)
+            return value.to(self.device, non_blocking=True)
+        if isinstance(value, MutableMapping):
+            clone = copy.copy(value)
+            clone.update({name: self._moved(one) for name, one in value.items()})
+            return clone
+        if hasattr(value, "to"):
+            return value.to(self.device)
+        if isinstance(value, Mapping):
+            return {name: self._moved(one) for name, one in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self._moved, value))
+        return type(value)(map(self._moved, value)) if isinstance(value, (list, tuple)) else value
+
+
+def choose(
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    tf32: bool | None = None,
+    channels_last: bool | None = None,
+    cudnn_benchmark: bool = False,
+    compile: bool = False,
+    local_rank: int = 0,
+    stack: Stack | None = None,
+) -> Device:
+    """The device at hand and how to use it; "auto" and None leave it to what stack.json and the device say.
+
+    `device`: auto, cpu, cuda or cuda:N. `dtype`: auto, fp32, bf16 or fp16. `local_rank`: which of this machine's GPUs
+    is this process's. SystemExit with one sentence for what the device cannot do. bfloat16 is judged by compute
+    capability (8.0): on older cards torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
+    """
+    place, why = _place(device, local_rank)
+    capability = torch.cuda.get_device_capability(place) if place.type == "cuda" else None
+    formats = _formats(capability, stack)
+    number = _number_format(dtype, capability, formats)
+    if tf32 and "tf32" not in formats:
+        raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or more, and this is {_called(capability)}.")
+    tf32 = "tf32" in formats if tf32 is None else tf32
+    if channels_last is None:  # worth it where tensor cores compute convolutions
+        channels_last = capability is not None and (tf32 or number != torch.float32)
+    if compile and not _compiler():
+        raise SystemExit("torch.compile needs a C++ compiler (g++ or clang++), and there is none here: leave it out.")
+    picked = [
+        _words(number, dtype, capability),
+        *(["TF32"] if tf32 else []),
+        *(["channels-last"] if channels_last else []),
+        *(["cuDNN benchmark" if cudnn_benchmark else "no cuDNN benchmark"] if capability else []),
+        "compiled" if compile else "not compiled",
+    ]
+    return Device(
+        device=place,
+        dtype=number,
+        scaler=number == torch.float16,
+        tf32=tf32,
+        channels_last=channels_last,
+        cudnn_benchmark=cudnn_benchmark,
+        compile=compile,
+        line=f"Training on {why}: {', '.join(picked)}.",
+    )
+
+
+def _compile(model: nn.Module) -> None:
+    """Module.compile(), which passes over a model whose forward is PyTorch's own, as Sequential's, and says nothing."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return model._call_impl(*arguments, **named)
+
+    model._compiled_call_impl = torch.compile(call)
+
+
+def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
+    """The device, and what a person calls it."""
+    if device == "auto" and not torch.cuda.is_available():
+        without = "this is a CPU build of PyTorch" if torch.version.cuda is None else "`./launch doctor` says why"
+        return torch.device("cpu"), f"the CPU, as PyTorch sees no GPU ({without})"
+    if device == "cpu":
+        return torch.device("cpu"), "the CPU"
+    try:
+        place = torch.device("cuda" if device == "auto" else device)
+    except RuntimeError:
+        place = None
+    if place is None or place.type != "cuda":
+        raise SystemExit(f"There is no device {device!r}: name auto, cpu, cuda or cuda:N.")
+    if not torch.cuda.is_available():
+        raise SystemExit("PyTorch sees no GPU: `./launch doctor` says why; --device cpu trains without one.")
+    index, count = local_rank if place.index is None else place.index, torch.cuda.device_count()
+    if index >= count:
+        seen = f"{count} GPU{'s' * (count > 1)}"
+        raise SystemExit(f"There is no cuda:{index}, as PyTorch sees {seen}: start at most one process for each.")
+    place = torch.device("cuda", index)
+    return place, f"{torch.cuda.get_device_name(place)} ({place})"
+
+
+def _formats(capability: tuple[int, int] | None, stack: Stack | None) -> tuple[str, ...]:
+    """What tensor cores compute with: as stack.json has it for this card, or by the card's generation."""
+    if capability is None:
+        return ()
+    for target in stack.targets.values() if stack else ():
+        if target.capability and target.capability.rstrip("af") == "{}.{}".format(*capability):
+            return target.precisions
+    return ("fp16", "bf16", "tf32") if capability >= (8, 0) else ("fp16",) if capability >= (7, 0) else ()
+
+
+def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...]) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if "bf16" in formats else torch.float16 if "fp16" in formats else torch.float32
+    if dtype not in DTYPES:
+        raise SystemExit(f"There is no number format {dtype!r}: name auto, {', '.join(DTYPES)}.")
+    number = DTYPES[dtype]
+    if number == torch.bfloat16 and capability is not None and "bf16" not in formats:
+        raise SystemExit(f"{_called(capability)} has no bfloat16, PyTorch would imitate it slowly: use fp16 or auto.")
+    return number
+
+
+def _called(capability: tuple[int, int] | None) -> str:
+    return "the CPU" if capability is None else "a GPU of compute capability {}.{}".format(*capability)
+
+
+def _words(number: torch.dtype, asked: str, capability: tuple[int, int] | None) -> str:
+    name = str(number).removeprefix("torch.")
+    if asked != "auto":
+        return f"{name} as asked"
+    if capability is None:
+        return name
+    has = "has bfloat16" if number == torch.bfloat16 else "has no bfloat16"
+    scaled = " and a scaled loss" if number == torch.float16 else ""
+    return f"{name}{scaled} (compute capability {capability[0]}.{capability[1]} {has})"
+
+
+def _compiler() -> bool:
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++", "c++"))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory in bytes: `free` for this process to take, of `total`; `how`: what set the bound."""
+
+    free: int
+    total: int
+    how: str
+
+
+def budget(device: Device) -> Budget:
+    """How much more memory this process may take for tensors, what its allocator has cached included.
+
+    A GPU with memory of its own: cudaMemGetInfo, which knows MIG slices, and the fraction set for this process. Unified
+    memory: there cudaMemGetInfo counts the page cache as taken, and overrunning brings the kernel's OOM killer; so what
+    the kernel calls available, the cgroup's limit, less a reserve. The CPU: the same, and `ulimit -v`.
+    Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
+    """
+    if device.device.type != "cuda":
+        return min(_host(), key=lambda bound: bound.free)
+    place = device.device
+    free, total = torch.cuda.mem_get_info(place)
+    held, cached = torch.cuda.memory_allocated(place), torch.cuda.memory_reserved(place)
+    bounds = [Budget(free + cached - held, total, "cudaMemGetInfo")]
+    if unified(device):
+        bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in _host(limits=False)]
+    share = torch.cuda.get_per_process_memory_fraction(place)
+    if share < 1:
+        bounds.append(Budget(int(share * total) - held, total, f"the {share:.0%} set for this process"))
+    return min(bounds, key=lambda bound: bound.free)
+
+
+def unified(device: Device) -> bool:
+    """Whether CPU and GPU share their memory, as on a DGX Spark or a Jetson."""
+    return device.device.type == "cuda" and bool(torch.cuda.get_device_properties(device.device).is_integrated)
+
+
+def limit(device: Device, stack: Stack | None) -> Budget | None:
+    """On unified memory: bound what this process takes, and return that bound; else None.
+
+    With a bound, too large a batch is an error that can be caught; without one the kernel ends the process, or the
+    machine stands still. `memory.fraction` of the stack is the most.
+    """
+    if not unified(device):
+        return None
+    bound = budget(device)
+    share = (bound.free + torch.cuda.memory_allocated(device.device)) / bound.total
+    most = stack.memory.fraction if stack and stack.memory.fraction else 1.0
+    torch.cuda.set_per_process_memory_fraction(max(0.0, min(share, most)), device.device)
+    return budget(device)
+
+
+def _host(limits: bool = True) -> list[Budget]:
+    """Each bound on this process's memory. `limits`: also that of its address space, which GPU mappings exceed."""
+    meminfo = _table(ROOT / "proc/meminfo", 1024)
+    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
+    bounds = [Budget(int(available - RESERVE * total), total, "MemAvailable"), *_cgroup()]
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limits and most != resource.RLIM_INFINITY:
+        pages = int((ROOT / "proc/self/statm").read_text(encoding="ascii").split()[0])
+        bounds.append(Budget(most - pages * resource.getpagesize(), most, "ulimit -v"))
+    return [Budget(max(0, bound.free), bound.total, bound.how) for bound in bounds]
+
+
+def _cgroup() -> Iterator[Budget]:
+    """The memory limits of this process's cgroup and of those above it, version 1 or 2.
+
+    What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+    """
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            top, names = ROOT / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            top = ROOT / "sys/fs/cgroup/memory"
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        for place in [folder, *folder.parents]:
+            if place.is_relative_to(top):  # in a container the path may be the host's, and only the top be there
+                yield from _limit_of(place, *names)
+
+
+def _limit_of(folder: Path, most_name: str, used_name: str, cache_name: str) -> Iterator[Budget]:
+    try:
+        most = (folder / most_name).read_text(encoding="ascii").strip()
+        used = int((folder / used_name).read_text(encoding="ascii"))
+        cache = _table(folder / "memory.stat").get(cache_name, 0)
+    except OSError:
+        return
+    if most != "max" and int(most) < 1 << 60:  # version 1 says "none" with a number near 2**63
+        yield Budget(int(int(most) * (1 - RESERVE)) - used + cache, int(most), "the container's limit")
+
+
+def _table(file: Path, unit: int = 1) -> dict[str, int]:
+    """A file of names and numbers, as the kernel writes them."""
+    rows = (line.replace(":", " ").split() for line in file.read_text(encoding="ascii").splitlines())
+    return {row[0]: int(row[1]) * unit for row in rows if len(row) > 1}

@@ -1,0 +1,1 @@
+"""Is this container what the project expects, and does its GPU compute?"""

@@ -1,0 +1,78 @@
+"""Is this container what the project expects, and does its GPU compute? Runs inside: `gpukit verify`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpukit.findings.checks import command
+from gpukit.verify import (
+    build,
+    compute,
+    device,
+    hardware,
+    interpreter,
+    machine,
+    native,
+    notebook,
+    packages,
+    person,
+    places,
+    several,
+    tracking,
+)
+from gpukit.verify.container import Container
+from gpukit.verify.record import record
+from gpukit.verify.rich_table import rich_table
+
+# Software first, then where and who, then what takes seconds; a check stands after those it needs.
+CHECKS = (
+    interpreter.python,
+    interpreter.venv,
+    build.imports,
+    build.torch,
+    build.cuda,
+    build.protected,
+    packages.packages,
+    device.gpu,
+    device.card,
+    device.kernels,
+    device.ptxas,
+    hardware.health,
+    hardware.mode,
+    hardware.xid,
+    person.user,
+    places.mounts,
+    places.read_only,
+    places.caches,
+    places.room,
+    several.shm,
+    machine.limits,
+    machine.cpus,
+    machine.ram,
+    machine.clock,
+    person.credentials,
+    notebook.jupyter,
+    compute.tensor,
+    compute.matmul,
+    compute.convolution,
+    compute.attention,
+    compute.amp,
+    several.loader,
+    several.peers,
+    several.collective,
+    tracking.tracking,
+    compute.compiles,
+    compute.training,
+    hardware.memory,
+    hardware.oom,
+    hardware.transfer,
+    hardware.gemm,
+    hardware.clocks,
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    about = "Look at this container: is it what the project expects?"
+    if native.is_native():  # what is kept of runs is about images
+        return command("verify", about, native.adapted(CHECKS), Container, argv, None, rich_table)
+    return command("verify", about, CHECKS, Container, argv, partial(record, CHECKS), rich_table)

@@ -1,0 +1,31 @@
+"""Jupyter, where it is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.project.stack import Stack
+from gpukit.verify.remedies import REBUILD
+
+ANOTHER = Cause(
+    "Jupyter's kernel is another Python: its notebooks see other packages than the programs.",
+    "jupyter kernelspec remove -f {name}, then rebuild the image",
+    says=("ModuleNotFoundError: No module named 'torch'",),
+)
+NO_KERNEL = Cause("Jupyter has no kernel that starts.", REBUILD, says=("No such kernel named python3", "ipykernel"))
+
+
+@check("jupyter", "Jupyter's kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))
+def jupyter(saw: Any, stack: Stack) -> Finding:
+    """What a notebook runs in must be this Python."""
+    kernel = saw.kernel
+    if kernel is None:
+        return skipped("There is no Jupyter here.")
+    if kernel.complaint:
+        return NO_KERNEL(kernel.complaint, "a kernel")
+    own = saw.prefixes[0]
+    if kernel.prefix != own:
+        return ANOTHER(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)
+    return passed(f"{kernel.name}: this Python")

@@ -1,0 +1,97 @@
+"""What PyTorch's packages ask of each other, and the project of its image, against what is installed."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, count, passed
+from gpukit.image.guard import normalised
+from gpukit.project.stack import Stack, version
+from gpukit.verify.remedies import REBUILD
+
+ASKING = ("torch", "torchvision", "torchaudio")
+UNMET = Cause(
+    "PyTorch's packages are of different releases: {package} is made for {wanted}.",
+    f"Take what asks for another version out of pyproject.toml. {REBUILD}",
+    says=(
+        "operator torchvision::nms does not exist",
+        "Detected that PyTorch and torchvision were compiled with different CUDA versions",
+    ),
+)
+
+
+BEHIND = Cause(
+    "The image is older than what the project asks for: {package} came since it was built.",
+    REBUILD,
+    status=WARN,
+    says=("ModuleNotFoundError: No module named",),
+)
+
+
+def behind(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
+    """What pyproject.toml and requirements.txt ask for that is not here, or is here in another version than pinned."""
+    try:
+        from gpukit.image.layers import name, wanted  # needs the image's own Python, 3.11 or newer
+
+        lines = wanted(project)
+    except (ImportError, OSError, ValueError, KeyError):
+        return []
+    there = _there(path)
+    missing = []
+    for line in lines:
+        if ";" in line or not name(line) or re.match(r"\S+://", line):  # for some systems only, or without a name
+            continue
+        seen = there[name(line)].version if name(line) in there else "nothing"
+        pinned = re.fullmatch(r"[\w.\[\],-]+\s*==\s*([\w.!-]+)(\+\S+)?(?:\s.*)?", line)
+        if seen == "nothing" or (pinned and pinned[1] != seen.partition("+")[0]):
+            missing.append(
+                (line.partition(" ")[0], f"{name(line)} {seen if seen != 'nothing' else 'is not installed'}")
+            )
+    return missing
+
+
+def _there(path: list[str] | None) -> dict[str, Any]:
+    """The installed distributions by name; of two the one that Python imports."""
+    there: dict[str, Any] = {}
+    for distribution in metadata.distributions(**({} if path is None else {"path": path})):
+        if distribution.metadata["Name"]:
+            there.setdefault(normalised(distribution.metadata["Name"]), distribution)
+    return there
+
+
+def unmet(path: list[str] | None = None) -> tuple[int, list[tuple[str, str, str]]]:
+    """How many exact requirements there are, and those that are not met: who asks, for what, what is there.
+
+    Only the numbers of a version count: its build (+cu130, +nv26.07) is another check's business.
+    """
+    there = _there(path)
+    asked, missed = 0, []
+    for name in ASKING:
+        for line in (there[name].requires or ()) if name in there else ():
+            requirement, _, marker = line.partition(";")
+            exact = re.fullmatch(r"([\w.-]+)\s*\(?==\s*([\w.+!-]+)\)?\s*", requirement)
+            if not exact or "extra" in marker or normalised(exact[1]) not in there:
+                continue
+            asked += 1
+            wanted, seen = exact[2], there[normalised(exact[1])].version
+            if version(wanted) != version(seen):
+                missed.append((name, f"{normalised(exact[1])} {wanted}", seen))
+    return asked, missed
+
+
+@check("packages", "Packages", causes=(UNMET, BEHIND))
+def packages(saw: Any, stack: Stack) -> Finding:
+    """torch names the very versions of cuDNN, NCCL and Triton that it was built with, and torchvision that of torch;
+    pyproject.toml and requirements.txt name what the image was built with."""
+    asked, missed = saw.companions
+    if missed:
+        package, wanted, seen = missed[0]
+        return UNMET(f"{wanted.partition(' ')[0]} {seen}", wanted, package=package, wanted=wanted)
+    if saw.behind:
+        wanted, seen = saw.behind[0]
+        return BEHIND(seen, wanted, package=wanted)
+    return passed(f"{count(asked, 'version')} as PyTorch asks for" if asked else "PyTorch's own name no versions here")

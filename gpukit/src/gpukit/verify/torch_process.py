@@ -1,0 +1,125 @@
+"""Ask torch, in a process of its own, and wait no longer than a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from gpukit.findings.finding import plain
+
+PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
+# The one that runs here, whatever the current directory holds; what it starts finds it in the same place.
+RUN = "import sys; sys.path[0] = sys.argv[1]; import gpukit; del sys.path[0]; from gpukit.verify import worker; worker.main()"
+
+
+class TorchError(Exception):
+    """What went wrong: the exception's name and text, or how the process ended. `log` is the last it printed."""
+
+    def __init__(self, kind: str, text: str, log: str = "") -> None:
+        super().__init__(f"{kind}: {text}" if text else kind)
+        self.kind, self.text, self.log = kind, text, log
+
+
+class TorchProcess:
+    """Starts when it is made, so that torch is imported while other checks look; again after it has died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = False
+        self._start()
+
+    def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
+        with self._lock:
+            if self._ended:
+                raise TorchError("Death", "was not asked any more")
+            if self._process.returncode is not None:
+                self._start()
+        try:
+            print(json.dumps({"do": request, "with": arguments}), file=self._process.stdin, flush=True)
+            line = self._answers.get(timeout=limit)
+        except queue.Empty:
+            self.close()
+            raise TorchError("Timeout", f"no answer in {limit:g} s", "".join(self._said)) from None
+        except OSError:  # it was dead before it could be asked
+            line = None
+        if line is None:
+            self.close()
+            raise TorchError("Death", _ending(self._process.returncode), "".join(self._said))
+        answer = json.loads(line)
+        if "error" in answer:
+            raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._said))
+        return answer["answer"]
+
+    def end(self) -> None:
+        """Close it for good, whoever may still be waiting for an answer."""
+        with self._lock:
+            self._ended = True
+        self.close()
+
+    def close(self) -> None:
+        """End it with the compilers it may have started, and wait for what it still had to say."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=1)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
+
+    def _start(self) -> None:
+        own = "" if str(PACKAGES) == sysconfig.get_path("purelib") else str(PACKAGES)
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), own)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(PACKAGES)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._said: deque[str] = deque(maxlen=60)
+        self._readers = (
+            threading.Thread(target=_answers, args=(self._process.stdout, self._answers), daemon=True),
+            threading.Thread(target=self._said.extend, args=(self._process.stderr,), daemon=True),
+        )
+        for reader in self._readers:
+            reader.start()
+
+
+def _answers(stream: Any, answers: queue.Queue[str | None]) -> None:
+    for line in stream:
+        answers.put(line)
+    answers.put(None)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def last_line(text: str) -> str:
+    """Of a traceback or a compiler's output, the line that says what it was; advice often follows it."""
+    lines = [plain(line) for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b|\w(Error|Exception):", line)]
+    return (errors or lines or [""])[-1]

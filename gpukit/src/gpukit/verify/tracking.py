@@ -1,0 +1,68 @@
+"""Trackers of runs that are installed: whether each can write, without a network and without an account."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.project.stack import Stack
+from gpukit.verify.remedies import REBUILD
+from gpukit.verify.trouble import said
+
+MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
+BROKEN = Cause(
+    "{tracker} cannot write here; a training goes on without it, and its figures are only in metrics.jsonl.",
+    REBUILD,
+    status=WARN,
+)
+NOTHING = Cause("{tracker} wrote nothing, and said nothing.", REBUILD, status=WARN)
+
+
+def dry_run(module: str) -> dict[str, Any]:
+    """One figure of one run, into a folder that goes away. Runs in the worker."""
+    with tempfile.TemporaryDirectory(prefix="gpukit-tracker-") as folder:
+        {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}[module](folder)
+        return {"files": sum(len(files) for _, _, files in os.walk(folder))}
+
+
+def _tensorboard(folder: str) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(folder)
+    writer.add_scalar("loss", 1.0, 0)
+    writer.close()
+
+
+def _wandb(folder: str) -> None:
+    import wandb
+
+    run = wandb.init(mode="offline", dir=folder, project="verify", settings=wandb.Settings(silent=True, console="off"))
+    run.log({"loss": 1.0})
+    run.finish()
+
+
+def _mlflow(folder: str) -> None:
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # in this process only: the project itself logs to a server
+    import mlflow
+
+    mlflow.set_tracking_uri(Path(folder, "runs").as_uri())
+    with mlflow.start_run():
+        mlflow.log_metric("loss", 1.0)
+
+
+@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, NOTHING), level="full")
+def tracking(saw: Any, stack: Stack) -> Finding:
+    """Each writes one figure of one run, offline, to a folder that goes away."""
+    if not saw.trackers:
+        return skipped("No tracker is installed.")
+    for outcome in saw.trackers:
+        tracker = MODULES[outcome.device]
+        if outcome.error:
+            return BROKEN(f"{tracker}: {said(outcome.error)}", "a figure, written", tracker=tracker)
+        if not outcome.said["files"]:
+            return NOTHING(f"{tracker}: no file", "a figure, written", tracker=tracker)
+    return passed(f"{', '.join(MODULES[outcome.device] for outcome in saw.trackers)}: written, offline")

@@ -1,0 +1,136 @@
+"""The process that torch runs in, so that a crash, a hang or a poisoned GPU ends this process and not verify.
+
+Reads one request a line on standard input and answers each with one line of JSON. Runs in the interpreter that is
+being verified (torch_process.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from typing import Any
+
+from gpukit.verify import exercises, loads, processes, tracking
+
+
+def facts() -> dict[str, Any]:
+    import torch
+
+    return {"version": str(torch.__version__), "cuda": torch.version.cuda, "file": torch.__file__}
+
+
+def devices() -> dict[str, Any]:
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+        complaint = ""
+        if not available:
+            try:
+                torch.cuda.init()
+            except Exception as error:  # whatever it is, its text is what is wanted
+                complaint = str(error)
+    said = " ".join([complaint, *(str(warning.message) for warning in caught)]).strip()
+    cards = []
+    for index in range(torch.cuda.device_count() if available else 0):
+        properties = torch.cuda.get_device_properties(index)
+        cards.append(
+            {
+                "name": properties.name,
+                "capability": f"{properties.major}.{properties.minor}",
+                "shared": bool(getattr(properties, "is_integrated", False)),
+            }
+        )
+    return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
+
+
+def tensor(device: str) -> dict[str, Any]:
+    """Small whole numbers multiply exactly in every precision that a float32 product may use, TF32 included."""
+    import torch
+
+    generator = torch.Generator().manual_seed(20)
+    left, right = (torch.randint(-4, 5, (512, 512), generator=generator) for _ in range(2))
+    started = time.monotonic()
+    product = left.float().to(device) @ right.float().to(device)
+    result = product.cpu()
+    return {
+        "device": str(product.device),
+        "equal": bool(torch.equal(result.long(), left @ right)),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def compile(device: str) -> dict[str, Any]:
+    """In an empty cache, since a result kept from an earlier run would hide that no compiler is there any more."""
+    with tempfile.TemporaryDirectory(prefix="gpukit-compile-") as cache:
+        os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
+        # Six programs less to compile, which only find out how wide this processor's vectors are.
+        os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+        import torch
+        from torch._inductor import config
+
+        if hasattr(config, "cpp_cache_precompile_headers"):
+            config.cpp_cache_precompile_headers = False  # pays from the second kernel on only
+
+        def wave(x: Any) -> Any:
+            return torch.sin(x) * 2 + torch.cos(x)
+
+        # Few enough for one thread: of two, the first sine on a CPU may be wrong (pytorch/pytorch#188792).
+        x = torch.linspace(-3, 3, 1024, device=device)
+        started = time.monotonic()
+        result = torch.compile(wave, fullgraph=True)(x)
+        seconds = time.monotonic() - started
+        compiled = any(files for _, _, files in os.walk(cache))
+        equal = bool(torch.allclose(result, wave(x), rtol=1e-5, atol=1e-5))
+    return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
+
+
+REQUESTS = {
+    "facts": facts,
+    "devices": devices,
+    "tensor": tensor,
+    "compile": compile,
+    "matmul": exercises.matmul,
+    "convolution": exercises.convolution,
+    "attention": exercises.attention,
+    "amp": exercises.amp,
+    "train": exercises.train,
+    "pattern": loads.pattern,
+    "oom": loads.out_of_memory,
+    "transfer": loads.transfer,
+    "gemm": loads.gemm,
+    "peers": loads.peers,
+    "dry-run": tracking.dry_run,
+    "loader": processes.loader,
+    "collective": processes.collective,
+}
+
+
+def _before(error: BaseException) -> str:
+    """What led to it: a DataLoader names the signal that ended its worker only there."""
+    lines = []
+    earlier = error.__cause__ or error.__context__
+    while earlier is not None and len(lines) < 8:
+        lines.append(f"{type(earlier).__name__}: {earlier}\n")
+        earlier = earlier.__cause__ or earlier.__context__
+    return "".join(lines)
+
+
+def main() -> None:
+    # Libraries print where they like. The answers keep the real standard output to themselves.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"answer": REQUESTS[request["do"]](*request["with"])}
+        except Exception as error:
+            answer = {"error": type(error).__name__, "text": str(error), "before": _before(error)}
+        print(json.dumps(answer), file=answers, flush=True)
+

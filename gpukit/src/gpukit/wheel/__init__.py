@@ -1,0 +1,1 @@
+"""Write gpukit as one wheel."""

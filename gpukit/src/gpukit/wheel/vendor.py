@@ -1,0 +1,86 @@
+"""`gpukit vendor`: the wheel in a project's vendor/, from which ./launch runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from gpukit.wheel import writer
+from gpukit.wheel.writer import Members
+
+
+class VendorError(Exception):
+    """The wheel cannot be written or compared; the message is one sentence for the user."""
+
+
+def put(members: Members, project: Path) -> Path:
+    """Write the wheel to the project's vendor/, remove other gpukit wheels there, and return its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    wheel = writer.write(members, project / "vendor")
+    for other in wheel.parent.glob("gpukit-*.whl"):
+        if other != wheel:
+            other.unlink()
+    return wheel
+
+
+def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
+    """The command. Returns 0, or 1 if `check` found a difference."""
+    if project is None:
+        raise VendorError("this is not a generated project: no folder from here upward has stack.json and .devcontainer/")
+    if check:
+        return compare(project, source)
+    try:
+        members = writer.from_source(Path(source)) if source else writer.running()
+        wheel = put(members, project)
+    except OSError as error:
+        raise VendorError(f"{error.filename} cannot be read or written ({error.strerror})") from None
+    print(wheel.relative_to(project))
+    return 0
+
+
+def compare(project: Path, source: str) -> int:
+    """Rebuild the wheel in vendor/ from its source, by default the template's commit in the answers, and compare."""
+    wheels = sorted((project / "vendor").glob("gpukit-*.whl"))
+    if len(wheels) != 1:
+        raise VendorError(f"vendor/ has {len(wheels) or 'no'} gpukit wheels, and one is expected: run `gpukit vendor`")
+    try:
+        here = writer.read(wheels[0])
+    except (OSError, zipfile.BadZipFile) as error:
+        raise VendorError(f"{wheels[0].name} is damaged ({error}): run `gpukit vendor`") from None
+    with tempfile.TemporaryDirectory() as folder:
+        where = source or checkout(project, Path(folder))
+        rebuilt = writer.from_source(Path(source or folder) / ("" if source else "gpukit"))
+    names = sorted(name for name in {*here, *rebuilt} if here.get(name) != rebuilt.get(name))
+    if not names:
+        print(f"{wheels[0].name} is what {where} gives.")
+        return 0
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    print(f"{wheels[0].name} differs from what {where} gives: {', '.join(names[:5])}{more}.")
+    return 1
+
+
+def checkout(project: Path, folder: Path) -> str:
+    """Check out the template's commit that the project's answers name; returns where from."""
+    try:
+        answers = (project / ".copier-answers.yml").read_text(encoding="utf-8")
+        facts = dict(re.findall(r"^_(src_path|commit): ['\"]?(.*?)['\"]?$", answers, re.MULTILINE))
+        address, commit = facts["src_path"], facts["commit"].rpartition("-g")[2]
+    except (OSError, KeyError):
+        raise VendorError(".copier-answers.yml names no template and commit: give its folder with --from") from None
+    for short, host in (("gh:", "https://github.com/"), ("gl:", "https://gitlab.com/"), ("git+", "")):
+        if address.startswith(short):
+            address = host + address[len(short) :]
+    for arguments in (["clone", "-q", "--no-checkout", address, str(folder)], ["-C", str(folder), "checkout", "-q", commit]):
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+        except OSError:
+            raise VendorError("git is not installed: give the template's folder with --from PATH/gpukit") from None
+        if done.returncode:
+            raise VendorError(f"{address} at {commit} cannot be fetched: {(done.stderr.strip() or 'git failed').splitlines()[-1]}")
+    return f"{address}@{commit}"

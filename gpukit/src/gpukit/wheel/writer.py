@@ -1,0 +1,123 @@
+"""Write gpukit as one wheel: the same contents give the same name and the same bytes, on any machine.
+
+Used by the template's hook, by `gpukit vendor`, and as the PEP 517 backend of gpukit's own pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Dict
+
+PACKAGE = Path(__file__).parents[1]  # gpukit itself: in a source tree, in site-packages, or in a wheel
+SUFFIXES = (".py", ".json")
+KEPT = ("METADATA", "WHEEL", "entry_points.txt")  # of an installed dist-info; the rest is the installer's
+WHEEL = "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+Members = Dict[str, bytes]  # a wheel's files by name, without RECORD
+
+
+def running() -> Members:
+    """The files of the gpukit that runs, wherever it runs from."""
+    archive = PACKAGE.parent
+    if zipfile.is_zipfile(archive):
+        return read(archive)
+    if (archive.parent / "pyproject.toml").is_file() and archive.name == "src":
+        return from_source(archive.parent)
+    found = importlib.metadata.distributions(name="gpukit", path=[str(archive)])
+    dist_info = next(Path(str(each.locate_file(f"gpukit-{each.version}.dist-info"))) for each in found)
+    kept = [dist_info / name for name in KEPT] + sorted(dist_info.glob("licenses/*"))
+    return _package(PACKAGE) | {path.relative_to(archive).as_posix(): path.read_bytes() for path in kept}
+
+
+def read(wheel: Path) -> Members:
+    """The files in a wheel.
+
+    Raises:
+        OSError, zipfile.BadZipFile: it cannot be read, or is damaged.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith(".dist-info/RECORD")}
+
+
+def from_source(folder: Path) -> Members:
+    """The files of the wheel that the source tree in `folder` gives: it holds pyproject.toml and src/gpukit/.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+    """
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    facts = dict(re.findall(r'^([\w-]+) = "(.*?)"', text, re.MULTILINE))  # tomllib needs Python 3.11
+    header = ["Metadata-Version: 2.4", "Name: gpukit", "Version: {}", f"Summary: {facts['description']}"]
+    header += [f"License-Expression: {facts['license']}", "License-File: LICENSE"]
+    header += [f"Requires-Python: {facts['requires-python']}", "Description-Content-Type: text/markdown"]
+    metadata = "\n".join([*header, "", (folder / facts["readme"]).read_text(encoding="utf-8")])
+    files = {
+        "METADATA": metadata.encode(),
+        "WHEEL": WHEEL.encode(),
+        "entry_points.txt": f"[console_scripts]\ngpukit = {facts['gpukit']}\n".encode(),
+        "licenses/LICENSE": (folder / "LICENSE").read_bytes(),
+    }
+    package = _package(folder / "src/gpukit")
+    digest = hashlib.sha256()
+    for name, content in sorted({**package, **files}.items()):
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    contents = f"h{digest.hexdigest()[:12]}"
+    version = facts["version"] + (f"+{contents}" if contents != facts["released"] else "")
+    files["METADATA"] = metadata.replace("Version: {}", f"Version: {version}", 1).encode()
+    return {**package, **{f"gpukit-{version}.dist-info/{name}": content for name, content in files.items()}}
+
+
+def version(members: Members) -> str:
+    return next(name for name in members if name.endswith(".dist-info/METADATA")).split("-")[1][: -len(".dist")]
+
+
+def file_name(members: Members) -> str:
+    return f"gpukit-{version(members)}-py3-none-any.whl"
+
+
+def write(members: Members, folder: Path) -> Path:
+    """Write the wheel into `folder`, completely or not at all, and return its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    wheel = folder / file_name(members)
+    with contextlib.suppress(OSError, zipfile.BadZipFile):
+        if read(wheel) == members:
+            return wheel
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".gpukit-")
+    try:
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in sorted({**members, **_record(members)}.items()):
+                entry = zipfile.ZipInfo(name)  # dated 1980-01-01
+                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+                archive.writestr(entry, content)
+        os.chmod(draft, 0o644)
+        os.replace(draft, wheel)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    return wheel
+
+
+def _package(folder: Path) -> Members:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    return {f"gpukit/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}
+
+
+def _record(members: Members) -> Members:
+    record = f"gpukit-{version(members)}.dist-info/RECORD"
+    rows = []
+    for name, content in sorted(members.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(content)}\n")
+    return {record: "".join([*rows, f"{record},,\n"]).encode()}

@@ -1,5 +1,0 @@
-import sys
-
-from gpukit.doctor import main
-
-sys.exit(main())

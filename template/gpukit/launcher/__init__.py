@@ -1,1 +1,0 @@
-"""What `./launch` is made of. Standard library only: it runs on the host, before any image is there."""

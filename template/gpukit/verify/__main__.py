@@ -1,5 +1,0 @@
-import sys
-
-from gpukit.verify import main
-
-sys.exit(main())
