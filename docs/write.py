@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "gpukit/src"))
 
-TROUBLESHOOTING = ROOT / "gpukit/src/gpukit/TROUBLESHOOTING.md"
+TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")

@@ -34,12 +34,12 @@ def imported(path: Path) -> set[str]:
     return {name for name in names if name in MODULES}
 
 
-
-
 def test_each_subpackage_imports_only_what_is_below_it() -> None:
     found = [(module, name) for module, path in MODULES.items() for name in imported(path) if name.count(".")]
     parts = [(module, name, module.split(".")[1], name.split(".")[1]) for module, name in found]
-    assert [(module, name) for module, name, own, other in parts if own in BELOW and other not in (own, *BELOW[own].split())] == []
+    assert [
+        (module, name) for module, name, own, other in parts if own in BELOW and other not in (own, *BELOW[own].split())
+    ] == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -318,9 +318,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument(
-        "--stack", type=Path, metavar="FILE", help="what to expect (default: stack.json)"
-    )
+    parser.add_argument("--stack", type=Path, metavar="FILE", help="what to expect (default: stack.json)")
     parser.add_argument("--only", type=_ids, default=[], metavar="ID,..", help="run these checks and those they need")
     parser.add_argument("--skip", type=_ids, default=[], metavar="ID,..", help="leave these checks out")
     parser.add_argument("--quick", action="store_true", help="only what takes a moment")

@@ -82,5 +82,3 @@ class Later:
     def value(self) -> Any:
         self._thread.join(max(0.0, self._until - time.monotonic()))
         return self._value
-
-

@@ -33,5 +33,3 @@ def jetson(release: Path = Path("/etc/nv_tegra_release")) -> tuple[int, ...]:
     with contextlib.suppress(OSError):
         return cards.jetson(release.read_text(encoding="utf-8"))
     return ()
-
-

@@ -41,7 +41,9 @@ class Project:
         try:
             return json.loads((self.root / "stack.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise RefusalError("stack.json cannot be read as JSON: restore it with `git checkout stack.json`, or end the merge that changed it.") from None
+            raise RefusalError(
+                "stack.json cannot be read as JSON: restore it with `git checkout stack.json`, or end the merge that changed it."
+            ) from None
 
     @property
     def slug(self) -> str:

@@ -145,7 +145,11 @@ def _share() -> int:
     """Make the package folders sticky and world-writable: anyone adds files, and removes or renames only their own."""
     data = Path(sysconfig.get_path("data"))
     folders = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "scripts")]
-    folders += [Path(top) for name in ("etc", "share") for top, _, _ in os.walk(data / name if data != Path("/usr") else data / "local" / name)]
+    folders += [
+        Path(top)
+        for name in ("etc", "share")
+        for top, _, _ in os.walk(data / name if data != Path("/usr") else data / "local" / name)
+    ]
     for folder in folders:
         folder.chmod(0o1777)
     return 0

@@ -35,7 +35,9 @@ def main(facts: dict) -> None:
         done = subprocess.run([sys.executable, "-c", BUILD], check=True, capture_output=True, text=True)
         version, cuda = done.stdout.split()[-2:]
         if cuda != facts["cuda"]:
-            sys.exit(f"The package index has torch {version} for CUDA {cuda}, and this project needs CUDA {facts['cuda']}.")
+            sys.exit(
+                f"The package index has torch {version} for CUDA {cuda}, and this project needs CUDA {facts['cuda']}."
+            )
     record(HERE / "torch.json")
 
 

@@ -37,5 +37,3 @@ def vscode(project: Project) -> list[Found]:
     ours = [row for row in rows if os.path.realpath(row[2]) == str(project.root)]
     ours.sort(key=lambda row: os.path.realpath(row[3]) != str(project.config.path))
     return [Found(row[0], row[1] in ALIVE, "vscode", Path(row[3]).parent.name == "cpu") for row in ours]
-
-

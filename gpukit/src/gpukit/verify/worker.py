@@ -133,4 +133,3 @@ def main() -> None:
         except Exception as error:
             answer = {"error": type(error).__name__, "text": str(error), "before": _before(error)}
         print(json.dumps(answer), file=answers, flush=True)
-

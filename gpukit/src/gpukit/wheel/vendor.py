@@ -32,7 +32,9 @@ def put(members: Members, project: Path) -> Path:
 def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
     """The command. Returns 0, or 1 if `check` found a difference."""
     if project is None:
-        raise VendorError("this is not a generated project: no folder from here upward has stack.json and .devcontainer/")
+        raise VendorError(
+            "this is not a generated project: no folder from here upward has stack.json and .devcontainer/"
+        )
     if check:
         return compare(project, source)
     try:
@@ -76,11 +78,16 @@ def checkout(project: Path, folder: Path) -> str:
     for short, host in (("gh:", "https://github.com/"), ("gl:", "https://gitlab.com/"), ("git+", "")):
         if address.startswith(short):
             address = host + address[len(short) :]
-    for arguments in (["clone", "-q", "--no-checkout", address, str(folder)], ["-C", str(folder), "checkout", "-q", commit]):
+    for arguments in (
+        ["clone", "-q", "--no-checkout", address, str(folder)],
+        ["-C", str(folder), "checkout", "-q", commit],
+    ):
         try:
             done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
         except OSError:
             raise VendorError("git is not installed: give the template's folder with --from PATH/gpukit") from None
         if done.returncode:
-            raise VendorError(f"{address} at {commit} cannot be fetched: {(done.stderr.strip() or 'git failed').splitlines()[-1]}")
+            raise VendorError(
+                f"{address} at {commit} cannot be fetched: {(done.stderr.strip() or 'git failed').splitlines()[-1]}"
+            )
     return f"{address}@{commit}"
