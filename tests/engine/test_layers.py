@@ -1,0 +1,97 @@
+"""The layers of the image: the same from every entry point, and rebuilt only for what they contain."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpukit.wheel import vendor, writer
+from tests.conftest import ROOT
+
+from .conftest import Project
+
+
+def executed(log: str) -> list[str]:
+    """The RUN steps in a build's plain log that were not cached, without the user's, which differ by uid."""
+    log = re.sub(r"^\[\d\S+Z\] ", "", log, flags=re.MULTILINE)  # the CLI prints the time first
+    cached = set(re.findall(r"^(#\d+) CACHED", log, re.MULTILINE))
+    steps = re.findall(r"^(#\d+) \[.*?\] RUN (.*)$", log, re.MULTILINE)
+    assert steps, log[-3000:]
+    return [step for number, step in dict(steps).items() if number not in cached and "usermod" not in step]
+
+
+def by_launch(one: Project, **env: str) -> str:
+    done = one.launch("build", BUILDKIT_PROGRESS="plain", **env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+def by_vscode(one: Project, **env: str) -> str:
+    done = one.cli("up", "--remove-existing-container", timeout=600, **env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+def by_compose(one: Project, **env: str) -> str:
+    done = one.run("docker", "compose", "--progress=plain", "build", "dev", **env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def layered(project: Callable[..., Project]) -> Project:
+    """On a base that has torch, so that no index is asked for it, whatever UV_INDEX says."""
+    one = project("ngc", name="layers", tracking=["tensorboard"])
+    assert one.run("sh", ".devcontainer/initialize.sh", GPUKIT_ENTRANCE="launch").returncode == 0
+    return one
+
+
+@pytest.mark.parametrize("value", ["unset", "empty", "set"])
+@pytest.mark.parametrize("order", [(by_vscode, by_compose), (by_compose, by_vscode)], ids=["vscode", "compose"])
+def test_no_step_runs_again_in_another_entry_point(layered: Project, value: str, order: tuple) -> None:
+    index = layered.environment.pop("UV_INDEX")
+    env = {"unset": {}, "empty": {"UV_INDEX": ""}, "set": {"UV_INDEX": index}}[value]
+    try:
+        by_launch(layered, **env)
+        assert {entry.__name__: executed(entry(layered, **env)) for entry in order} == {
+            entry.__name__: [] for entry in order
+        }
+    finally:
+        layered.environment["UV_INDEX"] = index
+        layered.stop()
+
+
+def another_gpukit(one: Project, place: Path) -> None:
+    source = shutil.copytree(ROOT / "gpukit", place / "gpukit")
+    (source / "src/gpukit/launch/added.py").write_text('"""Added."""\n', encoding="utf-8")
+    vendor.put(writer.from_source(source), one.path)
+    one.person.give(one.path / "vendor")
+
+
+def another_driver_floor(one: Project, place: Path) -> None:
+    one.write("stack.json", json.dumps({**one.stack, "driver": "599", "size_gb": 99}))
+
+
+@pytest.mark.parametrize("change", [another_gpukit, another_driver_floor])
+def test_torch_and_dependencies_stay_cached(layered: Project, change: Callable, tmp_path: Path) -> None:
+    by_launch(layered)
+    change(layered, tmp_path)
+    rebuilt = executed(by_launch(layered))
+    assert rebuilt, "the change reached no step"
+    assert not [step for step in rebuilt if re.search(r"install\.py torch|pip install -r", step)], rebuilt
+
+
+def test_verify_names_an_image_that_is_older_than_the_wheel(layered: Project, tmp_path: Path) -> None:
+    """As in VS Code, which does not rebuild by itself."""
+    container = layered.up("--remove-existing-container")
+    another_gpukit(layered, tmp_path)
+    done = layered.inside("gpukit", "verify", "--json", "--only=gpukit")
+    finding = next(each for each in json.loads(done.stdout)["findings"] if each["id"] == "gpukit")
+    assert (done.returncode, finding["status"]) == (1, "FAIL"), container
+    assert "launch build" in finding["remedy"]
+    layered.stop()
