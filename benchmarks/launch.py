@@ -1,17 +1,61 @@
-"""How much `./launch run -- true` adds to the same `docker run` by hand: uv run python benchmarks/launch.py
+"""What `./launch` costs: uv run python benchmarks/launch.py
 
-The command by hand is the one that `./launch --dry-run` prints. The project has no GPU, so that any engine will do;
-what launch does is the same with one. BASE_IMAGE and UV_INDEX name mirrors, as in a project.
+`./launch run -- true` against the same `docker run` by hand, which is the command that `./launch --dry-run` prints. The
+project has no GPU, so that any engine will do; what launch does is the same with one. BASE_IMAGE and UV_INDEX name
+mirrors, as in a project.
+
+`./launch --help` in CPU time, from the wheel and from the same files unpacked, against `python3 -c pass` with the
+interpreter that launch runs: not a wrapper, such as pyenv's shims, which takes longer than all the rest.
 """
 
 from __future__ import annotations
 
+import resource
 import shlex
+import shutil
 import statistics
 import tempfile
+import zipfile
 from pathlib import Path
 
 from measure import clone, figure, generate, machine, options, run, side_by_side, write
+
+
+HELP = 25  # rounds of what takes milliseconds
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gpukit.cli.main import main; sys.exit(main())"
+
+
+def cpu() -> float:
+    """Seconds of CPU time of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def startup(project: Path, spare: Path) -> dict[str, list[float]]:
+    """Seconds of CPU time of `--help` and of Python itself, in turns."""
+    python = next(path for path in ("/usr/bin/python3", shutil.which("python3")) if path and Path(path).exists())
+    tools = spare / "bin"
+    tools.mkdir()
+    for tool, path in {"sh": shutil.which("sh"), "dirname": shutil.which("dirname"), "python3": python}.items():
+        (tools / tool).symlink_to(path or "")
+    wheel = next((project / "vendor").glob("gpukit-*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(spare / "unpacked")
+    env = {"PATH": str(tools), "HOME": str(spare)}
+    commands = {
+        "`python3 -c pass`": [python, "-c", "pass"],
+        "`--help`, unpacked": [python, "-I", "-S", "-c", RUN, str(spare / "unpacked"), "--help"],
+        "`--help`, from the wheel": [python, "-I", "-S", "-c", RUN, str(wheel), "--help"],
+        "`./launch --help`": [str(project / "launch"), "--help"],
+    }
+    seconds: dict[str, list[float]] = {what: [] for what in commands}
+    for number in range(HELP + 1):
+        for what, command in commands.items():
+            before = cpu()
+            run(*command, env=env)
+            if number:
+                seconds[what].append(cpu() - before)
+    return seconds
 
 
 def main() -> None:
@@ -34,15 +78,21 @@ def main() -> None:
             seconds = side_by_side(steps, given.times)
         finally:
             run("docker", "image", "rm", "--force", tag)
+        help_seconds = startup(project, Path(spare))
     hand, launched = (statistics.median(one) for one in seconds.values())
+    python, unpacked, wheel, whole = (statistics.median(one) for one in help_seconds.values())
     write(
         "launch",
         load,
         engine=True,
         title="Starting a container",
         repeats=given.times,
-        figures=[figure(what, one) for what, one in seconds.items()],
-        results=[{"what": "launch adds", "value": round(launched - hand, 2), "unit": "s", "at_most": 0.3}],
+        figures=[figure(what, one) for what, one in {**seconds, **help_seconds}.items()],
+        results=[
+            {"what": "launch adds", "value": round(launched - hand, 2), "unit": "s", "at_most": 0.3},
+            {"what": "`--help` from the wheel / unpacked", "value": round(wheel / unpacked, 2), "at_most": 1.25},
+            {"what": "`./launch --help` / `python3 -c pass`", "value": round(whole / python, 2), "at_most": 3.5},
+        ],
         notes=[],
     )
 

@@ -20,6 +20,10 @@ from typing import Any
 from document import result_row
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "gpukit/src"))
+
+from gpukit.wheel import vendor, writer  # noqa: E402
+
 RESULTS = Path(__file__).resolve().parent / "results"
 TAG = "v9999.0.0"  # the release under which the clone's last commit is copied from
 
@@ -50,6 +54,7 @@ def generate(template: Path, to: Path, **answers: str) -> Path:
     """A project without its checks, which other benchmarks measure."""
     data = [part for key, value in answers.items() for part in ("--data", f"{key}={value}")]
     copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, to)
+    vendor.put(writer.from_source(template / "gpukit"), to)
     return to
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.slurm import PATIENCE, Slurm, lacking
-from tests.conftest import cannot
+from tests.conftest import ROOT, cannot
 from tests.train.conftest import REASON
 
 LAUNCH = """\
@@ -49,7 +49,7 @@ class Project:
     def __init__(self, folder: Path, template: Path) -> None:
         self.folder = shutil.copytree(template, folder)
         self.hold = folder / "hold"
-        path = [folder / "src", folder, folder / "held", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        path = [folder / "src", folder / "held", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         (folder / "launch").write_text(
             LAUNCH.format(path=shlex.quote(os.pathsep.join(map(str, path))), python=shlex.quote(sys.executable))
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -68,13 +69,13 @@ def test_no_step_runs_again_in_another_entry_point(layered: Project, value: str,
 
 def another_gpukit(one: Project, place: Path) -> None:
     source = shutil.copytree(ROOT / "gpukit", place / "gpukit")
-    (source / "src/gpukit/launch/added.py").write_text('"""Added."""\n', encoding="utf-8")
+    (source / "src/gpukit/launch/added.py").write_text(f"# {secrets.token_hex()}\n", encoding="utf-8")
     vendor.put(writer.from_source(source), one.path)
     one.person.give(one.path / "vendor")
 
 
 def another_driver_floor(one: Project, place: Path) -> None:
-    one.write("stack.json", json.dumps({**one.stack, "driver": "599", "size_gb": 99}))
+    one.write("stack.json", json.dumps({**one.stack, "driver": f"599.{secrets.randbelow(10**6)}"}))
 
 
 @pytest.mark.parametrize("change", [another_gpukit, another_driver_floor])
