@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import secrets
@@ -85,6 +86,19 @@ def test_torch_and_dependencies_stay_cached(layered: Project, change: Callable, 
     rebuilt = executed(by_launch(layered))
     assert rebuilt, "the change reached no step"
     assert not [step for step in rebuilt if re.search(r"install\.py torch|pip install -r", step)], rebuilt
+
+
+def test_a_clone_elsewhere_needs_nothing_but_the_caches(layered: Project) -> None:
+    """Neither the template nor a step that could reach the network."""
+    by_launch(layered)
+    clone = dataclasses.replace(layered, path=layered.path.with_name("clone"))
+    name = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+    for command in (["init", "-q"], ["add", "-A"], [*name, "commit", "-qm", "x"], ["clone", "-q", ".", clone.path]):
+        done = layered.run("git", *map(str, command))
+        assert done.returncode == 0, done.stderr
+    assert executed(by_launch(clone)) == []
+    assert "Done: step 2" in clone.launched("run", "--", "python", "-m", "engine_tests.train", "--max-steps=2")
+    layered.engine.get("rmi", "--force", clone.image)
 
 
 def test_verify_names_an_image_that_is_older_than_the_wheel(layered: Project, tmp_path: Path) -> None:
