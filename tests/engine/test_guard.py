@@ -44,7 +44,7 @@ def version(project: Project, name: str) -> str:
 
 def named(project: Project, name: str) -> str:
     """A pattern for text that names a package and what is held: the version recorded, or the release's range."""
-    held = [version(project, name), *re.findall(r'torch\.txt "torch(.*)"', (project.path / "Dockerfile").read_text())]
+    held = [version(project, name), *re.findall(r"torch(.+)", project.stack["torch_install"]["requirement"])]
     # uv writes nv26.06 as nv26.6
     return rf"\b{name}[=<> ]*({'|'.join(map(re.escape, held))})".replace(r"nv26\.0", r"nv26\.0?")
 
