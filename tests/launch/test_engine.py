@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.conftest import write_project
+from tests.launch.conftest import write_project
 
 pytestmark = pytest.mark.engine
 GRANTS, REFUSES = "unix:///run/docker-gpu.sock", "unix:///var/run/docker.sock"
