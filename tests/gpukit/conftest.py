@@ -38,7 +38,11 @@ DATA: dict[str, Any] = {
     "kernels": {"amd64": {"sass": ["7.5", "8.0", "8.6", "9.0", "10.0", "12.0"], "ptx": []}},
     "driver": "580",
     "end_of_life": None,
-    "torch_install": {"requirement": "torch==2.14.1", "index": "https://download.pytorch.org/whl", "package_index": True},
+    "torch_install": {
+        "requirement": "torch==2.14.1",
+        "index": "https://download.pytorch.org/whl",
+        "package_index": True,
+    },
     "protected": ["torch", "nvidia-*"],
     "request": {"kind": "gpus", "devices": "all"},
     "memory": {"ipc": "host", "ulimits": {"memlock": -1}, "shm_size": None, "fraction": None},

@@ -69,7 +69,7 @@ def test_what_is_missing_is_named(stack_data, tmp_path):
     assert "`targets.rtx-50.label`" in refused(deep)
     assert "schema 2" in refused({**whole, "schema": 2})
     assert "not JSON" in refused("{")
-    assert "no object" in refused("[]")
+    assert "not a JSON object" in refused("[]")
     path.unlink()
     with pytest.raises(StackError, match="No such file"):
         load(path)

@@ -27,7 +27,10 @@ def launch(
     """./launch with a PATH that holds nothing but Python, what a shell needs, and, where given, a script as docker."""
     tools = root.parent / "tools"
     tools.mkdir(exist_ok=True)
-    for tool, path in (*((name, shutil.which(name)) for name in ("sh", "mkdir", "sleep", "dirname")), ("python3", python)):
+    for tool, path in (
+        *((name, shutil.which(name)) for name in ("sh", "mkdir", "sleep", "dirname")),
+        ("python3", python),
+    ):
         (tools / tool).unlink(missing_ok=True)
         (tools / tool).symlink_to(path or "")
     if docker is not None:

@@ -171,9 +171,14 @@ def test_a_socket_that_is_denied(project, tmp_path):
         shared.chmod(0o755)
         subprocess.run(["chown", "-R", "65534:65534", str(shared)], check=True)
         argv = ["./launch", "doctor", "--json", "--only=engine"]
-        environment = {"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": str(shared)}  # the tests' own Python may be root's
+        environment = {
+            "PATH": "/usr/bin:/bin:/usr/local/bin",
+            "HOME": str(shared),
+        }  # the tests' own Python may be root's
         who = {"user": 65534, "group": 65534, "extra_groups": []}
-        done = subprocess.run(argv, env=environment, cwd=shared / "project", capture_output=True, text=True, check=False, **who)
+        done = subprocess.run(
+            argv, env=environment, cwd=shared / "project", capture_output=True, text=True, check=False, **who
+        )
     finally:
         shutil.rmtree(shared)
     found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
