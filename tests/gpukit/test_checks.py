@@ -12,9 +12,9 @@ import pytest
 
 from gpukit.cli.explain import explain
 from gpukit.doctor import main as doctor
+from gpukit.errors.rules import RULES
 from gpukit.findings import checks
 from gpukit.findings.checks import check, command, run, select
-from gpukit.errors.rules import RULES
 from gpukit.findings.finding import FAIL, PASS, SKIP, failed, passed, skipped
 from gpukit.verify import main as verify
 
