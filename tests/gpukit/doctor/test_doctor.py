@@ -343,7 +343,7 @@ EARLY = {
 def test_what_is_said_early(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, said = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack: contextlib.nullcontext(host(**seen)))
+    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
     monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
     assert early(doctor.CHECKS) == 0
     lines = capsys.readouterr().out.splitlines()
