@@ -10,7 +10,10 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from gpukit.cli.explain import explain
 from gpukit.doctor import main as doctor
+from gpukit.errors.rules import RULES
+from gpukit.findings import checks
 from gpukit.findings.checks import check, command, run, select
 from gpukit.findings.finding import FAIL, PASS, SKIP, failed, passed, skipped
 from gpukit.verify import main as verify
@@ -145,12 +148,22 @@ def test_without_a_terminal_there_is_neither_and_any_encoding_will_do(stack_file
     assert done.stdout.startswith(b"PASS  The only one  \\xfc fine")
 
 
-def test_explain_runs_nothing_and_unknown_names_are_said(capsys):
-    assert command("verify", "", CHECKS, look(), ["--explain", "second"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("Second [second]") and "It stands on: first." in said
-    assert command("verify", "", CHECKS, look(), ["--explain", "fifth"]) == 2
-    assert "fifth" in capsys.readouterr().err
+def test_explain_names_what_a_check_needs():
+    assert checks.explain(second).startswith("Second [second]")
+    assert "first" in checks.explain(second)
+
+
+def test_explain_of_an_unknown_id_lists_the_known_ones(capsys):
+    assert explain("driverr") == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "driverr" in shown.err
+    assert all(id in shown.err for id in [*(each.id for _, each in EVERY), *(rule.id for rule in RULES)])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_explain_knows_every_error_text(capsys, rule):
+    assert explain(rule.id) == 0
+    assert " ".join(rule.remedy.split()) in capsys.readouterr().out
 
 
 TOOLS = {"doctor": doctor, "verify": verify}
@@ -160,8 +173,10 @@ EVERY = [(tool, each) for tool, module in TOOLS.items() for each in module.CHECK
 @pytest.mark.parametrize(("tool", "each"), EVERY, ids=lambda value: getattr(value, "id", value))
 def test_explain_knows_every_check(capsys, tool, each):
     """With its causes, and with blanks that a reader can tell from text."""
-    assert TOOLS[tool].main(["--explain", each.id]) == 0
+    assert explain(each.id) == 0
     said = capsys.readouterr().out
+    assert checks.explain(each) in said
+    said = checks.explain(each)
     assert said.startswith(f"{each.title} [{each.id}]")
     assert len(re.findall(r"^  (?:FAIL|WARN)  ", said, re.MULTILINE)) == len(each.causes)
     assert len(re.findall(r"^ +remedy +\S", said, re.MULTILINE)) == len(each.causes)
@@ -169,7 +184,7 @@ def test_explain_knows_every_check(capsys, tool, each):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("option", ["--explain", "--only", "--skip"])
+@pytest.mark.parametrize("option", ["--only", "--skip"])
 def test_an_unknown_check_is_named_with_those_that_there_are(capsys, findings_schema, tool, option):
     assert TOOLS[tool].main([option, "driverr"]) == 2
     said = capsys.readouterr()
@@ -217,10 +232,10 @@ def test_what_is_looked_at_is_told_which_checks_come_and_whether_to_stress(capsy
     assert told == [(["first", "second"], True)]
 
 
-def test_a_link_leads_into_the_page_where_there_is_something_to_say(capsys, stack_file):
+def test_a_finding_with_something_to_say_names_the_command_that_explains_it(capsys, stack_file):
     command("doctor", "", CHECKS, look(first=False), ["--stack", str(stack_file()), "--json"])
     links = {finding["id"]: finding["link"] for finding in json.loads(capsys.readouterr().out)["findings"]}
-    assert links["first"] == "gpukit/TROUBLESHOOTING.md#doctor-first"
+    assert links["first"] == "./launch explain first"
     assert links["second"] == ""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpukit.image import guard
 
-SCRIPT = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/guard.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/image/guard.py"
 
 
 def install(folder, name, version, stem=None):

@@ -150,19 +150,19 @@ FAULTS.update(
             "kernel module is not loaded",
             "modprobe",
         ),
-        "words of the engine that --about knows": (
+        "words of the engine that explain knows": (
             {"info": Answer(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
             "engine",
             "helper for logins",
             "credsStore",
         ),
-        "words in a container that --about knows": (
+        "words in a container that explain knows": (
             {"inside": Answer(9, "", "No devices were found\n")},
             "running",
             "device files",
             "start the container again",
         ),
-        "words of the engine when it is asked for the GPU, that --about knows": (
+        "words of the engine when it is asked for the GPU, that explain knows": (
             {"grant": Grant(None, "", "launch: The engine could not be asked for its GPUs: exec format error")},
             "gpu",
             "another kind of processor",
@@ -243,7 +243,7 @@ def test_asking_a_command(tmp_path):
 
 def test_where_nvidia_smi_is(monkeypatch, tmp_path):
     """In WSL it lies beside Windows' driver, and a PATH without that folder is common."""
-    from gpukit.doctor import host
+    from gpukit.host import ask as host
 
     beside = tmp_path / "wsl/nvidia-smi"
     beside.parent.mkdir()
@@ -343,8 +343,9 @@ EARLY = {
 def test_what_is_said_early(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, said = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack: contextlib.nullcontext(host(**seen)))
-    assert early(doctor.CHECKS, stack_file()) == 0
+    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
+    monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
+    assert early(doctor.CHECKS) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (1 if said else 0)
     assert not said or lines[0].startswith(f"doctor: {said}")

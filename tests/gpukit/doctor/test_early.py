@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from gpukit.wheel.vendor import put
+from gpukit.wheel.writer import running
+
 NOT_LOADED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 DOCKER = """#!/bin/sh
 case "$*" in
@@ -26,6 +29,7 @@ def start(generate, tmp_path):
     def run(nvidia_smi, *arguments, docker=DOCKER, **answers):
         project = tmp_path / "project"
         shutil.copytree(generate(**answers), project, symlinks=True)
+        put(running(), project)
         tools = tmp_path / "bin"
         tools.mkdir()
         for name, text in (("docker", docker), ("nvidia-smi", f"#!/bin/sh\n{nvidia_smi}\n")):

@@ -19,6 +19,8 @@ from gpukit.doctor import main as doctor
 from gpukit.doctor.host import Host
 from gpukit.findings.checks import run, select
 from gpukit.project.stack import load
+from gpukit.wheel.vendor import put
+from gpukit.wheel.writer import running
 from tests.conftest import cannot, git
 
 
@@ -27,6 +29,7 @@ def project(generate, tmp_path, monkeypatch):
     """A generated project with a server, in a home of its own, and what doctor says of it."""
     folder = tmp_path / "home/project"
     shutil.copytree(generate(tracking=["mlflow"]), folder, symlinks=True)
+    put(running(), folder)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -167,10 +170,15 @@ def test_a_socket_that_is_denied(project, tmp_path):
         shutil.copytree(project, shared / "project", symlinks=True)
         shared.chmod(0o755)
         subprocess.run(["chown", "-R", "65534:65534", str(shared)], check=True)
-        argv = ["/usr/bin/python3", "-m", "gpukit.doctor", "--json", "--only=engine"]  # the tests' own may be root's
-        environment = {"PATH": os.environ["PATH"], "HOME": str(shared), "PYTHONPATH": str(shared / "project")}
+        argv = ["./launch", "doctor", "--json", "--only=engine"]
+        environment = {
+            "PATH": "/usr/bin:/bin:/usr/local/bin",
+            "HOME": str(shared),
+        }  # the tests' own Python may be root's
         who = {"user": 65534, "group": 65534, "extra_groups": []}
-        done = subprocess.run(argv, env=environment, cwd=shared, capture_output=True, text=True, check=False, **who)
+        done = subprocess.run(
+            argv, env=environment, cwd=shared / "project", capture_output=True, text=True, check=False, **who
+        )
     finally:
         shutil.rmtree(shared)
     found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}

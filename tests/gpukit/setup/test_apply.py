@@ -189,7 +189,7 @@ except BaseException as stop:
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit")])
 def test_what_runs_is_waited_for_when_it_is_stopped(state, tmp_path, number, name) -> None:
     """A package manager that was told to stop ends in its own time; nothing runs on when we are gone."""
-    script = SCRIPT.format(template=str(ROOT / "template"), file=tmp_path / "ended")
+    script = SCRIPT.format(template=str(ROOT / "gpukit/src"), file=tmp_path / "ended")
     if number == signal.SIGTERM:
         script = f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n{script}"
     environment = {**os.environ, "XDG_STATE_HOME": str(state.parent)}

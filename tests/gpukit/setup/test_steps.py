@@ -215,7 +215,7 @@ def test_each_repository_has_its_own_pinned_key(setting) -> None:
 
 
 def test_the_shell_takes_every_line(setting, capsys) -> None:
-    from gpukit.setup import show
+    from gpukit.setup.main import show
     from gpukit.setup.steps import lacking
 
     for system in SYSTEMS:
@@ -357,7 +357,7 @@ def test_braces_that_cannot_be_filled(setting) -> None:
 )
 def test_other_distributions_get_the_vendors_page(setting, release, words) -> None:
     from gpukit.project.messages import RefusalError
-    from gpukit.setup import _refuse
+    from gpukit.setup.main import _refuse
 
     with pytest.raises(RefusalError) as refused:
         _refuse(setting(release=release).saw)
@@ -375,7 +375,7 @@ def test_other_distributions_get_the_vendors_page(setting, release, words) -> No
 )
 def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
     from gpukit.project.messages import RefusalError
-    from gpukit.setup import _refuse
+    from gpukit.setup.main import _refuse
 
     with pytest.raises(RefusalError, match=words):
         _refuse(setting(**changes).saw)

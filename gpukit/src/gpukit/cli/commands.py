@@ -24,12 +24,16 @@ def act(options: argparse.Namespace) -> int:
             raise RefusalError(f"{error}.") from None
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
-    if command == "verify" and import_module("gpukit.image.guard").RECORD.is_file():  # inside
+    if command == "verify" and import_module("gpukit.image.guard").RECORD.is_file():  # inside the container
+        if ".whl" in __file__:  # ./launch runs without site-packages, and verify needs torch
+            os.execvp("gpukit", ["gpukit", "verify", *options.rest])
         return import_module("gpukit.verify.main").main(options.rest)
     from gpukit.host.project import Project
     from gpukit.launch import container, torchrun
 
     project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
+    if command in ("run", "up", "notebook", "verify"):
+        project.refuse_another_gpukit()
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
     if given.get("native"):

@@ -18,10 +18,10 @@ def explain(what: str) -> int:
 
     Returns 0 if the cause is known, and 2 if it is not, or is one of several.
     """
-    if what == "-" or Path(what).is_file():
-        return tell(what)
     entries = [checks.explain(each) for each in (*doctor.CHECKS, *verify.CHECKS) if each.id == what]
     entries += [entry(rule) for rule in RULES if rule.id == what]
+    if not entries and (what == "-" or Path(what).is_file()):
+        return tell(what)
     if not entries:
         ids = dict.fromkeys([*(each.id for each in (*doctor.CHECKS, *verify.CHECKS)), *(rule.id for rule in RULES)])
         print(f"explain: {what} is neither a file nor one of: {', '.join(ids)}", file=sys.stderr)

@@ -16,7 +16,7 @@ Run this project in its container, the same one that VS Code creates from .devco
   ./launch run --nproc 2 -- python -m ...         train on two GPUs with torchrun (gpu: on all GPUs)
   ./launch run -d -- python -m ...                train in the background; see logs and stop
   ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
-  ./launch --native run -- ...                    run without Docker: build, run, shell, notebook, verify, add, logs, stop
+  ./launch --native run -- ...                    run without Docker (as do build, shell, verify, add, ...)
 """
 # command: what it does, and the arguments that it takes
 COMMANDS = {

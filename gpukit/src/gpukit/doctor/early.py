@@ -26,7 +26,7 @@ def early(checks: Iterable[Check]) -> int:
         stack, hide = load(), mask(root())
         without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
-        with Host(stack) as saw:
+        with Host(stack, gpu=not without) as saw:
             for finding in run(chosen, saw, stack):
                 if finding.status == FAIL or finding.cause in [cause.why for cause in STOPPING]:
                     seen = shorten(finding.seen, 80, placeholder=" ...")

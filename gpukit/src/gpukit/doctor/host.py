@@ -132,7 +132,7 @@ class Port:
 class Host:
     """This machine. Whatever may take seconds is asked at the same time, at the start."""
 
-    def __init__(self, stack: Stack, project: Path | None = None) -> None:
+    def __init__(self, stack: Stack, project: Path | None = None, gpu: bool = True) -> None:
         self.project = project or root()
         self._stack = stack
         commands = {
@@ -141,7 +141,7 @@ class Host:
             "client": (CLIENT, QUICK),
             "endpoint": (ENDPOINT, QUICK),
         }
-        if stack.gpu:
+        if stack.gpu and gpu:
             smi = {"cards": CARDS, "mig": MIG, "fabric": FABRIC, "listed": LISTED}
             commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
             commands.update(toolkit=(TOOLKIT, QUICK), units=(["systemctl", "is-active", *UNITS], QUICK))
@@ -280,13 +280,11 @@ class Host:
 
     @cached_property
     def _project(self) -> Any:
-
         return Project(self.project, os.environ)
 
     @cached_property
     def gpus(self) -> str | None:
         """Which GPUs the project asks for: all, 0, 0,1, a UUID; None where it asks for none or cannot be read."""
-
         with contextlib.suppress(ConfigError, RefusalError):
             return self._project.gpus
         return None
@@ -294,7 +292,6 @@ class Host:
     @cached_property
     def grant(self) -> Grant:
         """Ask the engine for the GPU as every entrance does: whatever else one looks at, this is what counts."""
-
         said = io.StringIO()
         try:
             if self._project.gpus is None:
@@ -312,7 +309,6 @@ class Host:
         return Grant(True, f"GPU {self._project.gpus}")
 
     def _look_at_folders(self) -> Config:
-
         try:
             config = self._project.config
         except (ConfigError, RefusalError) as error:
@@ -445,7 +441,6 @@ def _held(port: int) -> bool:
 
 
 def _settings(project: Path) -> dict[str, str]:
-
     with contextlib.suppress(RefusalError):
         return dotenv(project / ".env")
     return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.engine import Engine
-from gpukit.project import devcontainer
+from gpukit.project import devcontainer, stack
 from gpukit.project.messages import RefusalError, say
 
 MAIN, CPU = Path(".devcontainer/devcontainer.json"), Path(".devcontainer/cpu/devcontainer.json")
@@ -39,11 +38,9 @@ class Project:
     @cached_property
     def stack(self) -> dict[str, Any]:
         try:
-            return json.loads((self.root / "stack.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise RefusalError(
-                "stack.json cannot be read as JSON: restore it with `git checkout stack.json`, or end the merge that changed it."
-            ) from None
+            return stack.read(self.root / stack.FILE)
+        except stack.StackError as error:
+            raise RefusalError(f"{error}.") from None
 
     @property
     def slug(self) -> str:
@@ -65,6 +62,15 @@ class Project:
             return None
         chosen = re.search(r"--gpus[= ]\"?(?:device=)?(.*?)\"?(?: --|$)|NVIDIA_VISIBLE_DEVICES=(\S*)", request)
         return next((group for group in chosen.groups() if group is not None), "") if chosen else "all"
+
+    def refuse_another_gpukit(self) -> None:
+        """Refuse a file that Python would import instead: the folder a program starts in and src/ come first."""
+        for folder in ("", "src", "notebooks"):
+            for name in ("gpukit.py", "gpukit/__init__.py"):
+                path = self.root / folder / name
+                if path.is_file():
+                    found = (path.parent if name.endswith("__init__.py") else path).relative_to(self.root)
+                    raise RefusalError(f"Python would import {found} instead of the installed gpukit: rename {found}.")
 
     def prepare(self) -> None:
         """Say what is used, look for a GPU that was not chosen, and make the sources of the mounts."""

@@ -17,7 +17,7 @@ from gpukit.project.messages import RefusalError, say
 def build_arguments(project: Project) -> dict[str, str]:
     """The build arguments of devcontainer.json, and the user's ids.
 
-    Empty ones too: VS Code and Compose pass them, and to BuildKit's cache an unset argument is another than an empty one.
+    Empty ones too: VS Code and Compose pass them, and BuildKit's cache tells an unset argument from an empty one.
     """
     arguments = dict(project.config.build_args)
     if not project.as_root:  # as root the container runs as root and the image keeps its own ids

@@ -9,7 +9,7 @@ VARIABLE = "GPUKIT_PROJECT"  # set by ./launch, the image, and the native enviro
 
 
 def find_root() -> Path | None:
-    """The project's folder: $GPUKIT_PROJECT, otherwise the nearest one upward that has stack.json and .devcontainer/."""
+    """The project's folder: $GPUKIT_PROJECT, otherwise the first one upward with stack.json and .devcontainer/."""
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE]).resolve()
     here = Path.cwd()

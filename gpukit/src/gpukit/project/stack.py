@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 class StackError(Exception):
-    """The file is not there, or is not what this version can read; the text is a sentence for a person."""
+    """The file is not there, or is not what this version can read; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,7 @@ def load(path: Path | None = None) -> Stack:
         StackError: the file is missing, or this version cannot read it.
     """
     path = path or root() / FILE
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StackError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise StackError(f"{path} is not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise StackError(f"{path} holds no object")
+    data = read(path)
     if data.get("schema") != SCHEMA:
         raise StackError(f"{path} has schema {data.get('schema')!r}; this version of gpukit reads {SCHEMA}")
     data = {
@@ -106,6 +99,26 @@ def load(path: Path | None = None) -> Stack:
     }
     data["memory"] = _object(path, data.get("memory"), "memory", Memory)
     return _object(path, data, "", Stack)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file's object.
+
+    Raises:
+        StackError: it is missing, or holds something else.
+    """
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text)
+    except OSError as error:
+        raise StackError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        newer = "--theirs " if re.search("^>>>>>>> ", text, re.MULTILINE) else ""  # of an unfinished merge or update
+        raise StackError(f"{path} is not JSON: restore it with `git checkout {newer}{path.name}`") from error
+    if not isinstance(data, dict):
+        raise StackError(f"{path} is not a JSON object: restore it with `git checkout {path.name}`")
+    return data
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
     try:
         stack = load(root / "stack.json")
     except StackError as error:
-        raise RefusalError(f"{error}: `copier recopy` writes it again.") from None
+        raise RefusalError(f"{error}.") from None
     wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
     for step in wanted:
         if step not in IDS:

@@ -38,7 +38,7 @@ def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
     if check:
         return compare(project, source)
     try:
-        members = writer.from_source(Path(source)) if source else writer.running()
+        members = from_folder(Path(source)) if source else writer.running()
         wheel = put(members, project)
     except OSError as error:
         raise VendorError(f"{error.filename} cannot be read or written ({error.strerror})") from None
@@ -52,12 +52,12 @@ def compare(project: Path, source: str) -> int:
     if len(wheels) != 1:
         raise VendorError(f"vendor/ has {len(wheels) or 'no'} gpukit wheels, and one is expected: run `gpukit vendor`")
     try:
-        here = writer.read(wheels[0])
+        here = unversioned(writer.read(wheels[0]))
     except (OSError, zipfile.BadZipFile) as error:
         raise VendorError(f"{wheels[0].name} is damaged ({error}): run `gpukit vendor`") from None
     with tempfile.TemporaryDirectory() as folder:
         where = source or checkout(project, Path(folder))
-        rebuilt = writer.from_source(Path(source or folder) / ("" if source else "gpukit"))
+        rebuilt = unversioned(from_folder(Path(source) if source else Path(folder, "gpukit")))
     names = sorted(name for name in {*here, *rebuilt} if here.get(name) != rebuilt.get(name))
     if not names:
         print(f"{wheels[0].name} is what {where} gives.")
@@ -65,6 +65,17 @@ def compare(project: Path, source: str) -> int:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     print(f"{wheels[0].name} differs from what {where} gives: {', '.join(names[:5])}{more}.")
     return 1
+
+
+def unversioned(members: Members) -> Members:
+    """The same without the version in the name of dist-info."""
+    return {re.sub(r"^gpukit-[^/]+(?=\.dist-info/)", "gpukit", name): content for name, content in members.items()}
+
+
+def from_folder(folder: Path) -> Members:
+    if not (folder / "src/gpukit/wheel").is_dir():
+        raise VendorError(f"{folder} is not gpukit's source folder: in the template it is gpukit/")
+    return writer.from_source(folder)
 
 
 def checkout(project: Path, folder: Path) -> str:

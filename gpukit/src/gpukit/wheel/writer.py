@@ -14,13 +14,12 @@ import re
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Dict
 
 PACKAGE = Path(__file__).parents[1]  # gpukit itself: in a source tree, in site-packages, or in a wheel
 SUFFIXES = (".py", ".json")
 KEPT = ("METADATA", "WHEEL", "entry_points.txt")  # of an installed dist-info; the rest is the installer's
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-Members = Dict[str, bytes]  # a wheel's files by name, without RECORD
+Members = dict[str, bytes]  # a wheel's files by name, without RECORD
 
 
 def running() -> Members:
@@ -93,18 +92,19 @@ def write(members: Members, folder: Path) -> Path:
         if read(wheel) == members:
             return wheel
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".gpukit-")
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=".gpukit-")
+    draft = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in sorted({**members, **_record(members)}.items()):
                 entry = zipfile.ZipInfo(name)  # dated 1980-01-01
                 entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
                 archive.writestr(entry, content)
-        os.chmod(draft, 0o644)
-        os.replace(draft, wheel)
+        draft.chmod(0o644)
+        draft.replace(wheel)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(draft)
+            draft.unlink()
         raise
     return wheel
 

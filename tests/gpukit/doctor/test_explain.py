@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gpukit.doctor import main as doctor
+from gpukit.cli.explain import explain
 from gpukit.errors.diagnose import diagnose, distinct, next_to_look_at, plainly
 from gpukit.errors.rules import RULES
 from tests.gpukit.doctor.conftest import FAULTS
@@ -29,7 +29,7 @@ def test_a_text_from_a_public_thread(id, origin, text):
 def test_a_text_that_nobody_knows_is_shown_as_it_is(id, origin, text, capsys, monkeypatch):
     assert diagnose(text) is None
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert doctor.main(["--about", "-"]) == 2
+    assert explain("-") == 2
     said = capsys.readouterr().out
     shown = [" ".join(line.split()) for line in said.splitlines() if line.startswith("  ")]
     assert shown and all(line in " ".join(plainly(text).split()) for line in shown)
@@ -106,7 +106,7 @@ def test_words_beside_which_another_cause_shows(text, id):
 def test_a_doubt_is_told_as_one(tmp_path, capsys):
     log = tmp_path / "log"
     log.write_text("Killed\n", encoding="utf-8")
-    assert doctor.main(["--about", str(log)]) == 2
+    assert explain(str(log)) == 2
     said = capsys.readouterr().out
     assert "leave the cause open" in said and "docker stop" in said and "ran out" in said and "cause   " not in said
     found = diagnose("Killed")
@@ -161,15 +161,15 @@ def test_what_nobody_knows_is_not_guessed(text):
 def test_telling(tmp_path, capsys, monkeypatch):
     log = tmp_path / "log"
     log.write_text("\x1b[31mmodprobe: FATAL: Module nvidia not found.\x1b[0m\n", encoding="utf-8")
-    assert doctor.main(["--about", str(log)]) == 0
+    assert explain(str(log)) == 0
     said = capsys.readouterr().out
     assert "seen    modprobe: FATAL: Module nvidia not found." in said
     assert "dkms" in said
     monkeypatch.setattr("sys.stdin", io.StringIO("step 1\nOops: error 17 with hf_abcdefghijklmnopqrstuvwxyz012345\n"))
-    assert doctor.main(["--about", "-"]) == 2
+    assert explain("-") == 2
     said = capsys.readouterr().out
     assert "  Oops: error 17 with ***" in said
-    assert doctor.main(["--about", str(tmp_path / "none")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    assert explain(str(tmp_path / "none")) == 2
+    assert "neither a file" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
-    assert doctor.main(["--about", "-"]) == 2
+    assert explain("-") == 2

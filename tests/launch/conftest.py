@@ -1,16 +1,19 @@
-"""A small project for launch to stand in: the template's own code, a configuration as it renders, a tiny Dockerfile."""
+"""A small project for launch: gpukit's wheel, a configuration as it renders, and a tiny Dockerfile."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import shutil
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from gpukit.wheel import writer
+
 TEMPLATE = Path(__file__).resolve().parents[2] / "template"
-sys.path.insert(0, str(TEMPLATE))
 
 DOCKERFILE = """\
 ARG BASE_IMAGE
@@ -89,17 +92,23 @@ def write_project(root: Path) -> Path:
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
         ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
         "stack.json": json.dumps({"project": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}),
-        "gpukit/__init__.py": "",
     }
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
-    shutil.copytree(
-        TEMPLATE / "gpukit/launcher", root / "gpukit/launcher", ignore=shutil.ignore_patterns("__pycache__")
-    )
     shutil.copy2(TEMPLATE / "launch", root / "launch")
+    (root / "vendor").mkdir(exist_ok=True)
+    shutil.copy2(wheel(), root / "vendor")
     return root
+
+
+@functools.cache
+def wheel() -> Path:
+    """This tree's wheel, written once."""
+    folder = Path(tempfile.mkdtemp(prefix="gpukit-wheel-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return writer.write(writer.running(), folder)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.conftest import write_project
+from tests.launch.conftest import write_project
 
 pytestmark = pytest.mark.engine
 GRANTS, REFUSES = "unix:///run/docker-gpu.sock", "unix:///var/run/docker.sock"
@@ -68,10 +68,8 @@ def environment(root: Path, engine: str, **env: str) -> dict[str, str]:
 
 def start(root: Path, *arguments: str, engine: str = REFUSES, command: str = "./launch", **env: str) -> Running:
     group = Path("/var/run/docker.sock").stat().st_gid
-    # the interpreter of the tests may lie where only root may look
-    words = ["/usr/bin/python3", command] if command == "./launch" else [command]
     return subprocess.Popen(
-        [*words, *arguments],
+        [command, *arguments],
         cwd=root,
         env=environment(root, engine, **env),
         user=USER,
