@@ -1,4 +1,4 @@
-"""After an edit of catalogue/*.yml: check it, write anew what is made from it, and say which files moved.
+"""After editing catalogue/*.yml: check it, regenerate what is made from it, and list the changed files.
 
 uv run --group test python catalogue/refresh.py
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests/test_examples.py"
 STEPS = [
+    ("catalogue/catalogue.json", ["catalogue/support.py"], {}),
     ("docs/hardware.md", ["catalogue/document.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
     ("the catalogue against its schemas and rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),

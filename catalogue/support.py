@@ -1,8 +1,12 @@
-"""What runs where: the one place that says which release serves which machine (copier.yml: fragments/support.jinja)."""
+"""What runs where: the one place that says which release serves which machine (copier.yml: fragments/support.jinja).
+
+Run as a script, it writes catalogue.json.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,12 +15,19 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).resolve().parent
+FILES = ("hardware", "images", "packages")
 
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
     """A file of the catalogue: "hardware", "images" or "packages"."""
     return yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def combined() -> str:
+    """The three files as one JSON text, catalogue.json: what copier.yml reads."""
+    contents = {name: value for file in FILES for name, value in load(file).items() if name != "sources"}
+    return json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
 
 
 def number(version: str) -> tuple[int, int]:
@@ -81,3 +92,7 @@ def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
     targets = list(targets)
     found = {base: current(base, targets, use_case) for base in load("images")["bases"]}
     return {base: name for base, name in found.items() if name}
+
+
+if __name__ == "__main__":
+    (HERE / "catalogue.json").write_text(combined(), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""What Copier starts once a project is written: the wheel, then validate, then smoke. Standard library only.
+"""What Copier runs in a finished project: write the wheel, validate, smoke. Standard library only.
 
-    python hooks/run.py            in the project's folder
+    python hooks/run.py [MESSAGE]      MESSAGE is printed at the end; Copier's own is silent with --quiet
 
 Exit code 1 means "what was generated is wrong" and nothing else: on a first copy it makes Copier delete the project.
-Whatever only keeps a check from running (no Docker, no network, no uv, a merge conflict, a crash of ours) is one line
-and exit code 0, or 1 where GPU_TEMPLATE_STRICT is set. GPU_TEMPLATE_SMOKE is auto, build or off (see smoke.py).
+If a check cannot run (no Docker, no network, no uv, a merge conflict, a crash in a hook), one line says so and the exit
+code is 0, or 1 if GPU_TEMPLATE_STRICT is set. GPU_TEMPLATE_SMOKE is auto, build or off (see smoke.py).
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 NEEDS = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
 TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
-FINE, WRONG, SKIPPED = (
-    0,
-    10,
-    11,
-)  # a run's own codes: a failing Python or uv ends with 1 or 2 and must not look like WRONG
+# A run's own codes: Python and uv end with 1 or 2 if they fail, which must not look like WRONG.
+FINE, WRONG, SKIPPED = 0, 10, 11
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
 CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 COMMAND = "uvx --with jsonschema --with docker copier"
+HERE = "--here"  # in the second process, to which uv gives the packages
 
 
 def main() -> int:
-    # An import from the project, or from the template's clone, must leave nothing behind there.
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = True  # imports must leave nothing in the project or in the template's clone
     project = Path.cwd()
+    message = next((argument for argument in sys.argv[1:] if argument != HERE), "")
     try:
-        if "--here" in sys.argv[1:]:  # the second process, which uv gave the packages
+        if HERE in sys.argv[1:]:
             return guarded(check, project)
-        code = guarded(start, project)
+        code = max(guarded(put_wheel, project), guarded(start, project), key=[FINE, SKIPPED, WRONG].index)
     except KeyboardInterrupt:
-        say("hooks", "stopped; the project itself is complete.")
-        return (
-            0 if "COPIER_OPERATION" in os.environ else 130
-        )  # Copier has its own Ctrl-C, and must not take ours for wrong
-    return 1 if code == WRONG or (code != FINE and os.environ.get("GPU_TEMPLATE_STRICT")) else 0
+        say("hooks", "interrupted. If the wheel is missing, `./launch` prints the command that adds it.")
+        return 0 if "COPIER_OPERATION" in os.environ else 130  # Copier handles Ctrl-C itself
+    if code == WRONG:
+        return 1
+    if message:
+        print(f"\n{message.strip()}", file=sys.stderr, flush=True)
+    return 1 if code != FINE and os.environ.get("GPU_TEMPLATE_STRICT") else 0
 
 
 def guarded(step: Callable[[Path], int], project: Path) -> int:
     try:
         return step(project)
-    except Exception as error:  # a mistake in a hook says nothing about the project
+    except Exception as error:  # a defect of a hook says nothing about the project
         if os.environ.get("GPU_TEMPLATE_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         lines = str(error).splitlines() or [""]
         say("hooks", f"could not run: {type(error).__name__}: {lines[0]} (GPU_TEMPLATE_DEBUG=1 shows where).")
@@ -65,42 +65,47 @@ def put_wheel(project: Path) -> int:
     try:
         vendor.put(writer.from_source(TEMPLATE / "gpukit"), project)
     except OSError as error:
-        say("wheel", f"not written: {error.strerror or error}; `./launch` prints the command that writes it.")
+        say("wheel", f"not written: {error.strerror or error}. `./launch` prints the command that adds it.")
         return SKIPPED
     return FINE
 
 
 def start(project: Path) -> int:
-    """Write the wheel, then check where the packages are: in this interpreter, else in one that uv makes, else as much as goes without."""
-    written = put_wheel(project)
+    """Check with the packages of this interpreter, else of one that uv provides, else without them."""
     conflicts = unmerged(project)
     if conflicts:
         say("validate", f"not run: merge conflicts in {listed(conflicts)}. Resolve them, then run ./launch verify.")
         return SKIPPED
     missing = [module for module in needed(project) if not importable(module)]
     code = with_uv(missing) if missing else None
-    return max(written, check(project) if code is None else code)
+    return check(project) if code is None else code
 
 
 def check(project: Path) -> int:
-    import smoke
-    import validate
+    from validation import runner
 
-    code = validate.run(project)
-    if code == WRONG:
-        return code  # what does not agree is not worth starting
+    code = runner.run(project)
+    if code == WRONG or not smoking():
+        return code  # a project with a defect is not started
+    import smoke
+
     return max(code, smoke.run(project))
 
 
-def needed(project: Path) -> list[str]:
-    """The packages that this project's checks import; each costs time, so none without need."""
-    import smoke
+def smoking() -> bool:
+    return os.environ.get("GPU_TEMPLATE_SMOKE") != "off"
 
+
+def needed(project: Path) -> list[str]:
+    """The packages that the checks of this project import; each takes time, so only those."""
     modules = ["jsonschema"]
     if (project / "compose.yaml").exists():
         modules.append("yaml")
-    if smoke.plan(project).container:
-        modules.append("docker")
+    if smoking():
+        import smoke
+
+        if smoke.plan(project).container:
+            modules.append("docker")
     return modules
 
 
@@ -110,18 +115,20 @@ def importable(module: str) -> bool:
 
 
 def with_uv(missing: list[str]) -> int | None:
-    """Run this file where uv provides the packages; None if it cannot (it is absent, or there is no network)."""
+    """Run this file where uv provides the packages; None if it cannot (no uv, or no network)."""
+    import subprocess
+
     uv = os.environ.get("UV") or shutil.which("uv")
     names = listed(missing)
     if not uv:
-        say("hooks", f"no uv here to bring {names}. To have every check: {COMMAND} ...")
+        say("hooks", f"uv is not installed, so {names} cannot be fetched. For all checks: {COMMAND} ...")
         return None
     packages = [part for requirement in NEEDS.values() for part in ("--with", requirement)]
-    # --isolated: an environment that happens to be active must neither help nor hinder.
+    # --isolated: whichever environment is active must not matter.
     command = [uv, "run", "-qq", "--isolated", "--no-project", "--python", sys.executable, *packages, "python"]
     environment = {"UV_HTTP_TIMEOUT": "15", **os.environ}
     try:
-        with subprocess.Popen([*command, __file__, "--here"], env=environment) as process:
+        with subprocess.Popen([*command, __file__, HERE], env=environment) as process:
             try:
                 process.wait(timeout=2)
             except subprocess.TimeoutExpired:
@@ -132,18 +139,20 @@ def with_uv(missing: list[str]) -> int | None:
         code = error.strerror
     if code in (FINE, WRONG, SKIPPED):
         return code
-    say("hooks", f"uv could not provide {names} (offline?). To have every check: {COMMAND} ...")
+    say("hooks", f"uv could not provide {names} (offline?). For all checks: {COMMAND} ...")
     return None
 
 
 def unmerged(project: Path) -> list[str]:
-    """Files that the merge of `copier update` left in conflict, by git's index or by the marks in them."""
+    """Files that the merge of `copier update` left in conflict, by git's index or by the markers in them."""
     if os.environ.get("COPIER_OPERATION") == "copy":
         return []
-    names = {name for name in CHECKED if marked(project / name)}
+    import subprocess
+
+    names = {name for name in CHECKED if has_marker(project / name)}
     try:
         listing = subprocess.run(["git", "ls-files", "-u", "-z"], cwd=project, capture_output=True, text=True).stdout
-    except OSError:  # no git: the marks say enough
+    except OSError:  # no git: the markers are enough
         listing = ""
     names.update(entry.partition("\t")[2] for entry in listing.split("\0") if entry)
     rejected = project.glob("*.rej"), project.glob(".devcontainer/**/*.rej"), project.glob("cluster/*.rej")
@@ -151,7 +160,7 @@ def unmerged(project: Path) -> list[str]:
     return sorted(names)
 
 
-def marked(path: Path) -> bool:
+def has_marker(path: Path) -> bool:
     try:
         return any(line.startswith(b"<<<<<<< ") for line in path.read_bytes().splitlines())
     except OSError:

@@ -216,7 +216,7 @@ def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], l
     is mounted is made at the first start only, so until then an empty folder stands in for it.
     """
     from docker.types import DeviceRequest, Mount, Ulimit
-    from validate import mount_fields, options, short_volume, size
+    from validation.flags import mount_fields, options, short_volume, size
 
     names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
     names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})

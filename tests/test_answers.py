@@ -28,12 +28,14 @@ else:
 
 sys.path.insert(0, str(ROOT / "hooks"))
 
-import validate
+from validation.compose import interpolated
+from validation.compose import read as compose_yaml
+from validation.runner import Validation
 
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
 USE_CASES = support.load("packages")["use_cases"]
-HIDDEN = {"hardware_yml", "images_yml", "packages_yml", "given", "facts"}
+HIDDEN = {"catalogue", "given", "facts"}
 ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
 ORDER += ["tracking", "credentials", "cluster", "ci", "advanced", "base", "release"]
 
@@ -61,10 +63,10 @@ def offered() -> Callable[..., dict[str, str]]:
         name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("hardware", "also_on", "use_case")
     }
     templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("cluster", "base", "release")}
-    catalogue = {f"{name}_yml": [support.load(name)] for name in ("hardware", "images", "packages")}
+    context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
-        shown = yaml.safe_load(templates[question].render({**catalogue, **answers}))
+        shown = yaml.safe_load(templates[question].render({**context, **answers}))
         if labels:
             return {value if isinstance(value, str) else value["value"]: label for label, value in shown.items()}
         pairs = [
@@ -215,7 +217,7 @@ def test_a_retired_machine_is_shown_only_to_those_who_have_it(
 
 def test_defaults_alone_give_a_good_project(generate: Callable[..., Path]) -> None:
     project = generate()
-    assert validate.Validation(project).problems() == []
+    assert Validation(project).problems() == []
     asked = {name for name in ORDER if name != "base"}  # stored where somebody chose it
     assert {name for name in stored(project) if not name.startswith("_")} == asked
 
@@ -287,7 +289,7 @@ def test_the_main_machine_may_be_among_the_others(generate: Callable[..., Path],
     project = generate(hardware="rtx-50", also_on=also_on)
     stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
     assert list(stack["targets"]) == list(dict.fromkeys(["rtx-50", *also_on]))
-    assert validate.Validation(project).problems() == []
+    assert Validation(project).problems() == []
 
 
 @pytest.mark.parametrize(
@@ -312,10 +314,10 @@ def test_a_package_is_named_after_any_project(generate: Callable[..., Path], nam
 def test_a_name_that_yaml_or_docker_takes_for_something_else(generate: Callable[..., Path], name: str) -> None:
     project = generate(project_name=name, package_name="pkg", tracking=["mlflow"])
     slug = "project-" + re.sub(r"\W", "-", name.lower())
-    compose = validate.compose_yaml(yaml, project / "compose.yaml")
+    compose = compose_yaml(project / "compose.yaml")
     assert compose["networks"]["default"]["name"] == slug + "-${USER:-me}"
     assert f"COMPOSE_PROJECT_NAME={slug}-" in (project / ".devcontainer/initialize.sh").read_text(encoding="utf-8")
-    assert validate.Validation(project).problems() == []
+    assert Validation(project).problems() == []
 
 
 def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Path]) -> None:
@@ -328,93 +330,93 @@ def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Pat
 
 
 REFUSED = [
-    ({"hardware": "rtx-60"}, 'hardware: There is no "rtx-60"; there is rtx-50, '),
-    ({"hardware": ""}, 'hardware: There is no ""; there is '),
+    ({"hardware": "rtx-60"}, 'hardware: Unknown value "rtx-60"; the choices are rtx-50, '),
+    ({"hardware": ""}, 'hardware: Unknown value ""; the choices are '),
     (
         {"hardware": '["rtx-50", "h100"]'},
-        "hardware: It is one, such as rtx-50, and no list; further machines go into also_on.",
+        "hardware: Give one value, such as rtx-50, not a list; other machines go into also_on.",
     ),
-    ({"hardware": ["rtx-50"]}, "hardware: It is one, such as rtx-50, and no list; further machines go into also_on."),
-    ({"workflow": "[scripts]"}, "workflow: It is one, such as notebook, and no list."),
-    ({"also_on": ["h100", "h1000"]}, 'also_on: There is no "h1000"; '),
-    ({"also_on": "h100"}, "also_on: It is a list, as in ["),
-    ({"also_on": "[h100"}, "also_on: It is a list, as in ["),
-    ({"tracking": "[neptune]"}, 'tracking: There is no "neptune"; there is tensorboard, wandb, mlflow.'),
-    ({"credentials": ["azure"]}, 'credentials: There is no "azure"; '),
-    ({"cluster": ["lsf"]}, 'cluster: There is no "lsf"; '),
+    ({"hardware": ["rtx-50"]}, "hardware: Give one value, such as rtx-50, not a list; other machines go into also_on."),
+    ({"workflow": "[scripts]"}, "workflow: Give one value, such as notebook, not a list."),
+    ({"also_on": ["h100", "h1000"]}, 'also_on: Unknown value "h1000"; '),
+    ({"also_on": "h100"}, "also_on: Give a list, such as ["),
+    ({"also_on": "[h100"}, "also_on: Give a list, such as ["),
+    ({"tracking": "[neptune]"}, 'tracking: Unknown value "neptune"; the choices are tensorboard, wandb, mlflow.'),
+    ({"credentials": ["azure"]}, 'credentials: Unknown value "azure"; '),
+    ({"cluster": ["lsf"]}, 'cluster: Unknown value "lsf"; '),
     (
         {"hardware": "dgx-spark", "cluster": ["slurm", "skypilot"]},
-        "cluster: SkyPilot cannot be among them, as no cloud rents DGX Spark (GB10).",
+        "cluster: SkyPilot is not possible, because no cloud offers DGX Spark (GB10).",
     ),
-    ({"workflow": "both"}, 'workflow: There is no "both"; there is notebook, scripts.'),
-    ({"use_case": "audio"}, 'use_case: There is no "audio"; '),
-    ({"ci": "gitlab"}, 'ci: There is no "gitlab"; there is github, none.'),
-    ({"base": "conda"}, 'base: There is no "conda"; there is wheel, ngc, cuda.'),
-    ({"shared_machine": "maybe"}, "shared_machine: It is yes or no."),
-    ({"advanced": "\n"}, "advanced: It is yes or no."),
+    ({"workflow": "both"}, 'workflow: Unknown value "both"; the choices are notebook, scripts.'),
+    ({"use_case": "audio"}, 'use_case: Unknown value "audio"; '),
+    ({"ci": "gitlab"}, 'ci: Unknown value "gitlab"; the choices are github, none.'),
+    ({"base": "conda"}, 'base: Unknown value "conda"; the choices are wheel, ngc, cuda.'),
+    ({"shared_machine": "maybe"}, "shared_machine: Answer yes or no."),
+    ({"advanced": "\n"}, "advanced: Answer yes or no."),
     # pairs that nothing can serve
     (
         {"hardware": "gtx-10", "also_on": ["rtx-50"]},
-        "also_on: No single PyTorch build runs on GeForce GTX 10 series, P40 and ",
+        "also_on: No PyTorch build runs on all of GeForce GTX 10 series, P40 and ",
     ),
     (
         {"hardware": "dgx-spark", "also_on": ["v100"]},
-        "also_on: No single PyTorch build runs on DGX Spark (GB10) and V100",
+        "also_on: No PyTorch build runs on all of DGX Spark (GB10) and V100",
     ),
-    ({"hardware": "rtx-40", "also_on": ["gtx-10", "b200"]}, "also_on: No single PyTorch build runs on "),
-    ({"hardware": "gtx-10", "base": "ngc"}, "base: ngc cannot serve GeForce GTX 10 series, P40: CUDA "),
+    ({"hardware": "rtx-40", "also_on": ["gtx-10", "b200"]}, "also_on: No PyTorch build runs on all of "),
+    ({"hardware": "gtx-10", "base": "ngc"}, "base: ngc does not support GeForce GTX 10 series, P40: CUDA "),
     (
         {"hardware": "rtx-50", "base": "wheel", "release": "2.14.1-cu126"},
-        "release: 2.14.1-cu126 cannot serve GeForce RTX 50",
+        "release: 2.14.1-cu126 does not support GeForce RTX 50",
     ),
-    ({"release": "26.07"}, "release: 26.07 is one of the base ngc, and the base is wheel: give base=ngc with it."),
-    ({"release": "1.0"}, 'release: There is no "1.0" of wheel; there is current, '),
-    ({"base": "ngc", "use_case": "llm", "release": "latest"}, 'release: There is no "latest" of ngc; '),
+    ({"release": "26.07"}, "release: 26.07 is a release of the base ngc, but the base is wheel: add base=ngc."),
+    ({"release": "1.0"}, 'release: wheel has no release "1.0"; the choices are current, '),
+    ({"base": "ngc", "use_case": "llm", "release": "latest"}, 'release: ngc has no release "latest"; '),
     # names that are no directory
     *[
-        ({"project_name": name}, "project_name: It is one line without slashes")
+        ({"project_name": name}, "project_name: Use one line without slashes")
         for name in ("a/b", "..", ".", "/", "../../x")
     ],
-    *[({"project_name": name}, "project_name: It has between 1 and 80 characters.") for name in ("", "  ", "x" * 300)],
+    *[({"project_name": name}, "project_name: Use 1 to 80 characters.") for name in ("", "  ", "x" * 300)],
     *[
-        ({"project_name": f"a{c}b"}, "project_name: It is one line")
+        ({"project_name": f"a{c}b"}, "project_name: Use one line")
         for c in "\n\r\t\0\x1b\x7f\x85\u2028\u2029\u202e\ud800\uffff"
     ],
-    ({"project_name": "a "}, "project_name: It has no spaces at its ends."),
+    ({"project_name": "a "}, "project_name: Remove the spaces at the beginning or end."),
     # names that are no package
     *[
         (
             {"package_name": name},
-            "package_name: It has at most 60 lower-case letters, digits and underscores, a letter first",
+            "package_name: Use at most 60 lower-case letters, digits, and underscores, starting with a letter",
         )
         for name in ("", "1x", "a-b", "a.b", "A", "é", "a\n", "_a", "a b", "x" * 61, "../a", "$(touch x)")
     ],
     *[
         (
             {"package_name": name},
-            f"package_name: {name} is already the name of something that Python or this project imports.",
+            f"package_name: {name} is the name of a module that Python or this project imports.",
         )
         for name in ("class", "torch", "tests", "gpukit", "json", "mlflow")
     ],
     # folders that cannot be mounted
-    ({"data_dir": "data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
-    ({"data_dir": "./data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
-    ({"data_dir": "~bob/data"}, "data_dir: It is a path that begins with / or ~/, or nothing."),
+    ({"data_dir": "data"}, "data_dir: Use a path that begins with / or ~/, or leave it empty."),
+    ({"data_dir": "./data"}, "data_dir: Use a path that begins with / or ~/, or leave it empty."),
+    ({"data_dir": "~bob/data"}, "data_dir: Use a path that begins with / or ~/, or leave it empty."),
     *[
         (
             {"data_dir": f"/srv/{text}"},
-            "data_dir: It is a path without commas, double quotes, ${ and control characters",
+            "data_dir: Use a path without commas, double quotes, ${, or control characters",
         )
         for text in ("a,b", 'a"b', "${HOME}", "${localEnv:HOME}", "a\nb", "a\0b")
     ],
-    *[({"data_dir": path}, "data_dir: It is a path without .. in it.") for path in ("/srv/../etc", "~/..", "/..")],
-    ({"data_dir": "/" + "x" * 300}, "data_dir: It has at most 255 characters."),
+    *[({"data_dir": path}, "data_dir: Use a path without .. in it.") for path in ("/srv/../etc", "~/..", "/..")],
+    ({"data_dir": "/" + "x" * 300}, "data_dir: Use at most 255 characters."),
     # what follows from the answers, and what is not asked
     *[
-        ({name: "{}"}, f"{name}: It follows from the catalogue and the answers, and cannot be given.")
-        for name in ("facts", "given", "hardware_yml", "images_yml", "packages_yml")
+        ({name: "{}"}, f"{name}: This follows from the other answers and cannot be set.")
+        for name in ("facts", "given", "catalogue")
     ],
-    ({"hardwear": "h100"}, "hardwear: Nothing of that name is asked; what is asked is project_name, "),
+    ({"hardwear": "h100"}, "hardwear: There is no such question; the questions are project_name, "),
 ]
 
 
@@ -441,7 +443,7 @@ def test_the_command_ends_with_that_sentence(plain_template: Path, tmp_path: Pat
     assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
-    assert 'hardware: There is no "5070"; there is rtx-50, ' in result.stderr
+    assert 'hardware: Unknown value "5070"; the choices are rtx-50, ' in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -495,15 +497,15 @@ def test_free_text_comes_out_intact(hostile: tuple[str, str, Path]) -> None:
         assert config["name"] == title
         assert f"type=bind,source=${{localEnv:HOME}}{path[1:]},target=/data,readonly" in config["mounts"]
     assert tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["description"] == text
-    compose = validate.compose_yaml(yaml, project / "compose.yaml")
-    volumes = validate.interpolated(compose["services"]["dev"]["volumes"], {"HOME": "/home/you"})
+    compose = compose_yaml(project / "compose.yaml")
+    volumes = interpolated(compose["services"]["dev"]["volumes"], {"HOME": "/home/you"})
     assert [volume["source"] for volume in volumes if volume["target"] == "/data"] == ["/home/you" + path[1:]]
     notebook = json.loads((project / "notebooks/quickstart.ipynb").read_text(encoding="utf-8"))
     readme = (project / "README.md").read_text(encoding="utf-8")
     for markdown in (notebook["cells"][0]["source"][0], readme.splitlines(keepends=True)[0]):
         assert re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", markdown) == f"# {text}\n"
         assert "<script" not in markdown.replace("\\<", "")
-    assert validate.Validation(project).problems() == []
+    assert Validation(project).problems() == []
 
 
 def test_free_text_is_nowhere_else(hostile: tuple[str, str, Path], generate: Callable[..., Path]) -> None:
@@ -546,6 +548,6 @@ def test_an_absolute_data_dir_is_mounted_as_it_is(generate: Callable[..., Path])
     project = generate(data_dir="/srv/a b's $x", tracking=["tensorboard"])
     config = json.loads((project / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     assert "type=bind,source=/srv/a b's $x,target=/data,readonly" in config["mounts"]
-    compose = validate.compose_yaml(yaml, project / "compose.yaml")
+    compose = compose_yaml(project / "compose.yaml")
     assert "/srv/a b's $$x" in [volume["source"] for volume in compose["services"]["dev"]["volumes"]]
     assert '\nfolder "/srv/a b\'s \\$x"\n' in (project / ".devcontainer/initialize.sh").read_text(encoding="utf-8")

@@ -28,9 +28,11 @@ HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
 
 import smoke  # noqa: E402
-import validate  # noqa: E402
+from validation import flags  # noqa: E402
+from validation.compose import interpolated  # noqa: E402
+from validation.problem import CPU, MAIN  # noqa: E402
+from validation.runner import Validation  # noqa: E402
 
-MAIN, CPU = validate.MAIN, validate.CPU
 FULL = {
     "hardware": "rtx-50",
     "tracking": ["wandb", "mlflow"],
@@ -53,7 +55,7 @@ def plain(generate: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def problems(project: Path) -> list[str]:
-    return [str(problem) for problem in validate.Validation(project).problems()]
+    return [str(problem) for problem in Validation(project).problems()]
 
 
 def change(path: Path, old: str, new: str) -> None:
@@ -90,7 +92,7 @@ def edit(path: Path, **keys: object) -> dict:
     ids=lambda answers: "-".join(map(str, answers.values()))[:40] or "defaults",
 )
 def test_what_is_generated_is_right(generate: Callable[..., Path], answers: dict) -> None:
-    validation = validate.Validation(generate(**answers))
+    validation = Validation(generate(**answers))
     assert validation.problems() == []
     assert validation.skipped == []
     assert "stack.json" in validation.read and MAIN in validation.read
@@ -133,7 +135,7 @@ WRONG = {
         MAIN,
         '"init": true,',
         '"init": true',
-        f"{MAIN}: line @NEXT@: is not valid JSON with comments: Expecting ',' delimiter; mend that line, or restore",
+        f"{MAIN}: line @NEXT@: is not valid JSON with comments: Expecting ',' delimiter; correct that line, or restore",
     ),
     "no GPU": (MAIN, GPUS, "", f"{MAIN}: /runArgs: what is needed is not in the list; request the GPU: "),
     "GPU by the wrong way": (
@@ -488,12 +490,12 @@ def test_the_schemas_are_schemas() -> None:
     ],
 )
 def test_gpus_flag(text: str, meaning: str) -> None:
-    assert validate.gpus(text) == meaning
+    assert flags.gpus(text) == meaning
 
 
 def test_options_are_read_in_every_spelling() -> None:
     arguments = ["--ipc=host", "--ipc", "host", "-eA=1", "-e", "B", "--init", "-v", "/a:/b:ro", "--net=x", "-p=1:1"]
-    assert list(validate.options(arguments)) == [
+    assert list(flags.options(arguments)) == [
         ("--ipc", "host"),
         ("--ipc", "host"),
         ("--env", "A=1"),
@@ -522,14 +524,14 @@ def test_options_are_read_in_every_spelling() -> None:
     ],
 )
 def test_compose_variables(text: str, meaning: str) -> None:
-    assert validate.interpolated({"x": [text]}, {"A": "1", "E": ""}) == {"x": [meaning]}
+    assert interpolated({"x": [text]}, {"A": "1", "E": ""}) == {"x": [meaning]}
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("16gb", 1 << 34), ("16g", 1 << 34), ("64M", 1 << 26), ("5", 5), ("", None)]
 )
 def test_sizes(text: str, size: int | None) -> None:
-    assert validate.size(text) == size
+    assert flags.size(text) == size
 
 
 # run.py
@@ -579,7 +581,7 @@ def test_run_fails_only_for_what_is_wrong(plain: Path, operation: str) -> None:
     done = start(plain, COPIER_OPERATION=operation)
     assert done.returncode == 1
     assert done.stderr.startswith(f'validate: {MAIN}: /runArgs: --ipc is "private"')
-    assert done.stderr.endswith("validate: 1 to mend; this check changed nothing.\n")
+    assert done.stderr.endswith("validate: 1 problem; nothing was changed.\n")
 
 
 def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> None:
@@ -601,7 +603,7 @@ def test_where_uv_cannot_bring_them_the_rest_is_checked(plain: Path, tmp_path: P
     done = start(plain, options=bare(), UV=str(uv))
     assert done.returncode == 0
     assert done.stderr == (
-        "hooks: uv could not provide jsonschema (offline?). To have every check: "
+        "hooks: uv could not provide jsonschema (offline?). For all checks: "
         "uvx --with jsonschema --with docker copier ...\n"
     )
     assert "not checked: the schemas (no jsonschema here)" in done.stdout
@@ -619,7 +621,7 @@ def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
     done = start(project, options=bare(), PATH=str(tmp_path))
     assert done.returncode == 0
     assert done.stderr == (
-        "hooks: no uv here to bring jsonschema and yaml. To have every check: "
+        "hooks: uv is not installed, so jsonschema and yaml cannot be fetched. For all checks: "
         "uvx --with jsonschema --with docker copier ...\n"
     )
     assert "the schemas (no jsonschema here) and compose.yaml (no PyYAML here)" in done.stdout
@@ -634,7 +636,7 @@ def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
         plain, options=bare(), PATH=str(tmp_path), GPU_TEMPLATE_SMOKE="auto", DOCKER_HOST=f"unix://{tmp_path}/s"
     )
     assert done.returncode == 0
-    assert done.stderr.startswith("hooks: no uv here to bring jsonschema and docker.")
+    assert done.stderr.startswith("hooks: uv is not installed, so jsonschema and docker cannot be fetched.")
     assert done.stderr.endswith("smoke: not run: it needs the docker package.\n")
 
 
@@ -1053,7 +1055,7 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
     )
     change(plain / MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--label=nvidia.com/gpu=none"')
     environment = {**os.environ, "DOCKER_HOST": host, "BASE_IMAGE": image_at(host), "PYTHONPATH": str(HOOKS)}
-    code = f"import validate; validate.run = lambda project: 0; {slow}"
+    code = f"from validation import runner; runner.run = lambda project: 0; {slow}"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -29,7 +29,8 @@ else:
 
 sys.path.insert(0, str(ROOT / "hooks"))
 
-import validate
+from validation import compose
+from validation.runner import Validation
 
 HARDWARE = support.load("hardware")["hardware"]
 BASES = list(support.load("images")["bases"])
@@ -126,7 +127,7 @@ def test_renders(generate: Callable[..., Path], name: str) -> None:
     assert stack["base"] == answers.get("base", stack["base"])
     assert stack["release"] == support.current(stack["base"], targets, answers.get("use_case", "minimal"))
     parsed(project)
-    validation = validate.Validation(project)
+    validation = Validation(project)
     assert validation.problems() == []
     assert validation.skipped == []
 
@@ -139,7 +140,7 @@ def parsed(project: Path) -> None:
         elif path.suffix == ".toml":
             tomllib.loads(text)
         elif path.suffix in (".yml", ".yaml"):
-            validate.compose_yaml(yaml, path)
+            compose.read(path)
         elif path.suffix == ".py" or path.name == "launch":
             compile(text, str(path), "exec")
         elif path.suffix == ".sh":
@@ -195,11 +196,11 @@ def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> 
     paths = different(everything, "compose.yaml")
     assert len(paths) > 10
     for path in paths:
-        content = validate.compose_yaml(yaml, path)
+        content = compose.read(path)
         validator.validate(content)
         over = path.with_name("compose.cpu.yaml")
         if over.exists():
-            both = validate.merged(content, validate.compose_yaml(yaml, over))
+            both = compose.merged(content, compose.read(over))
             assert "deploy" not in both["services"]["dev"]
             validator.validate(both)
 

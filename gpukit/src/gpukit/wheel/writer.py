@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import importlib.metadata
 import os
 import re
 import tempfile
@@ -29,6 +28,8 @@ def running() -> Members:
         return read(archive)
     if (archive.parent / "pyproject.toml").is_file() and archive.name == "src":
         return from_source(archive.parent)
+    import importlib.metadata  # here, as it takes longer than all the rest
+
     found = importlib.metadata.distributions(name="gpukit", path=[str(archive)])
     dist_info = next(Path(str(each.locate_file(f"gpukit-{each.version}.dist-info"))) for each in found)
     kept = [dist_info / name for name in KEPT] + sorted(dist_info.glob("licenses/*"))

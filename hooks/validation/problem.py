@@ -1,0 +1,30 @@
+"""What validation reports: one line with the file, the place, what is wrong, and the remedy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from validation.flags import scalar
+
+STACK = "stack.json"
+MAIN = ".devcontainer/devcontainer.json"
+CPU = ".devcontainer/cpu/devcontainer.json"
+COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
+
+
+class Problem(NamedTuple):
+    file: str
+    place: str  # a JSON pointer, or "line 7"
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.place + ': ' if self.place else ''}{self.what}; {self.remedy}"
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else scalar(value)
+    return text if len(text) <= 90 else f"{text[:87]}..."

@@ -1,0 +1,193 @@
+"""What must agree between the files. Each rule yields its problems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from validation.container import Container
+from validation.flags import size, ulimit
+from validation.problem import CPU, MAIN, STACK, Problem, shown
+
+DAYS_BEFORE_AN_END = 90
+CREDENTIALS = re.compile(r"/(\.aws|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)")
+
+
+def has_gpu(stack: Mapping[str, Any]) -> bool:
+    return any(target["capability"] for target in stack["targets"].values())
+
+
+def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
+    """A pin stays where it is on `copier update`, so somebody has to say when its fixes end."""
+    if stack["channel"] != "pin" or not stack["end_of_life"]:
+        return ""
+    left = (date.fromisoformat(stack["end_of_life"]) - (today or date.today())).days
+    if left > DAYS_BEFORE_AN_END:
+        return ""
+    when = "gets no fixes after" if left >= 0 else "has had no fixes since"
+    remedy = "`copier update --trust -d release=current` takes the newest."
+    return f"release {stack['release']} is pinned and {when} {stack['end_of_life']}; {remedy}"
+
+
+def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """What stack.json says of the hardware; `default` is the container with GPUS unset, `first` with GPUS=0."""
+    targets = ", ".join(stack["targets"])
+    request = stack.get("request") or {}
+    asks = "runtime" if first.runtime == "nvidia" else "gpus" if first.gpu else ""
+    wanted = request.get("kind", asks or "gpus") if has_gpu(stack) else ""
+    spelled = {
+        "gpus": '"--gpus=\\"device=${localEnv:GPUS:all}\\""',
+        "runtime": '"--runtime=nvidia" with NVIDIA_VISIBLE_DEVICES in containerEnv',
+    }
+    if asks and not wanted:
+        remedy = "take the request out"
+        yield Problem(MAIN, "/runArgs", f"a GPU is requested, and {STACK} names none ({targets})", remedy)
+    elif wanted and asks != wanted:
+        seen = (
+            f"the GPU is requested by {'--runtime' if asks == 'runtime' else '--gpus'}"
+            if asks
+            else "no GPU is requested"
+        )
+        yield Problem(MAIN, "/runArgs", f"{seen}, and {STACK} is for {targets}", f"request it by {spelled[wanted]}")
+    elif default.gpu == "all" and request.get("devices") not in (None, "all"):
+        remedy = f'"--gpus=\\"device=${{localEnv:GPUS:{request["devices"]}}}\\""'
+        yield Problem(MAIN, "/runArgs", f"all GPUs are requested, and {targets} must not be asked for all", remedy)
+
+    memory = stack["memory"]
+    pairs = [("--ipc", default.ipc, memory["ipc"] or "private")]
+    pairs.append(("--shm-size", default.shm_size, size(memory["shm_size"])))
+    for name, value in (memory.get("ulimits") or {}).items():
+        pairs.append((f"--ulimit {name}", default.ulimits.get(name), ulimit(value)))
+    for flag, here, there in pairs:
+        if here != there:
+            what = f"{flag} is {shown(here)}, and the memory policy in {STACK} says {shown(there)}"
+            yield Problem(MAIN, "/runArgs", what, "make the flag what the policy says")
+
+
+def user_and_mounts(
+    name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]
+) -> Iterator[Problem]:
+    key = "remoteUser" if "remoteUser" in raw else "containerUser"
+    if key in raw and raw[key] != stack["user"]:
+        what = f"{shown(raw[key])}, and the image's user is {shown(stack['user'])} ({STACK})"
+        yield Problem(name, f"/{key}", what, f"write {shown(stack['user'])}")
+    for target in [*stack["mounts"], *stack["read_only"]]:
+        mount, read_only = container.mounts.get(target), target in stack["read_only"]
+        if mount is None:
+            what = f"nothing is mounted at {target}, which {STACK} expects"
+            yield Problem(name, "/mounts", what, f'add "type=bind,source=...,target={target}{",readonly" * read_only}"')
+        elif mount.read_only != read_only:
+            modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
+            what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
+            yield Problem(name, "/mounts", what, f"{'add' if read_only else 'take out'} `readonly`")
+
+
+def without_cuda(raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """The configuration beside one with a GPU: the Dockerfile's defaults are for the GPU, so it must say otherwise."""
+    if raw["build"]["args"].get("TORCH_BACKEND") != "cpu":
+        remedy = 'write "TORCH_BACKEND": "cpu", so that torch is installed without CUDA'
+        yield Problem(CPU, "/build/args/TORCH_BACKEND", "is not cpu", remedy)
+
+
+def safe(name: str, container: Container) -> Iterator[Problem]:
+    for target, mount in container.mounts.items():
+        if CREDENTIALS.search(target) and not mount.read_only:
+            what = f"credentials are mounted writable at {target}"
+            yield Problem(name, "/mounts", what, "add `readonly`: no training needs to change them")
+    for port in container.ports:
+        if not port.startswith(("127.0.0.1:", "[::1]:")):
+            what = f"port {port} is open to the network"
+            yield Problem(
+                name, "/runArgs", what, "publish it as 127.0.0.1:PORT:PORT, or leave it to VS Code and ./launch"
+            )
+
+
+def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    name, image = path.name, stack["image"]
+    if not path.is_file():
+        yield Problem(name, "", "is missing", "restore it with `git checkout`, or generate again")
+        return
+    default = re.compile(r"^\s*ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = default.search(line)
+        if match and not line.lstrip().startswith("#"):
+            base = match[1] or match[2]
+            if base != image and not re.fullmatch(re.escape(image) + r"@sha256:[0-9a-f]{64}", base):
+                what = f"the base image is {base}, and {STACK} says {image}"
+                remedy = f"write {image} (a digest may follow: {image}@sha256:...), or run `copier update`"
+                yield Problem(name, f"line {number}", what, remedy)
+            return
+    yield Problem(name, "", "has no default for BASE_IMAGE", f"add `ARG BASE_IMAGE={image}` before the first FROM")
+
+
+def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """The table at the top of README.md; where its owner has rewritten it, nothing is wrong."""
+    said = {
+        "image": r"^\| Base \|.*`([^`]+)`",
+        "torch": r"^\| Inside \|.*\bPyTorch ([^\s,;]+)",
+        "cuda": r"^\| Inside \|.*\bCUDA (\d+\.\d+)",
+        "python": r"^\| Inside \|.*\bPython (\d+\.\d+)",
+    }
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        for key, pattern in said.items():
+            match = re.search(pattern, line)
+            if match and match[1] != stack[key]:
+                what = f"{key} is {match[1]} here, and {shown(stack[key])} in {STACK}"
+                yield Problem(path.name, f"line {number}", what, "make them the same")
+
+
+def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Problem]:
+    """Where the service `dev` of a compose file runs otherwise than the configuration that VS Code and launch read."""
+
+    def problem(key: str, mine: Any, theirs: Any, remedy: str = "make them the same") -> Problem:
+        return Problem(file, f"/services/dev/{key}", f"{shown(mine)} here, {shown(theirs)} in {other}", remedy)
+
+    if (here.gpu, here.runtime) != (there.gpu, there.runtime):
+        mine, theirs = (f"{c.gpu or 'no GPU'}{' by ' + c.runtime if c.runtime else ''}" for c in (here, there))
+        what = f"with GPUS {'=' * (gpus != 'unset')}{gpus} it asks for {mine}, and {other} for {theirs}"
+        remedy = "give deploy.resources.reservations.devices and runtime what runArgs ask for"
+        yield Problem(file, "/services/dev/deploy", what.replace("GPUS =", "GPUS="), remedy)
+    for key, attribute in (("ipc", "ipc"), ("shm_size", "shm_size"), ("init", "init")):
+        mine, theirs = getattr(here, attribute), getattr(there, attribute)
+        if mine != theirs:
+            yield problem(key, mine, theirs)
+    if there.network and here.network != there.network:
+        yield problem("networks", here.network, there.network)
+    for key in sorted({*here.ulimits, *there.ulimits}):
+        if here.ulimits.get(key) != there.ulimits.get(key):
+            yield problem(f"ulimits/{key}", here.ulimits.get(key), there.ulimits.get(key))
+    for target in sorted({*here.mounts, *there.mounts}):
+        mine, theirs = here.mounts.get(target), there.mounts.get(target)
+        if mine is None:
+            yield Problem(
+                file, "/services/dev/volumes", f"{target} is not mounted, and {other} mounts it", f"add {target}"
+            )
+        elif theirs is None:
+            what = f"{target} is mounted, and {other} does not mount it"
+            yield Problem(file, "/services/dev/volumes", what, f"take {target} out, or add it there")
+        elif mine != theirs:
+            what = f"{target} is a {mine}, and in {other} a {theirs}"
+            yield Problem(file, "/services/dev/volumes", what, "make them the same")
+    yield from named_differences(file, "environment", here.env, other, there.env)
+    ids = ("USER_UID", "USER_GID")  # VS Code gives the image the host's ids itself
+    args = {name: value for name, value in here.build_args.items() if name not in ids}
+    yield from named_differences(file, "build/args", args, other, there.build_args)
+
+
+def named_differences(
+    file: str, key: str, here: Mapping[str, str | None], other: str, there: Mapping[str, str | None]
+) -> Iterator[Problem]:
+    for name in sorted({*here, *there}):
+        place = f"/services/dev/{key}/{name}"
+        if here.get(name, "") == there.get(name, "") == "":
+            continue  # one says nothing, the other says that it is empty
+        if name not in here:
+            yield Problem(file, place, f"is missing, and {other} has it", f"add {name}")
+        elif name not in there:
+            yield Problem(file, place, f"{other} does not have it", f"take {name} out, or add it there")
+        elif here[name] != there[name] and None not in (here[name], there[name]):
+            yield Problem(file, place, f"has another value in {other}", "make them the same")

@@ -1,0 +1,177 @@
+"""Check a generated or updated project: each file against its schema, and the files against each other.
+
+The schemas are in hooks/schemas/, the rules in rules.py and secrets.py. Nothing is written, and no value of a variable
+is printed, because it could be a secret. The schemas need jsonschema and compose.yaml needs PyYAML; without them the
+rest is still checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpukit.project import devcontainer
+from validation import rules, secrets
+from validation.container import Container, configured
+from validation.problem import COMPOSE, COMPOSE_CPU, CPU, MAIN, STACK, Problem
+from validation.schema import schema_problems
+
+FINE, WRONG, SKIPPED = 0, 10, 11
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+# The host for which both files are read. GPUS decides what they request, so each way to set it is compared.
+HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
+CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
+
+
+def run(project: Path) -> int:
+    """Print what is wrong, or one line when nothing is, and return FINE, WRONG or SKIPPED."""
+    validation = Validation(project)
+    problems = validation.problems()
+    for problem in problems:
+        print(f"validate: {problem}", file=sys.stderr)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        print(f"validate: {count}; nothing was changed.", file=sys.stderr, flush=True)
+        return WRONG
+    skipped = f"; not checked: {' and '.join(validation.skipped)}" if validation.skipped else ""
+    print(f"validate: {', '.join(validation.read)} are complete and agree{skipped}.", flush=True)
+    if validation.ending:
+        print(f"validate: notice: {validation.ending}", flush=True)
+    return SKIPPED if validation.skipped else FINE
+
+
+class Validation:
+    """One check of one project: what was read, what was found, and what could not be checked."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self.read: list[str] = []
+        self.skipped: list[str] = []
+        self.found: list[Problem] = []
+        self.ending = ""
+        self.validator: Any = None
+        try:
+            from jsonschema.validators import Draft202012Validator
+        except ImportError:
+            self.skipped.append("the schemas (no jsonschema here)")
+        else:
+            self.validator = Draft202012Validator
+
+    def problems(self) -> list[Problem]:
+        stack = self.file(STACK, lambda path: json.loads(path.read_text(encoding="utf-8")), "stack")
+        gpu = stack is not None and self.attempt(rules.has_gpu, stack)
+        configs = {}
+        for name in (MAIN, CPU):
+            if name == CPU and not (self.project / CPU).exists():
+                if gpu:
+                    self.found.append(Problem(CPU, "", "is missing", "restore it: laptops and CI have no GPU"))
+                continue
+            raw = self.file(name, devcontainer.read, "devcontainer")
+            if raw is not None:
+                configs[name] = raw
+                self.attempt(secrets.devcontainer_secrets, name, raw)
+                self.attempt(rules.safe, name, self.container(name))
+        if stack is not None:
+            self.ending = self.attempt(rules.ending, stack) or ""
+            self.attempt(rules.dockerfile, self.project / "Dockerfile", stack)
+            self.attempt(rules.readme, self.project / "README.md", stack)
+            for name, raw in configs.items():
+                self.attempt(rules.user_and_mounts, name, raw, self.container(name), stack)
+            if CPU in configs:
+                self.attempt(rules.without_cuda, configs[CPU])
+            if MAIN in configs and not any(problem[:2] == (MAIN, "/runArgs") for problem in self.found):
+                self.attempt(rules.gpu_and_memory, self.container(MAIN), self.container(MAIN, {"GPUS": "0"}), stack)
+        self.compose(configs)
+        for name in (MAIN, CPU, COMPOSE, COMPOSE_CPU, "Dockerfile", ".env.example"):
+            self.attempt(secrets.secret_values, self.project, name)
+        return list(dict.fromkeys(self.found))
+
+    def compose(self, configs: Mapping[str, Any]) -> None:
+        if not (self.project / COMPOSE).exists():
+            return
+        try:
+            from validation import compose
+        except ImportError:
+            self.skipped.append("compose.yaml (no PyYAML here)")
+            return
+        base = self.file(COMPOSE, compose.read, "compose")
+        if base is None:
+            return
+        self.attempt(secrets.compose_secrets, COMPOSE, base)
+        if MAIN in configs:
+            self.agreement(MAIN, COMPOSE, base)
+        if CPU in configs:
+            override = self.file(COMPOSE_CPU, compose.read)
+            if override is not None:
+                self.attempt(secrets.compose_secrets, COMPOSE_CPU, override)
+                self.agreement(CPU, COMPOSE_CPU, compose.merged(base, override))
+
+    def agreement(self, config: str, file: str, content: Mapping[str, Any]) -> None:
+        """The service `dev` and the configuration, for each way to set GPUS. A difference is reported once."""
+        from validation.compose import service
+
+        for choice in CHOICES:
+            here = self.attempt(service, content, self.project, {**HOST, **choice})
+            there = self.container(config, choice)
+            if here is None or there is None:
+                return
+            reported = {problem.place for problem in self.found if problem.file == COMPOSE != file}
+            problems = list(rules.differences(file, here, config, there, choice.get("GPUS", "unset")))
+            problems = [problem for problem in problems if problem.place not in reported]
+            self.found += problems
+            if problems:
+                return
+
+    def container(self, name: str, choice: Mapping[str, str] | None = None) -> Container | None:
+        try:
+            config = devcontainer.load(self.project / name, {**HOST, **(choice or {})})
+        except devcontainer.ConfigError as error:
+            what = str(error).replace(f"{self.project / name}: ", "").rstrip(".")
+            self.found.append(Problem(name, "", what, "`git diff` shows what changed"))
+            return None
+        return self.attempt(configured, config)
+
+    def file(self, name: str, read: Callable[[Path], Any], schema: str = "") -> Any:
+        """The contents of a file, or None if it cannot be read or is not a mapping; both are problems."""
+        path = self.project / name
+        try:
+            content = read(path)
+        except FileNotFoundError:
+            self.found.append(Problem(name, "", "is missing", "restore it with `git checkout`, or generate again"))
+            return None
+        except (OSError, ValueError, devcontainer.ConfigError) as error:
+            if not path.exists():
+                return self.file(name, Path.read_bytes)
+            text = " ".join(str(error).split()).replace(f"{path} ", "").rstrip(".")
+            line = re.search(r"\(?line (\d+)", text)
+            what = re.sub(r":? \(?line \d+.*", "", text)
+            place = f"line {line[1]}" if line else ""
+            self.found.append(Problem(name, place, what, "correct that line, or restore the file with `git checkout`"))
+            return None
+        self.read.append(name)
+        if not isinstance(content, dict):
+            self.found.append(Problem(name, "", "is not a mapping", "restore it with `git checkout`"))
+            return None
+        if schema and self.validator:
+            definition = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
+            for error in self.validator(definition).iter_errors(content):
+                self.found += schema_problems(name, error, definition)
+        return content
+
+    def attempt(self, rule: Callable[..., Any], *arguments: Any) -> Any:
+        """Apply a rule. If it fails on something that is already reported as wrong, it has nothing to add."""
+        if any(argument is None for argument in arguments):
+            return None
+        try:
+            result = rule(*arguments)
+            if not isinstance(result, Iterator):
+                return result
+            self.found += result
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            if not self.found:
+                raise
+        return None
