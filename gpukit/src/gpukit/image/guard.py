@@ -23,6 +23,7 @@ from pathlib import Path
 
 OWN = Path(sys.prefix, "protected.txt")  # of an environment that `./launch --native` made
 RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
+TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from PyTorch's index
 REMEDY = "take what asks for another version out of pyproject.toml, then rebuild with `./launch build`"
 REMEDY_OVERLAID = "`./launch --native add` adds a package where it fits"
 

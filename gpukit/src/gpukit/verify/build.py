@@ -50,6 +50,10 @@ def local_part(version: str) -> str:
     return f"nv{int(nvidia[1])}.{int(nvidia[2]):02d}" if nvidia else local or "cpu"
 
 
+def _with_index(saw: Any, text: str) -> str:
+    return f"{text}, from the {saw.torch.index}" if saw.torch.index else text
+
+
 @check("import", "torch imports", causes=(NOT_HERE, CRASHES, NO_END, LIBRARY, BROKEN))
 def imports(saw: Any, stack: Stack) -> Finding:
     """In a process of its own, so that a crash or a hang is told like any other fault."""
@@ -71,14 +75,15 @@ def imports(saw: Any, stack: Stack) -> Finding:
 @check("torch", "torch's build", needs=("import",), causes=(CPU_ANOTHER, FOR_CPU, ANOTHER_BUILD, ANOTHER))
 def torch(saw: Any, stack: Stack) -> Finding:
     """The base's own: same minor version, same build. A newer patch release is as good."""
-    seen, expected = saw.torch.version, stack.torch
+    seen, expected = _with_index(saw, saw.torch.version), stack.torch
     same_version = minor(seen) == minor(expected)
-    if on_cpu(saw, stack) and stack.cuda is not None:
+    if on_cpu(saw, stack) and (stack.cuda is not None or saw.torch.index):
         if same_version:
             return passed(seen, f"{minor(expected)}, any build")
         return CPU_ANOTHER(seen, f"{minor(expected)}, any build")
     for_cpu = stack.cuda is not None and saw.torch.cuda is None
-    if same_version and local_part(seen) == local_part(expected) and not for_cpu:
+    same_build = saw.torch.index or local_part(saw.torch.version) == local_part(expected)
+    if same_version and same_build and not for_cpu:  # which CUDA it is for is the next check
         return passed(seen, expected)
     if same_version:
         return (FOR_CPU if for_cpu else ANOTHER_BUILD)(seen, expected)
@@ -88,9 +93,9 @@ def torch(saw: Any, stack: Stack) -> Finding:
 @check("cuda", "torch's CUDA", needs=("import",), causes=(NEEDLESS, NO_CUDA, ANOTHER_CUDA))
 def cuda(saw: Any, stack: Stack) -> Finding:
     """The CUDA that torch was built with; a build for CPUs has none, and uses no GPU without a word."""
-    seen = saw.torch.cuda or "none"
+    seen = _with_index(saw, saw.torch.cuda or "none")
     if stack.cuda is None:
-        if saw.torch.cuda is None:
+        if saw.torch.cuda is None or saw.torch.index:
             return passed(seen, "none")
         return NEEDLESS(seen, "none")
     if on_cpu(saw, stack):
@@ -103,8 +108,8 @@ def cuda(saw: Any, stack: Stack) -> Finding:
 @check("protected", "Base's packages", causes=(MOVED,))
 def protected(saw: Any, stack: Stack) -> Finding:
     """pip and uv are held to the versions recorded at build; whoever went round them shows here."""
-    if saw.recorded is None:
+    if saw.protected is None:
         return skipped("Nothing was recorded: this image was not built from the project's Dockerfile.")
-    if not saw.changes:
-        return passed(f"{count(len(saw.recorded), 'package')}, as they were built in")
-    return MOVED("; ".join(str(change) for change in saw.changes), "as they were built in")
+    if not saw.protected_changes:
+        return passed(f"{count(len(saw.protected), 'package')}, as they were built in")
+    return MOVED("; ".join(str(change) for change in saw.protected_changes), "as they were built in")

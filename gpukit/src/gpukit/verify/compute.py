@@ -10,8 +10,8 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.device import on_cpu, without
 from gpukit.verify.remedies import DOCTOR, REBUILD
+from gpukit.verify.torch_errors import COMMON, CUDNN, diagnose
 from gpukit.verify.torch_process import TorchError
-from gpukit.verify.trouble import COMMON, CUDNN, named
 
 ECC_STATE = "On the host: nvidia-smi -q -d ECC"
 FAILS = Cause("Computing on this device fails.", DOCTOR)
@@ -113,7 +113,7 @@ def tensor(saw: Any, stack: Stack) -> Finding:
         cpu = result.device == "cpu"
         if result.error:
             otherwise = FAILS_ON_CPU if cpu else FAILS
-            return named(result.error, () if cpu else COMMON, otherwise, _where(result.device), "a matrix product")
+            return diagnose(result.error, () if cpu else COMMON, otherwise, _where(result.device), "a matrix product")
         if not result.equal:
             wrong = WRONG_ON_CPU if cpu else WRONG
             return wrong(f"{_where(result.device)}: a wrong matrix product", "the product that whole numbers give")
@@ -124,32 +124,32 @@ ON_GPU = ("tensor",)  # what the checks below stand on
 
 
 def _outcome(saw: Any, stack: Stack, read: str, wrong: tuple[Cause, ...] = (), otherwise: Cause = FAILS) -> Any:
-    """A SKIP without a GPU, a FAIL where it broke, else what the worker said."""
+    """A SKIP without a GPU, a FAIL where it broke, else what the worker answer."""
     if missing := without(saw, stack):
         return missing
     outcome = getattr(saw, read)
     if outcome.error:
-        return named(outcome.error, (*wrong, *COMMON), otherwise, _where(outcome.device), "")
-    return outcome.said
+        return diagnose(outcome.error, (*wrong, *COMMON), otherwise, _where(outcome.device), "")
+    return outcome.answer
 
 
 @check("matmul", "Matrix products", needs=ON_GPU, causes=(INEXACT, FORCED_TF32, *COMMON, FAILS))
 def matmul(saw: Any, stack: Stack) -> Finding:
     """In fp32, TF32, bf16, fp16 and fp8, as far as the card has them, against the CPU in fp64. How far off each may be
     stands with its reason in gpukit/verify/exercises.py."""
-    said = _outcome(saw, stack, "products")
-    if isinstance(said, Finding):
-        return said
+    answer = _outcome(saw, stack, "matmuls")
+    if isinstance(answer, Finding):
+        return answer
     right = []
     forced = None
-    for result in said["results"]:
+    for result in answer["results"]:
         name = result["name"]
-        if result.get("complaint"):
-            if name == "fp8" and any(words in result["complaint"] for words in NOT_OFFERED):
+        if result.get("message"):
+            if name == "fp8" and any(words in result["message"] for words in NOT_OFFERED):
                 right.append("no fp8 in this torch")
                 continue
-            kind, _, text = result["complaint"].partition(": ")
-            return named(TorchError(kind, text), COMMON, FAILS, f"{name} {_where(said['device'])}", "a product")
+            kind, _, text = result["message"].partition(": ")
+            return diagnose(TorchError(kind, text), COMMON, FAILS, f"{name} {_where(answer['device'])}", "a product")
         seen = f"{name} off by {result['error']:.1e}"
         if not result["error"] <= result["tolerance"]:
             expected = f"at most {result['tolerance']:.1e}"
@@ -160,7 +160,7 @@ def matmul(saw: Any, stack: Stack) -> Finding:
                 if saw.environment.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE") == "1":
                     right.append("fp32 (as TF32, which the base sets)")
                     continue
-            return INEXACT(f"{_where(said['device'])}: {seen}", expected)
+            return INEXACT(f"{_where(answer['device'])}: {seen}", expected)
         right.append(name)
     return forced or passed(f"right in {', '.join(right)}")
 
@@ -168,40 +168,40 @@ def matmul(saw: Any, stack: Stack) -> Finding:
 @check("convolution", "Convolution", needs=ON_GPU, causes=(NO_CUDNN, CUDNN_WRONG, *COMMON, FAILS))
 def convolution(saw: Any, stack: Stack) -> Finding:
     """Forward and backward through cuDNN, against the CPU in fp64."""
-    said = _outcome(saw, stack, "convolution", (CUDNN,))
-    if isinstance(said, Finding):
-        return said
-    if not said["cudnn"] or not said["enabled"]:
+    answer = _outcome(saw, stack, "convolution", (CUDNN,))
+    if isinstance(answer, Finding):
+        return answer
+    if not answer["cudnn"] or not answer["enabled"]:
         return NO_CUDNN("no cuDNN", "cuDNN")
-    version = said["cudnn"]
+    version = answer["cudnn"]
     text = (
         f"cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}" if version >= 90000 else f"cuDNN {version}"
     )
-    if not said["error"] <= said["tolerance"]:
-        return CUDNN_WRONG(f"{text}, off by {said['error']:.1e}", f"at most {said['tolerance']:.1e}")
+    if not answer["error"] <= answer["tolerance"]:
+        return CUDNN_WRONG(f"{text}, off by {answer['error']:.1e}", f"at most {answer['tolerance']:.1e}")
     return passed(f"{text}, right forward and backward")
 
 
 @check("attention", "Attention", needs=ON_GPU, causes=(ATTENTION_WRONG, *COMMON, FAILS))
 def attention(saw: Any, stack: Stack) -> Finding:
     """scaled_dot_product_attention in half precision, as torch chooses and in each of its implementations."""
-    said = _outcome(saw, stack, "attention")
-    if isinstance(said, Finding):
-        return said
-    for way, error in {"as torch chooses": said["error"], **said["ways"]}.items():
-        if not error <= said["tolerance"]:
-            return ATTENTION_WRONG(f"{said['kind']}, {way}: off by {error:.1e}", f"at most {said['tolerance']:.1e}")
-    return passed(f"right in {said['kind']}: {', '.join(said['ways']) or 'as torch chooses'}")
+    answer = _outcome(saw, stack, "attention")
+    if isinstance(answer, Finding):
+        return answer
+    for way, error in {"as torch chooses": answer["error"], **answer["ways"]}.items():
+        if not error <= answer["tolerance"]:
+            return ATTENTION_WRONG(f"{answer['kind']}, {way}: off by {error:.1e}", f"at most {answer['tolerance']:.1e}")
+    return passed(f"right in {answer['kind']}: {', '.join(answer['ways']) or 'as torch chooses'}")
 
 
 @check("amp", "Mixed precision", needs=ON_GPU, causes=(NO_LEARNING, *COMMON, FAILS))
 def amp(saw: Any, stack: Stack) -> Finding:
     """Twenty steps with autocast in fp16 and GradScaler: the loss falls."""
-    said = _outcome(saw, stack, "amp")
-    if isinstance(said, Finding):
-        return said
-    seen = f"loss {said['first']:.3g} to {said['last']:.3g} in 20 steps, scale {said['scale']:g}"
-    if not (math.isfinite(said["last"]) and said["last"] < said["first"]):
+    answer = _outcome(saw, stack, "amp")
+    if isinstance(answer, Finding):
+        return answer
+    seen = f"loss {answer['first']:.3g} to {answer['last']:.3g} in 20 steps, scale {answer['scale']:g}"
+    if not (math.isfinite(answer["last"]) and answer["last"] < answer["first"]):
         return NO_LEARNING(seen, "a loss that falls")
     return passed(seen)
 
@@ -220,7 +220,7 @@ def compiles(saw: Any, stack: Stack) -> Finding:
     result = saw.compiled
     where, expected = _where(result.device), "what it gives without compiling"
     if result.error:
-        return _complaint(result.error, where, saw)
+        return _compile_error(result.error, where, saw)
     if not result.compiled:
         return SWITCHED_OFF(f"{where}: nothing was compiled", expected)
     if not result.equal:
@@ -228,7 +228,7 @@ def compiles(saw: Any, stack: Stack) -> Finding:
     return passed(f"{where}, in {result.seconds:.0f} s")
 
 
-def _complaint(error: TorchError, where: str, saw: Any) -> Finding:
+def _compile_error(error: TorchError, where: str, saw: Any) -> Finding:
     expected = "a compiled function"
     if saw.compiler is None:
         return NO_CPP(f"{where}: no g++", expected)
@@ -236,7 +236,7 @@ def _complaint(error: TorchError, where: str, saw: Any) -> Finding:
         return NO_HEADERS(f"{where}: no Python.h", expected)
     if error.kind == "Timeout":
         return COMPILER_HANGS(f"{where}: {error.text}", expected)
-    return named(error, COMPILING, NOT_COMPILED, where, expected)
+    return diagnose(error, COMPILING, NOT_COMPILED, where, expected)
 
 
 @check(
@@ -253,13 +253,13 @@ def training(saw: Any, stack: Stack) -> Finding:
     whole, resumed = saw.training
     for outcome in filter(None, (whole, resumed)):
         if outcome.error:
-            return named(outcome.error, COMMON, NO_CHECKPOINT, _where(outcome.device), "ten steps and a checkpoint")
-    losses, again = whole.said["losses"], resumed.said["losses"]
+            return diagnose(outcome.error, COMMON, NO_CHECKPOINT, _where(outcome.device), "ten steps and a checkpoint")
+    losses, again = whole.answer["losses"], resumed.answer["losses"]
     if not all(math.isfinite(loss) for loss in losses):
         return NO_PROGRESS(f"{_where(whole.device)}: loss {losses[-1]}", "a number")
     # The same operations in the same order: equal to the last bit on the CPU, nearly so where sums are in parallel.
-    if resumed.said["start"] != 5 or any(abs(a - b) > 1e-5 * abs(a) for a, b in zip(losses[5:], again)):
+    if resumed.answer["start"] != 5 or any(abs(a - b) > 1e-5 * abs(a) for a, b in zip(losses[5:], again)):
         return CHANGED(f"{_where(whole.device)}: loss {again[-1]:.6g} after resuming", f"{losses[-1]:.6g}")
-    if losses != whole.said["again"]:
-        return NOT_AGAIN(f"{_where(whole.device)}: loss {whole.said['again'][-1]:.9g} again", f"{losses[-1]:.9g}")
+    if losses != whole.answer["again"]:
+        return NOT_AGAIN(f"{_where(whole.device)}: loss {whole.answer['again'][-1]:.9g} again", f"{losses[-1]:.9g}")
     return passed(f"{_where(whole.device)}: ten steps, checkpoint, resumed with the same losses")

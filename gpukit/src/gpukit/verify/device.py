@@ -10,7 +10,7 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import DOCTOR, UPDATE
-from gpukit.verify.trouble import BUSY, ECC, MEMORY_TAKEN
+from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN
 
 WITHOUT = "This is the container without a GPU."
 
@@ -117,22 +117,24 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         seen = ", ".join(device.name for device in found)
         there = len(saw.smi.cards)
         return passed(f"{seen}; {len(found)} of {there} that are here" if len(found) < there else seen)
-    complaint = saw.devices.complaint
+    message = saw.devices.message
     chosen = saw.environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None and (not chosen.strip() or chosen.strip().startswith("-")):
         return HIDDEN(f"CUDA_VISIBLE_DEVICES={chosen!r}", "a GPU")
     if not saw.gpu_nodes:
         return NOT_GIVEN("no GPU device in /dev", "a GPU")
-    if saw.closed_nodes:
-        return CLOSED(f"{', '.join(saw.closed_nodes)}: permission denied", "a GPU", node=saw.closed_nodes[0])
+    if saw.inaccessible_nodes:
+        return CLOSED(
+            f"{', '.join(saw.inaccessible_nodes)}: permission denied", "a GPU", node=saw.inaccessible_nodes[0]
+        )
     if not saw.cuda_library:
         return NO_LIBRARY("libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in saw.smi.cards):
-        return PROHIBITED(complaint or "none", "a GPU")
+        return PROHIBITED(message or "none", "a GPU")
     for cause in STARTING:
-        if any(words.lower() in complaint.lower() for words in cause.says):
-            return cause(complaint, "a GPU")
-    return known(complaint, NOT_KNOWN)(complaint or "none", "a GPU")
+        if any(words.lower() in message.lower() for words in cause.says):
+            return cause(message, "a GPU")
+    return known(message, NOT_KNOWN)(message or "none", "a GPU")
 
 
 def without(saw: Any, stack: Stack) -> Finding | None:
@@ -170,7 +172,7 @@ def kernels(saw: Any, stack: Stack) -> Finding:
     for device, kind in how.items():
         if kind == "ptx":
             return ONLY_PTX(seen, f"compiled kernels for {device.capability} ({device.name})")
-    if "cuda capability" in saw.devices.complaint.lower():
+    if "cuda capability" in saw.devices.message.lower():
         own = saw.devices.found[0].capability
         have = [name for name in sass if runs(own, (name,), ())]
         seen += f"; {HARMLESS.format(have=have[-1] if have else own, own=own)}"

@@ -40,8 +40,8 @@ def matmul(device: str, capability: str) -> dict[str, Any]:
     for name in (name for name, least in FROM.items() if has >= least):
         try:
             error = _off(name, device)
-        except Exception as complaint:
-            results.append({"name": name, "complaint": f"{type(complaint).__name__}: {complaint}"})
+        except Exception as message:
+            results.append({"name": name, "message": f"{type(message).__name__}: {message}"})
         else:
             results.append({"name": name, "error": error, "tolerance": TOLERANCES[name]})
         finally:

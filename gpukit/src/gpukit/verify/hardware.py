@@ -12,7 +12,7 @@ from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
 from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
-from gpukit.verify.trouble import COMMON, named
+from gpukit.verify.torch_errors import COMMON, diagnose
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -113,8 +113,8 @@ def _each(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Findin
     """The first trouble on any GPU."""
     for outcome in outcomes:
         if outcome.error:
-            return named(outcome.error, (*causes, *COMMON), FAILS, f"on {outcome.device}", "")
-        if finding := judge(outcome.said):
+            return diagnose(outcome.error, (*causes, *COMMON), FAILS, f"on {outcome.device}", "")
+        if finding := judge(outcome.answer):
             return finding
     return None
 
@@ -122,8 +122,8 @@ def _each(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Findin
 def _list(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
     """For one GPU its figures; for more, each with its number."""
     if len(outcomes) == 1:
-        return text(outcomes[0].said)
-    return "; ".join(f"{index}: {text(outcome.said)}" for index, outcome in enumerate(outcomes))
+        return text(outcomes[0].answer)
+    return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
 
 
 @check("health", "Card's health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
@@ -132,7 +132,7 @@ def health(saw: Any, stack: Stack) -> Finding:
     if missing := without(saw, stack):
         return missing
     if not saw.smi.cards:
-        return skipped(f"{NO_SMI}: {saw.smi.complaint or 'it names no card'}.")
+        return skipped(f"{NO_SMI}: {saw.smi.message or 'it names no card'}.")
     for card in saw.smi.cards:
         if card.failure:
             return NO_SPARES(f"{card.name}: no spare row left", "none failed")
@@ -182,19 +182,19 @@ def memory(saw: Any, stack: Stack) -> Finding:
     if missing := without(saw, stack):
         return missing
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if said["wrong"]:
-            return READS_BACK(f"{said['device']}: blocks {said['wrong']} of 64 MiB differ", "what was written")
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if answer["wrong"]:
+            return READS_BACK(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "what was written")
         return None
 
-    if found := _each(saw.patterns, judge):
+    if found := _each(saw.memory_patterns, judge):
         return found
-    note = f"; no stress, since {saw.held} holds the GPU" if saw.stress and saw.held else ""
+    note = f"; no stress, since {saw.in_use_by} holds the GPU" if saw.stress and saw.in_use_by else ""
     figures = _list(
-        saw.patterns,
-        lambda said: (
-            f"{said['bytes'] / 2**30:.2g} of {said['free'] / 2**30:.3g} GiB free"
-            f"{' (shared with the CPU)' if said['shared'] else ''}"
+        saw.memory_patterns,
+        lambda answer: (
+            f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free"
+            f"{' (shared with the CPU)' if answer['shared'] else ''}"
         ),
     )
     return passed(f"read back right: {figures}{note}")
@@ -206,11 +206,11 @@ def oom(saw: Any, stack: Stack) -> Finding:
     if missing := without(saw, stack):
         return missing
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if not said["caught"]:
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if not answer["caught"]:
             return NOT_CAUGHT("granted", "an error")
-        if not said["works"] or said["kept"] > 0:
-            return NOT_BACK(f"{said['kept'] >> 20} MiB kept", "all given back")
+        if not answer["works"] or answer["kept"] > 0:
+            return NOT_BACK(f"{answer['kept'] >> 20} MiB kept", "all given back")
         return None
 
     return _each((saw.out_of_memory,), judge) or passed("caught, and given back")
@@ -222,33 +222,35 @@ def transfer(saw: Any, stack: Stack) -> Finding:
     if missing := without(saw, stack):
         return missing
 
-    def link(said: dict[str, Any]) -> float | None:
-        card = said["card"]
+    def link(answer: dict[str, Any]) -> float | None:
+        card = answer["card"]
         known = card and not card["mig"] and card["gen"] in LANE and card["width"]
         return LANE[card["gen"]] * card["width"] if known else None
 
-    def text(said: dict[str, Any]) -> str:
-        figures = f"{said['to']:.3g} GB/s there, {said['from']:.3g} back"
-        return f"{figures}, of {link(said):.3g}" if link(said) else figures
+    def text(answer: dict[str, Any]) -> str:
+        figures = f"{answer['to']:.3g} GB/s there, {answer['from']:.3g} back"
+        return f"{figures}, of {link(answer):.3g}" if link(answer) else figures
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if not said["pinned"]:
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if not answer["pinned"]:
             return NOT_PINNED("not pinned", "pinned memory")
-        carries = link(said)
-        if carries and min(said["to"], said["from"]) < LINK * carries:
-            card = said["card"]
-            return SLOW_LINK(f"{said['device']}: {text(said)}", f"{LINK:.0%} of PCIe {card['gen']} x{card['width']}")
+        carries = link(answer)
+        if carries and min(answer["to"], answer["from"]) < LINK * carries:
+            card = answer["card"]
+            return SLOW_LINK(
+                f"{answer['device']}: {text(answer)}", f"{LINK:.0%} of PCIe {card['gen']} x{card['width']}"
+            )
         return None
 
     return _each(saw.transfers, judge, (NOT_PINNED,)) or passed(_list(saw.transfers, text))
 
 
-def _unjudged(said: dict[str, Any]) -> str:
+def _unjudged(answer: dict[str, Any]) -> str:
     """Why a speed says nothing of the card: it is a part of one, held back, or not alone."""
-    card = said["card"] or {}
+    card = answer["card"] or {}
     if card.get("mig"):
         return "a slice"
-    if said.get("others"):
+    if answer.get("others"):
         return "beside another process"
     return "held back" if card.get("slowed") else ""
 
@@ -262,20 +264,20 @@ def gemm(saw: Any, stack: Stack) -> Finding:
     names = {f"cuda:{index}": device.name for index, device in enumerate(saw.devices.found)}
     speeds: dict[str, list[float]] = {}
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        name = names[said["device"]]
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        name = names[answer["device"]]
         expected = reference(name)
-        if _unjudged(said):
+        if _unjudged(answer):
             return None
-        speeds.setdefault(name, []).append(said["tflops"])
-        if expected and said["tflops"] < SPEED * expected:
-            return SLOW(f"{name}: {said['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
+        speeds.setdefault(name, []).append(answer["tflops"])
+        if expected and answer["tflops"] < SPEED * expected:
+            return SLOW(f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
         return None
 
-    def text(said: dict[str, Any]) -> str:
-        expected, why = reference(names[said["device"]]), _unjudged(said)
+    def text(answer: dict[str, Any]) -> str:
+        expected, why = reference(names[answer["device"]]), _unjudged(answer)
         beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
-        return f"{said['tflops']:.3g} TFLOPS in {said['kind']}{beside}"
+        return f"{answer['tflops']:.3g} TFLOPS in {answer['kind']}{beside}"
 
     if found := _each(saw.gemms, judge):
         return found
@@ -290,7 +292,7 @@ def clocks(saw: Any, stack: Stack) -> Finding:
     """What holds the clocks back while the card computes. Its power limit is how it works, and no trouble."""
     if missing := without(saw, stack):
         return missing
-    cards = [outcome.said.get("card") for outcome in saw.gemms]
+    cards = [outcome.answer.get("card") for outcome in saw.gemms]
     if not any(cards):
         return skipped(f"{NO_SMI}.")
     for card in filter(None, cards):

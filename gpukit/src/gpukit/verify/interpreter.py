@@ -48,6 +48,6 @@ def venv(saw: Any, stack: Stack) -> Finding:
     prefix, base = saw.prefixes
     if prefix != base:
         return VENV(prefix, base)
-    if saw.stale:
-        return STALE(saw.stale, "no .venv")
+    if saw.workspace_venv:
+        return STALE(saw.workspace_venv, "no .venv")
     return passed(prefix)

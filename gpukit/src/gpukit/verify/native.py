@@ -12,7 +12,8 @@ from gpukit.image import guard
 from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
 from gpukit.verify.device import WITHOUT
-from gpukit.verify.remedies import REBUILD, START
+from gpukit.verify.packages import OLD_IMAGE
+from gpukit.verify.remedies import BUILD, REBUILD, START
 
 ANEW = "`./launch --native build --no-cache` makes the environment anew"
 # Check -> why it has nothing to look at here.
@@ -23,6 +24,8 @@ OF_CONTAINERS = {
     "limits": "There is no container: devcontainer.json sets limits for one, and these are the machine's own.",
 }
 WORDS = {  # in this order
+    OLD_IMAGE.why: "The environment has another gpukit than the one in vendor/.",
+    BUILD: "`./launch --native build`",
     REBUILD: ANEW,
     "./launch build": "./launch --native build",
     START: "Look at this machine with `./launch doctor`",
@@ -70,7 +73,7 @@ def _adapted(each: Check) -> Check:
 
 def _venv(saw: Any, stack: Stack) -> Finding:
     """The environment itself is one; another in the workspace would still be taken for this project's."""
-    return interpreter.STALE(saw.stale, "no .venv") if saw.stale else passed(saw.prefixes[0])
+    return interpreter.STALE(saw.workspace_venv, "no .venv") if saw.workspace_venv else passed(saw.prefixes[0])
 
 
 def _reworded(text: str) -> str:

@@ -23,8 +23,8 @@ def jupyter(saw: Any, stack: Stack) -> Finding:
     kernel = saw.kernel
     if kernel is None:
         return skipped("There is no Jupyter here.")
-    if kernel.complaint:
-        return NO_KERNEL(kernel.complaint, "a kernel")
+    if kernel.message:
+        return NO_KERNEL(kernel.message, "a kernel")
     own = saw.prefixes[0]
     if kernel.prefix != own:
         return ANOTHER(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)

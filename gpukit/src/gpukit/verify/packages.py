@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, count, passed
+from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.image.guard import normalised
 from gpukit.project.stack import Stack, version
-from gpukit.verify.remedies import REBUILD
+from gpukit.verify.remedies import BUILD, REBUILD
 
 ASKING = ("torch", "torchvision", "torchaudio")
 UNMET = Cause(
@@ -24,6 +24,7 @@ UNMET = Cause(
 )
 
 
+OLD_IMAGE = Cause("The image was built with another gpukit than the one in vendor/.", BUILD)
 BEHIND = Cause(
     "The image is older than what the project asks for: {package} came since it was built.",
     REBUILD,
@@ -32,7 +33,7 @@ BEHIND = Cause(
 )
 
 
-def behind(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
+def missing(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
     """What pyproject.toml and requirements.txt ask for that is not here, or is here in another version than pinned."""
     try:
         from gpukit.image.layers import name, wanted  # needs the image's own Python, 3.11 or newer
@@ -83,15 +84,28 @@ def unmet(path: list[str] | None = None) -> tuple[int, list[tuple[str, str, str]
     return asked, missed
 
 
+@check("gpukit", "gpukit version", causes=(OLD_IMAGE,))
+def gpukit(saw: Any, stack: Stack) -> Finding:
+    """The gpukit that is installed here is the one in vendor/."""
+    versions = saw.gpukit
+    if versions.vendored is None:
+        return skipped(versions.reason, versions.installed or "")
+    if versions.installed is None:
+        return skipped("gpukit is not installed in this Python: it runs from its source or from the wheel.")
+    if versions.installed == versions.vendored:
+        return passed(versions.installed)
+    return OLD_IMAGE(versions.installed, versions.vendored)
+
+
 @check("packages", "Packages", causes=(UNMET, BEHIND))
 def packages(saw: Any, stack: Stack) -> Finding:
     """torch names the very versions of cuDNN, NCCL and Triton that it was built with, and torchvision that of torch;
     pyproject.toml and requirements.txt name what the image was built with."""
-    asked, missed = saw.companions
+    asked, missed = saw.torch_requirements
     if missed:
         package, wanted, seen = missed[0]
         return UNMET(f"{wanted.partition(' ')[0]} {seen}", wanted, package=package, wanted=wanted)
-    if saw.behind:
-        wanted, seen = saw.behind[0]
+    if saw.missing_requirements:
+        wanted, seen = saw.missing_requirements[0]
         return BEHIND(seen, wanted, package=wanted)
     return passed(f"{count(asked, 'version')} as PyTorch asks for" if asked else "PyTorch's own name no versions here")

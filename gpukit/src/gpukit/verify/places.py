@@ -113,10 +113,10 @@ def caches(saw: Any, stack: Stack) -> Finding:
 @check("room", "Temporary files", causes=(FULL, NO_TEMPORARY, TIGHT))
 def room(saw: Any, stack: Stack) -> Finding:
     """A megabyte is written where temporary files go."""
-    for place in saw.room:
+    for place in saw.temporary:
         if place.problem:
             cause = _trouble(place, FULL) or NO_TEMPORARY
             return cause(f"{place.path}: {place.problem}", "writable")
         if place.free_gb is not None and place.free_gb < LEAST_GB:
             return TIGHT(f"{place.path}: {place.free_gb:.2g} GB free", f"{LEAST_GB:g} GB")
-    return passed(", ".join(f"{place.path}: {place.free_gb or 0:.0f} GB free" for place in saw.room))
+    return passed(", ".join(f"{place.path}: {place.free_gb or 0:.0f} GB free" for place in saw.temporary))

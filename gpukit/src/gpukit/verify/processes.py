@@ -61,7 +61,7 @@ def collective(gpus: int) -> dict[str, Any]:
         "ranks": world,
         "silent": silent,
         "wrong": [index for index, answer in enumerate(answers) if answer == "wrong"],
-        "complaint": next((answer for answer in answers if answer not in ("right", "wrong", "")), ""),
+        "message": next((answer for answer in answers if answer not in ("right", "wrong", "")), ""),
         "ended": [rank.exitcode for rank in ranks],
         "seconds": time.monotonic() - started,
     }

@@ -21,10 +21,10 @@ def rich_table(findings: list[Finding]) -> bool:
     for heading in ("", "check", "seen"):
         grid.add_column(heading, overflow="fold", no_wrap=heading != "seen")
     for finding in findings:
-        said = finding.cause if finding.status == SKIP else finding.seen or finding.cause
+        text = finding.cause if finding.status == SKIP else finding.seen or finding.cause
         if explained(finding):
-            said = textwrap.shorten(said, 160, placeholder=" ...")
-        row = (finding.status, escape(finding.title), escape(said))
+            text = textwrap.shorten(text, 160, placeholder=" ...")
+        row = (finding.status, escape(finding.title), escape(text))
         grid.add_row(f"[{styles[finding.status]}]{row[0]}[/]", *row[1:], style="dim" if finding.status == SKIP else "")
     console.print(grid)
     for finding in findings:

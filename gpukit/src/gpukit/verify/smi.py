@@ -34,22 +34,22 @@ class Card:
 
 @dataclass(frozen=True)
 class Smi:
-    """`complaint` is set where it does not answer."""
+    """`message` is set where it does not answer."""
 
     driver: str = ""
     cards: tuple[Card, ...] = ()
-    complaint: str = ""
+    message: str = ""
 
 
 def look() -> Smi:
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False)
     except FileNotFoundError:
-        return Smi(complaint="nvidia-smi is not here")
+        return Smi(message="nvidia-smi is not here")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Smi(complaint=str(error))
+        return Smi(message=str(error))
     if done.returncode:
-        return Smi(complaint=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
+        return Smi(message=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
     return parse(done.stdout)
 
 
@@ -57,7 +57,7 @@ def parse(xml: str) -> Smi:
     try:
         root = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", xml).strip())
     except ElementTree.ParseError as error:
-        return Smi(complaint=f"its XML cannot be read: {error}")
+        return Smi(message=f"its XML cannot be read: {error}")
     return Smi(_text(root, "driver_version"), tuple(_card(gpu) for gpu in root.iter("gpu")))
 
 

@@ -20,7 +20,10 @@ from gpukit.findings.finding import plain
 
 PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
 # The one that runs here, whatever the current directory holds; what it starts finds it in the same place.
-RUN = "import sys; sys.path[0] = sys.argv[1]; import gpukit; del sys.path[0]; from gpukit.verify import worker; worker.main()"
+RUN = (
+    "import sys; sys.path[0] = sys.argv[1]; import gpukit; del sys.path[0]; "
+    "from gpukit.verify import worker; worker.main()"
+)
 
 
 class TorchError(Exception):

@@ -11,7 +11,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
-from gpukit.verify.trouble import said
+from gpukit.verify.torch_errors import summary
 
 MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
 BROKEN = Cause(
@@ -62,7 +62,7 @@ def tracking(saw: Any, stack: Stack) -> Finding:
     for outcome in saw.trackers:
         tracker = MODULES[outcome.device]
         if outcome.error:
-            return BROKEN(f"{tracker}: {said(outcome.error)}", "a figure, written", tracker=tracker)
-        if not outcome.said["files"]:
+            return BROKEN(f"{tracker}: {summary(outcome.error)}", "a figure, written", tracker=tracker)
+        if not outcome.answer["files"]:
             return NOTHING(f"{tracker}: no file", "a figure, written", tracker=tracker)
     return passed(f"{', '.join(MODULES[outcome.device] for outcome in saw.trackers)}: written, offline")

@@ -14,7 +14,7 @@ import time
 import warnings
 from typing import Any
 
-from gpukit.verify import exercises, loads, processes, tracking
+from gpukit.verify import exercises, processes, stress, tracking
 
 
 def facts() -> dict[str, Any]:
@@ -29,13 +29,13 @@ def devices() -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
-        complaint = ""
+        message = ""
         if not available:
             try:
                 torch.cuda.init()
             except Exception as error:  # whatever it is, its text is what is wanted
-                complaint = str(error)
-    said = " ".join([complaint, *(str(warning.message) for warning in caught)]).strip()
+                message = str(error)
+    text = " ".join([message, *(str(warning.message) for warning in caught)]).strip()
     cards = []
     for index in range(torch.cuda.device_count() if available else 0):
         properties = torch.cuda.get_device_properties(index)
@@ -46,7 +46,7 @@ def devices() -> dict[str, Any]:
                 "shared": bool(getattr(properties, "is_integrated", False)),
             }
         )
-    return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
+    return {"devices": cards, "message": text, "arch_list": torch.cuda.get_arch_list() if available else []}
 
 
 def tensor(device: str) -> dict[str, Any]:
@@ -101,11 +101,11 @@ REQUESTS = {
     "attention": exercises.attention,
     "amp": exercises.amp,
     "train": exercises.train,
-    "pattern": loads.pattern,
-    "oom": loads.out_of_memory,
-    "transfer": loads.transfer,
-    "gemm": loads.gemm,
-    "peers": loads.peers,
+    "pattern": stress.pattern,
+    "oom": stress.out_of_memory,
+    "transfer": stress.transfer,
+    "gemm": stress.gemm,
+    "peers": stress.peers,
     "dry-run": tracking.dry_run,
     "loader": processes.loader,
     "collective": processes.collective,

@@ -12,7 +12,7 @@ from gpukit.project.stack import Stack
 from gpukit.verify.compute import FAILS
 from gpukit.verify.device import on_cpu, without
 from gpukit.verify.remedies import DOCTOR, START
-from gpukit.verify.trouble import COMMON, named
+from gpukit.verify.torch_errors import COMMON, diagnose
 
 LEAST_GB = 1.0  # where nothing is promised; Docker's own default of 64 MB ends in a bus error
 LEAST_FREE_GB = 0.03  # what the check itself, and a small batch, need
@@ -145,10 +145,10 @@ def loader(saw: Any, stack: Stack) -> Finding:
     """Two workers hand over sixteen batches."""
     outcome = saw.loader
     if outcome.error:
-        return named(outcome.error, LOADING, LOADER_FAILS, "", "two workers, sixteen batches")
-    if not outcome.said["equal"]:
+        return diagnose(outcome.error, LOADING, LOADER_FAILS, "", "two workers, sixteen batches")
+    if not outcome.answer["equal"]:
         return LOADER_WRONG("another sum than without workers", "the same sum")
-    return passed(f"{outcome.said['workers']} workers, sixteen batches in {outcome.said['seconds']:.1f} s")
+    return passed(f"{outcome.answer['workers']} workers, sixteen batches in {outcome.answer['seconds']:.1f} s")
 
 
 @check("peers", "Between GPUs", needs=("tensor",), causes=(PEERS_WRONG, *COMMON, FAILS), level="full")
@@ -159,12 +159,14 @@ def peers(saw: Any, stack: Stack) -> Finding:
     if len(saw.devices.found) < 2:
         return skipped("There is one GPU.")
     if saw.peers.error:
-        return named(saw.peers.error, COMMON, FAILS, "", "copies between the GPUs")
-    said = saw.peers.said
-    if said["wrong"]:
-        first, second = said["wrong"][0]
+        return diagnose(saw.peers.error, COMMON, FAILS, "", "copies between the GPUs")
+    answer = saw.peers.answer
+    if answer["wrong"]:
+        first, second = answer["wrong"][0]
         return PEERS_WRONG(f"from {first} to {second}: other numbers arrive", "what was sent")
-    way = "directly" if said["direct"] == said["pairs"] else "by way of the host" if not said["direct"] else "mixed"
+    way = (
+        "directly" if answer["direct"] == answer["pairs"] else "by way of the host" if not answer["direct"] else "mixed"
+    )
     return passed(f"right, {way}")
 
 
@@ -181,14 +183,14 @@ def collective(saw: Any, stack: Stack) -> Finding:
         return skipped("There is no GPU.")
     outcome = saw.collective
     if outcome.error:
-        return named(outcome.error, RANKS, RANKS_FAIL, "", "a sum over all ranks")
-    result = outcome.said
+        return diagnose(outcome.error, RANKS, RANKS_FAIL, "", "a sum over all ranks")
+    result = outcome.answer
     ranks = f"{result['ranks']} {'GPUs' if result['kind'] == 'nccl' else 'processes on the CPU'}, {result['kind']}"
-    if result["complaint"]:
+    if result["message"]:
         for cause in RANKS:
-            if any(words.lower() in result["complaint"].lower() for words in cause.says):
-                return cause(f"{ranks}: {result['complaint']}", "a sum over all ranks")
-        return known(result["complaint"], RANKS_FAIL)(f"{ranks}: {result['complaint']}", "a sum over all ranks")
+            if any(words.lower() in result["message"].lower() for words in cause.says):
+                return cause(f"{ranks}: {result['message']}", "a sum over all ranks")
+        return known(result["message"], RANKS_FAIL)(f"{ranks}: {result['message']}", "a sum over all ranks")
     if result["silent"]:
         return NCCL_HANGS(f"{ranks}: no answer from {result['silent']}", "a sum over all ranks")
     if result["wrong"]:

@@ -30,31 +30,31 @@ def free(device: str) -> dict[str, Any]:
     return {"free": left, "total": total, "shared": shared}
 
 
-def _others(room: dict[str, Any], device: str) -> int:
+def _others(memory: dict[str, Any], device: str) -> int:
     """Bytes of a card's own memory that are not torch's in this process."""
     import torch
 
-    return 0 if room["shared"] else room["total"] - room["free"] - torch.cuda.memory_reserved(device)
+    return 0 if memory["shared"] else memory["total"] - memory["free"] - torch.cuda.memory_reserved(device)
 
 
 def pattern(device: str, stress: bool) -> dict[str, Any]:
     """Write a pattern, all of it, then read all of it back."""
     import torch
 
-    room = free(device)
-    others = _others(room, device)
+    memory = free(device)
+    others = _others(memory, device)
     stress = stress and others < OTHERS
-    part = 0.5 if room["shared"] else 0.8
-    size = int(room["free"] * part) if stress else min(GIGABYTE, room["free"] // 10)
-    if room["shared"]:  # beyond this an error that can be caught, where the kernel would end the process
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / room["total"]), device)
+    part = 0.5 if memory["shared"] else 0.8
+    size = int(memory["free"] * part) if stress else min(GIGABYTE, memory["free"] // 10)
+    if memory["shared"]:  # beyond this an error that can be caught, where the kernel would end the process
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / memory["total"]), device)
     started = time.monotonic()
     numbers = torch.arange(BLOCK // 4, dtype=torch.int32, device=device)
     try:
         blocks = [numbers * 7919 ^ index for index in range(max(1, size // BLOCK - 3))]
         wrong = [index for index, block in enumerate(blocks) if not bool(torch.equal(block, numbers * 7919 ^ index))]
     finally:
-        if room["shared"]:
+        if memory["shared"]:
             torch.cuda.set_per_process_memory_fraction(1.0, device)
     count = len(blocks)
     del blocks, numbers
@@ -65,7 +65,7 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
         "wrong": wrong[:8],
         "others": max(0, others),
         "seconds": time.monotonic() - started,
-        **room,
+        **memory,
     }
 
 
@@ -76,15 +76,15 @@ def out_of_memory(device: str) -> dict[str, Any]:
     """
     import torch
 
-    room = free(device)
-    limited = room["shared"] or Path("/dev/dxg").exists()
+    memory = free(device)
+    limited = memory["shared"] or Path("/dev/dxg").exists()
     before = torch.cuda.memory_reserved(device)
     if limited:
         limit = before + 2 * BLOCK
-        torch.cuda.set_per_process_memory_fraction(limit / room["total"], device)
+        torch.cuda.set_per_process_memory_fraction(limit / memory["total"], device)
         size = 4 * BLOCK + limit
     else:
-        size = room["total"] + GIGABYTE
+        size = memory["total"] + GIGABYTE
     caught = ""
     try:
         torch.empty(size, dtype=torch.uint8, device=device)
@@ -123,9 +123,9 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
     import torch
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
-    room = free(device)
-    others = _others(room, device) > OTHERS
-    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < room["free"]), 1024)
+    memory = free(device)
+    others = _others(memory, device) > OTHERS
+    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < memory["free"]), 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     done = [0, 0.0]
 
@@ -179,12 +179,12 @@ def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, 
     return {"gen": card.gen, "width": card.width, "slowed": list(card.slowed), "mig": card.mig}
 
 
-def _of(device: str, said: smi.Smi) -> smi.Card | None:
+def _of(device: str, found: smi.Smi) -> smi.Card | None:
     """The card that torch calls by this name: by its UUID, or the only one."""
     import torch
 
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-    for card in said.cards:
+    for card in found.cards:
         if uuid and uuid in card.uuid:
             return card
-    return said.cards[0] if len(said.cards) == 1 else None
+    return found.cards[0] if len(found.cards) == 1 else None

@@ -31,7 +31,7 @@ NAMELESS = Cause(
 @check("user", "User", causes=(ROOTS, SOMEBODY_ELSES, NAMELESS, MAPPED))
 def user(saw: Any, stack: Stack) -> Finding:
     """What is written in the workspace must belong to the person who owns it on the host."""
-    me = saw.person
+    me = saw.user
     seen = f"{me.name or 'no name'} (uid {me.uid})"
     expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), who owns {me.workspace}"
     if me.uid != me.owner:

@@ -63,18 +63,18 @@ HANGS = Cause("The GPU does not come to an end: it hangs, or is overloaded by ot
 COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, CUBLAS, CUDNN, HOST_MEMORY, HANGS)
 
 
-def said(error: TorchError) -> str:
+def summary(error: TorchError) -> str:
     """Death and Timeout say it themselves; of anything else, the last line."""
     if error.kind in ("Death", "Timeout"):
         return f"torch {error.text}"
     return last_line(error.text) or error.kind
 
 
-def named(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where: str, expected: str) -> Finding:
+def diagnose(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where: str, expected: str) -> Finding:
     """The first cause whose words the error holds. Its own text counts before what was printed along the way; what none
     of them knows may be among the words that doctor knows."""
     causes = tuple(causes)
-    seen = f"{where}: {said(error)}" if where else said(error)
+    seen = f"{where}: {summary(error)}" if where else summary(error)
     for text in (f"{error.kind}: {error.text}".lower(), error.log.lower()):
         for cause in causes:
             if any(words.lower() in text for words in cause.says):
