@@ -17,6 +17,7 @@ from gpukit.verify import (
     interpreter,
     machine,
     multiprocess,
+    native,
     notebook,
     packages,
     places,
@@ -186,7 +187,7 @@ def test_torch_from_the_package_index_without_a_gpu(container, make_stack, cpu_o
     assert with_status(judged(container(torch=torch, **NO_GPU), make_stack(**cpu_only)), "FAIL") == {"torch"}
 
 
-def test_remedies_without_a_container(container, make_stack, monkeypatch):
+def test_remedies_without_a_container(container, make_stack):
     """The environment of --native is not an image, and launch itself updates it."""
     findings = run(native.adapted(verify.CHECKS), container(gpukit=Versions("1", "2")), make_stack())
     gpukit = next(finding for finding in findings if finding.id == "gpukit")
