@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import textwrap
 import time
 from types import SimpleNamespace
@@ -12,6 +14,8 @@ from gpukit.project.stack import load
 from gpukit.verify import main as verify
 from gpukit.verify.container import Container
 from gpukit.verify.torch_process import TorchError, TorchProcess, last_line
+from gpukit.wheel import writer
+from tests.gpukit.conftest import ROOT
 
 
 @pytest.fixture
@@ -57,6 +61,24 @@ def test_answers_come_through_whatever_is_printed(fake_torch, process):
         + textwrap.dedent(GOOD)
     )
     assert process().ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["installed", "run from the wheel"])
+def test_a_file_of_the_project_does_not_hide_gpukit(fake_torch, tmp_path, packed):
+    """The current directory may hold the user's own gpukit.py, and a folder gpukit."""
+    fake_torch(GOOD)
+    project = tmp_path / "project"
+    (project / "gpukit").mkdir(parents=True)
+    for name in ("gpukit.py", "gpukit/__init__.py", "json.py"):
+        (project / name).write_text("raise ImportError('the wrong one')\n", encoding="utf-8")
+    source = ROOT / "gpukit/src"
+    place = writer.write(writer.from_source(ROOT / "gpukit"), tmp_path / "vendor") if packed else source
+    ask = (
+        f"import sys; sys.path[0] = {str(place)!r}; from gpukit.verify.torch_process import TorchProcess; "
+        "process = TorchProcess(); print(process.ask('facts', limit=20)['version']); process.end()"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], cwd=project, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2.14.1+cpu\n", "")
 
 
 def test_an_exception_is_told_and_the_process_lives_on(fake_torch, process):

@@ -95,8 +95,8 @@ def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
 def overlaid() -> None:
     """Exit if this Python finds other versions of the protected packages before those of a native environment.
 
-    `uv run --with` and PYTHONPATH put them there. Python calls this when it starts, by a .pth file beside a copy of this
-    module in that environment's site-packages.
+    `uv run --with` and PYTHONPATH put them there. In that environment's site-packages, a .pth file
+    beside a copy of this module calls this when Python starts.
     """
     environment = Path(__file__).parents[3]
     changes = [change for change in changed(recorded(environment / OWN.name)) if change.now]
