@@ -1,11 +1,11 @@
 """What a rebuild costs: uv run python benchmarks/rebuild.py
 
 One more package: `./launch build` after a line was added to pyproject.toml, beside `docker build` of a plain Dockerfile
-that installs the same packages on the same base in one RUN line, as most guides write it. Both are built completely once,
-which does not count; then, in each round, another package is added to both.
+that installs the same packages on the same base in one RUN line, as most guides write it. Both are built completely
+once, which does not count; then, in each round, another package is added to both.
 
-An update: `./launch build` with another gpukit in vendor/, with another stack.json, and with another driver floor, beside
-a build in which nothing has changed. BASE_IMAGE names the base, as in a project.
+An update: `./launch build` with another gpukit in vendor/, with another stack.json, and with another driver floor,
+beside a build in which nothing has changed. BASE_IMAGE names the base, as in a project.
 """
 
 from __future__ import annotations

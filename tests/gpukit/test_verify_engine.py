@@ -140,7 +140,10 @@ FAULTS = {
     ),
     "an active virtual environment": (
         (),
-        {"before": "python -m venv --without-pip --system-site-packages /opt/v", "command": "/opt/v/bin/python -m gpukit"},
+        {
+            "before": "python -m venv --without-pip --system-site-packages /opt/v",
+            "command": "/opt/v/bin/python -m gpukit",
+        },
         "venv",
         interpreter.VENV,
     ),
@@ -165,7 +168,10 @@ def test_nothing_is_wrong_without_a_fault(verify):
     assert failed(verify()) == set()
 
 
-FAKE = "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py && export PYTHONPATH=/opt/fake:/opt/gpukit"
+FAKE = (
+    "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py "
+    "&& export PYTHONPATH=/opt/fake:$PYTHONPATH"
+)
 REPLACED = 'class version: cuda = None\\n__version__ = "2.15.0"'
 MISSING = 'raise ImportError("libcudart.so.13: cannot open shared object file")'
 HOPPER = {
@@ -218,7 +224,7 @@ def test_what_a_library_repeats_is_hidden(verify):
     }
     netrc = "echo machine x login me password planted-in-netrc > /root/.netrc"
     before = (
-        f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake:/opt/gpukit'
+        f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake:$PYTHONPATH'
     )
     printed = str(verify(before=before, checks="import", environment=planted))
     assert "'MY_PASS': '***'" in printed
@@ -239,7 +245,8 @@ WORK = {
 @pytest.mark.parametrize("name", WORK)
 def test_a_worker_of_a_data_loader_ends(verify, name):
     text, id, cause = WORK[name]
-    before = f"mkdir /opt/site && printf '%b' '{text}' > /opt/site/sitecustomize.py && export PYTHONPATH=/opt/site:/opt/gpukit"
+    customize = f"mkdir /opt/site && printf '%b' '{text}' > /opt/site/sitecustomize.py"
+    before = f"{customize} && export PYTHONPATH=/opt/site:$PYTHONPATH"
     findings = verify(before=before, checks="loader")
     assert failed(findings) == {id}
     assert same(findings[id], cause)

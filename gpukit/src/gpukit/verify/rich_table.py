@@ -1,4 +1,4 @@
-"""The table on a terminal, where rich can be imported; without it the frame prints its own."""
+"""The table on a terminal, if rich can be imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, explained, 
 
 
 def rich_table(findings: list[Finding]) -> bool:
-    """Print it, and say whether that could be done."""
+    """Print it; returns False without rich."""
     try:
         from rich.console import Console
         from rich.markup import escape

@@ -1,4 +1,4 @@
-"""Who I am in here, whose the files are that I make, and what I may open elsewhere."""
+"""The user of the container, the owner of the files it creates, and its credentials."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD, START
 
 ROOTS = Cause(
-    "You are root in here, and files made in here would be root's on the host.", START, says=("Permission denied",)
+    "You are root in this container: files created here belong to root on the host.", START, says=("Permission denied",)
 )
 SOMEBODY_ELSES = Cause(
-    "Files made in here would be somebody else's on the host.",
+    "Your uid differs from that of the workspace's owner: files created here belong to another user on the host.",
     START,
     says=("detected dubious ownership in repository",),
 )
 MAPPED = Cause(
-    "Files written in the workspace get another owner than you: the engine or the file server maps users.",
-    "Look at how the folder is shared: NFS's root_squash, rootless Docker, or Docker Desktop's file sharing",
+    "Files in the workspace are created with another owner: the engine or the file server maps users.",
+    "Check how the folder is shared: root_squash of NFS, rootless Docker, or file sharing of Docker Desktop",
 )
 NAMELESS = Cause(
-    "This uid has no entry in passwd: torch.compile, ssh and git ask for its name.",
+    "This uid has no user name (no entry in /etc/passwd), which torch.compile, ssh, and git require.",
     REBUILD,
     says=("getpwuid(): uid not found", "No user exists for uid", "I have no name!"),
 )
@@ -30,21 +30,21 @@ NAMELESS = Cause(
 
 @check("user", "User", causes=(ROOTS, SOMEBODY_ELSES, NAMELESS, MAPPED))
 def user(saw: Any, stack: Stack) -> Finding:
-    """What is written in the workspace must belong to the person who owns it on the host."""
+    """The container's user owns the workspace, so that files created here belong to the same user on the host."""
     me = saw.user
     seen = f"{me.name or 'no name'} (uid {me.uid})"
-    expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), who owns {me.workspace}"
+    expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), the owner of {me.workspace}"
     if me.uid != me.owner:
         return (ROOTS if me.uid == 0 else SOMEBODY_ELSES)(seen, expected)
     if me.name is None:
         return NAMELESS(seen, expected)
     if me.written not in (None, me.uid):
-        return MAPPED(f"{seen} writes files of uid {me.written}", expected)
-    return passed(f"{seen}, who owns {me.workspace}")
+        return MAPPED(f"{seen} creates files of uid {me.written}", expected)
+    return passed(f"{seen}, the owner of {me.workspace}")
 
 
 @check("credentials", "Credentials")
 def credentials(saw: Any, stack: Stack) -> Finding:
-    """Which are set, by name only: a value is never read out, and none has to be there."""
+    """The names of those that are set. Values are never printed, and none is required."""
     there, missing = saw.credentials
     return passed(f"set: {', '.join(there) or 'none'}; not set: {', '.join(missing) or 'none'}")

@@ -51,12 +51,12 @@ class Folders:
 
     @cached_property
     def temporary(self) -> tuple[Place, ...]:
-        """Where programs put what is temporary. Python alone looks for another folder when this one does not serve."""
+        """The folder for temporary files. Only Python tries other folders if this one is not writable."""
         return (self._place(self.environment.get("TMPDIR") or "/tmp", writing=True, megabytes=1),)
 
     def _place(self, path: str, writing: bool, megabytes: int = 0) -> Place:
         there = Path(path).is_dir()
-        # What is not there yet may be made by the library that wants it: then the folder above counts.
+        # A library may create a missing folder: then the folder above it counts.
         nearest = Path(path) if there else _nearest(Path(path))
         mount = self._mount_table.get(path)
         problem, owner, free = "", None, None
@@ -87,7 +87,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _write_in(folder: Path, megabytes: int) -> None:
-    """Make a file, write it, rename it, take it away: what a cache does."""
+    """Create, write, rename, and delete a file, as caches do."""
     with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=folder) as scratch:
         Path(scratch, "a").write_bytes(b"x" * max(1, megabytes << 20))
         Path(scratch, "a").rename(Path(scratch, "b"))

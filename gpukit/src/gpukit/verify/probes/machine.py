@@ -39,24 +39,24 @@ class Machine:
 
     @cached_property
     def in_use_by(self) -> str:
-        """Who else holds a GPU here, so that its memory must not be filled; empty where nobody does.
+        """What else uses a GPU, so that its memory must not be filled; empty if nothing does.
 
-        Where the driver does not say, as in WSL, a display is taken for granted.
+        If the driver does not report it, as in WSL, a display is assumed.
         """
         if not self.smi.cards or Path("/dev/dxg").exists():
-            return "a display, as far as can be known here"
+            return "a display (assumed)"
         if any(card.display for card in self.smi.cards):
             return "a display"
         return "another process" if any(card.processes for card in self.smi.cards) else ""
 
     @property
     def exclusive(self) -> bool:
-        """Whether only one process may compute on a GPU: then ours take turns."""
+        """Whether only one process at a time can use a GPU: then ours take turns."""
         return any(card.mode.startswith("Exclusive") for card in self.smi.cards)
 
     @cached_property
     def xids(self) -> tuple[tuple[str, int], ...] | None:
-        """What the driver wrote into the kernel's log: bus and number. None where it may not be read in here."""
+        """Xid errors in the kernel's log: bus and number. None if this container cannot read it."""
         try:
             log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
@@ -74,19 +74,19 @@ class Machine:
 
     @cached_property
     def gpu_nodes(self) -> list[str]:
-        """The devices through which a GPU is reached: on a PC, in WSL, on Jetson."""
+        """The GPU device files: on a PC, in WSL, on Jetson."""
         patterns = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu/*")
         return sorted(str(node) for pattern in patterns for node in Path("/dev").glob(pattern))
 
     @cached_property
     def inaccessible_nodes(self) -> list[str]:
-        """Those of them, and the driver's own, that this user may not open."""
+        """The GPU and driver device files that this user cannot open."""
         nodes = [*self.gpu_nodes, *(str(node) for node in Path("/dev").glob("nvidia[a-z-]*") if not node.is_dir())]
         return [node for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
 
     @cached_property
     def cuda_library(self) -> bool:
-        """Whether the driver's part of CUDA, which the host lends to the container, can be loaded."""
+        """Whether the driver's CUDA library, which the host mounts into the container, can be loaded."""
         try:
             ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -109,7 +109,7 @@ class Machine:
 
     @cached_property
     def limits(self) -> dict[str, int]:
-        """Of this process, in bytes and numbers; -1 is unlimited."""
+        """Limits of this process; -1 is unlimited."""
         names = {name: getattr(resource, f"RLIMIT_{name.upper()}") for name in LIMITS}
         limits = {name: resource.getrlimit(number)[0] for name, number in names.items()}
         return {name: -1 if limit == resource.RLIM_INFINITY else limit for name, limit in limits.items()}
@@ -136,7 +136,7 @@ class Machine:
 
     @cached_property
     def clock(self) -> tuple[datetime, datetime | None]:
-        """Now, and when the newest of stack.json and the build's record was written."""
+        """The time now, and the newest date of stack.json and the build's record."""
         files = [root() / "stack.json", guard.RECORD]
         times = [file.stat().st_mtime for file in files if file.is_file()]
         return datetime.now(), datetime.fromtimestamp(max(times)) if times else None

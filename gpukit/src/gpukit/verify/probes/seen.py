@@ -11,7 +11,7 @@ from gpukit.verify.torch_process import TorchError
 
 @dataclass(frozen=True)
 class Place:
-    """A folder, as this user finds it. `problem` says why it cannot be used, in the system's words."""
+    """A folder. `problem` is the system's error message if this user cannot use it."""
 
     path: str
     there: bool
@@ -25,10 +25,10 @@ class Place:
 @dataclass(frozen=True)
 class User:
     uid: int
-    name: str | None  # None where the uid has no entry in passwd
+    name: str | None  # None: the uid has no entry in passwd
     workspace: str
     owner: int  # of the workspace
-    written: int | None = None  # who owns a file that is made there; None where none can be made
+    written: int | None = None  # the owner of files created there; None: none can be created
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Processors:
 
 @dataclass(frozen=True)
 class Ram:
-    """The machine's memory in GB; `free_gb` as far as the container may have it."""
+    """The machine's memory in GB; `free_gb` within the container's limit."""
 
     total_gb: float = 0.0
     free_gb: float | None = None
@@ -64,7 +64,7 @@ class Ram:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Jupyter's kernel for Python, and where the packages are that it would import."""
+    """Jupyter's Python kernel, and the prefix of its packages."""
 
     name: str = ""
     command: str = ""
@@ -95,12 +95,12 @@ class Torch:
 class Device:
     name: str
     capability: str
-    shared: bool = False  # memory, with the CPU
+    shared: bool = False  # CPU and GPU share memory
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What torch finds of GPUs. `message` is what CUDA said where it finds none."""
+    """The GPUs that torch finds. `message` is CUDA's error if it finds none."""
 
     found: tuple[Device, ...] = ()
     arch_list: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of computing or compiling on a device."""
+    """The result of computing or compiling on a device."""
 
     device: str = ""
     equal: bool = False

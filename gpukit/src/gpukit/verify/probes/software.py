@@ -21,7 +21,7 @@ from gpukit.verify.packages import missing, unmet
 from gpukit.verify.probes.seen import Kernel, Versions
 
 COMMAND_LIMIT = 15
-# What gives access somewhere, and the files that do the same.
+# Variables and files with credentials.
 CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS_KEY_ID", "KAGGLE_KEY")
 CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
 
@@ -46,18 +46,18 @@ class Software:
 
     @cached_property
     def prefixes(self) -> tuple[str, str]:
-        """Where this Python lives, and where the one it was made from; different in a virtual environment."""
+        """sys.prefix and sys.base_prefix: different in a virtual environment."""
         return sys.prefix, sys.base_prefix
 
     @cached_property
     def workspace_venv(self) -> str:
-        """A virtual environment in the workspace, which editors would take for this project's."""
+        """A virtual environment in the workspace, which editors would use for this project."""
         folder = root() / ".venv"
         return str(folder) if (folder / "pyvenv.cfg").is_file() else ""
 
     @cached_property
     def protected(self) -> dict[str, str] | None:
-        """The protected packages as they were at build; None where nobody wrote them down."""
+        """The protected packages recorded when the image was built; None without a record."""
         try:
             return guard.recorded(guard.RECORD)
         except OSError:
@@ -85,7 +85,7 @@ class Software:
 
     @cached_property
     def credentials(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of those that are there, and of those that are not; never a value."""
+        """The names of those that are set and not set; never a value."""
         home = Path(self.environment.get("HOME") or "/")
         there = [name for name in CREDENTIALS if self.environment.get(name)]
         there += [f"~/{name}" for name in CREDENTIAL_FILES if os.access(home / name, os.R_OK)]
@@ -93,8 +93,8 @@ class Software:
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """None where there is no Jupyter."""
-        # Natively the machine may have one of its own, which is not this project's.
+        """None without Jupyter."""
+        # Natively, the machine may have its own Jupyter, which is not this project's.
         within = str(Path(sys.prefix, "bin")) if sys.prefix != sys.base_prefix else None
         jupyter = shutil.which("jupyter", path=within)
         if jupyter is None:
@@ -105,15 +105,15 @@ class Software:
             name = "python3" if "python3" in specs else sorted(specs)[0]
             command = specs[name]["spec"]["argv"][0]
         except (ValueError, KeyError, IndexError, TypeError):
-            return Kernel(message="`jupyter kernelspec list` names no kernel")
-        # Jupyter starts a plain `python` as the interpreter that it runs in itself.
+            return Kernel(message="`jupyter kernelspec list` shows no kernel")
+        # Jupyter starts a plain `python` with its own interpreter.
         path = _interpreter_of(jupyter) if re.fullmatch(r"python[\d.]*", command) else command
         prefix = run(path, "-c", "import ipykernel, sys; print(sys.prefix)")
         return Kernel(name, path, (prefix or "").strip(), "" if prefix else f"{path} cannot import ipykernel")
 
 
 def run(*command: str) -> str | None:
-    """What a command prints; None where it fails."""
+    """The output of a command; None if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT, check=False
@@ -124,12 +124,12 @@ def run(*command: str) -> str | None:
 
 
 def _interpreter_of(script: str) -> str:
-    """What the first line of a script names."""
+    """The interpreter in the first line of a script."""
     with contextlib.suppress(OSError), Path(script).open("rb") as file:
         first = file.readline(1024).decode(errors="replace")
         words = first[2:].split() if first.startswith("#!") else []
         if words and words[0].endswith("/env"):
             words = [found for name in words[1:2] if (found := shutil.which(name))]
-        if words and "python" in Path(words[0]).name:  # a long path is hidden behind a line of sh
+        if words and "python" in Path(words[0]).name:  # for a long path, pip writes a line of sh instead
             return words[0]
     return sys.executable

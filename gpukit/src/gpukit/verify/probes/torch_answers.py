@@ -1,4 +1,4 @@
-"""What torch answers, in a process of its own."""
+"""The answers of torch, which runs in a separate process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TorchAnswers(Machine):
 
     @property
     def _other(self) -> TorchProcess:
-        """Another process than the first; where only one may use the GPU, the first anew."""
+        """A second process; if only one process can use the GPU, the first one restarted."""
         if self.gpu_nodes and self.exclusive:
             self._torch.close()
             return self._torch
@@ -84,18 +84,18 @@ class TorchAnswers(Machine):
         try:
             return Result(**process.ask(what, device, limit=limit))
         except TorchError as error:
-            _afresh(process, error)
+            _restart_after_cuda_error(process, error)
             return Result(device=device, error=error)
 
     def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
         try:
             return Outcome(device, process.ask(what, *arguments, limit=limit))
         except TorchError as error:
-            _afresh(process, error)
+            _restart_after_cuda_error(process, error)
             return Outcome(device, error=error)
 
     def _on_each(self, what: str, *arguments: Any, limit: float = LOAD_LIMIT) -> tuple[Outcome, ...]:
-        """On one GPU after another; what follows a broken one would only wait for the same."""
+        """One GPU after another, up to the first that fails: the next would only wait for the same error."""
         outcomes: list[Outcome] = []
         for index in range(len(self.devices.found)):
             name = f"cuda:{index}"
@@ -105,7 +105,7 @@ class TorchAnswers(Machine):
         return tuple(outcomes)
 
     def _half(self) -> str:
-        """The half precision that the first GPU has in hardware."""
+        """The half precision that the first GPU supports in hardware."""
         return "bf16" if int(self.devices.found[0].capability.partition(".")[0]) >= 8 else "fp16"
 
     @cached_property
@@ -114,7 +114,7 @@ class TorchAnswers(Machine):
         outcome = self._ask(self._torch, "matmul", "cuda:0", "cuda:0", first.capability, limit=DEVICE_LIMIT)
         for result in outcome.answer.get("results", ()):
             if result.get("message"):
-                _afresh(self._torch, TorchError("", result["message"]))
+                _restart_after_cuda_error(self._torch, TorchError("", result["message"]))
         return outcome
 
     @cached_property
@@ -172,7 +172,7 @@ class TorchAnswers(Machine):
 
     @cached_property
     def training(self) -> tuple[Outcome, Outcome | None]:
-        """Ten steps, and the last five again, in another process, from the checkpoint between."""
+        """Ten steps, then the last five again in another process, from the checkpoint."""
         device = self._device_names()[0]
         try:
             with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=root()) as folder:
@@ -191,7 +191,7 @@ class TorchAnswers(Machine):
 
     @cached_property
     def assembler(self) -> tuple[str, tuple[str, ...]] | None:
-        """The ptxas that Triton uses for the first GPU, and the architectures it knows; None without one."""
+        """The ptxas that Triton uses for the first GPU, and the architectures that it supports; None without one."""
         blackwell = bool(self.devices.found) and int(self.devices.found[0].capability.partition(".")[0]) >= 10
         names = (["ptxas-blackwell"] if blackwell else []) + ["ptxas"]
         spec = importlib.util.find_spec("triton")
@@ -205,7 +205,7 @@ class TorchAnswers(Machine):
         return None
 
 
-def _afresh(process: TorchProcess, error: TorchError) -> None:
-    """After an error of CUDA's every later call in that process ends with it too: the next one gets a new process."""
+def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
+    """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
     if re.search(r"cuda|cudnn|cublas", str(error), re.IGNORECASE):
         process.close()
