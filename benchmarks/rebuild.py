@@ -1,8 +1,11 @@
-"""What one more package costs: uv run python benchmarks/rebuild.py
+"""What a rebuild costs: uv run python benchmarks/rebuild.py
 
-`./launch build` after a line was added to pyproject.toml, beside `docker build` of a plain Dockerfile that installs the
-same packages on the same base in one RUN line, as most guides write it. Both are built whole once, which does not
-count; then, in each round, another package is added to both. BASE_IMAGE names the base, as in a project.
+One more package: `./launch build` after a line was added to pyproject.toml, beside `docker build` of a plain Dockerfile
+that installs the same packages on the same base in one RUN line, as most guides write it. Both are built completely
+once, which does not count; then, in each round, another package is added to both.
+
+An update: `./launch build` with another gpukit in vendor/, with another stack.json, and with another driver floor,
+beside a build in which nothing has changed. BASE_IMAGE names the base, as in a project.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ def layers(image: str) -> tuple[list[str], set[tuple[str, str, int]]]:
 
 
 class Kind:
-    """One of the two ways to build: its files, its command, what its rebuilds took and stored."""
+    """One of the two ways to build: its files and command, and the time and storage of its rebuilds."""
 
     def __init__(self, folder: Path, command: list[str | Path], image: str) -> None:
         self.folder, self.command, self.image = folder, command, image
@@ -72,6 +75,44 @@ class Kind:
         self.new_layers.append(len(set(digests) - set(first[0])))
 
 
+class Update:
+    """What an update changes, and the time and storage of the builds after it."""
+
+    def __init__(self, project: Path, source: Path) -> None:
+        self.stack, self.project = project / "stack.json", project
+        self.source = source / "gpukit"
+        self.before = json.loads(self.stack.read_text(encoding="utf-8"))
+        self.seconds: dict[str, list[float]] = {}
+        self.new_bytes: dict[str, list[int]] = {}
+
+    def vendor(self) -> None:
+        """Put the gpukit of the template's folder into the project's vendor/."""
+        env = {**os.environ, "PYTHONPATH": str(self.source / "src"), "GPUKIT_PROJECT": str(self.project)}
+        run(sys.executable, "-m", "gpukit", "vendor", "--from", self.source, env=env)
+
+    def write_stack(self, **changes: object) -> None:
+        self.stack.write_text(json.dumps({**self.before, **changes}, indent=2) + "\n", encoding="utf-8")
+
+    def change(self, what: str, number: int) -> None:
+        if what == "another gpukit":
+            with (self.source / "src/gpukit/__init__.py").open("a", encoding="utf-8") as file:
+                file.write(f"# {number}\n")
+            self.vendor()
+        elif what == "another stack.json":
+            self.write_stack(end_of_life=f"20{30 + number}-01-01", size_gb=100 + number)
+        elif what == "another driver floor":
+            self.write_stack(driver=str(900 + number))
+
+    def measure(self, kind: Kind, number: int) -> None:
+        for what in ("nothing changed", "another gpukit", "another stack.json", "another driver floor"):
+            before = layers(kind.image)
+            self.change(what, number)
+            self.seconds.setdefault(what, []).append(kind.build())
+            _, history = layers(kind.image)
+            self.new_bytes.setdefault(what, []).append(sum(row[2] for row in history - before[1]))
+            print(f"round {number}: {what} {self.seconds[what][-1]:.1f} s", file=sys.stderr)
+
+
 def main() -> None:
     given = options(__doc__, base="wheel", use_case="minimal", hardware="cpu")
     load = machine()["load"]
@@ -80,11 +121,13 @@ def main() -> None:
         answers = {"hardware": given.hardware, "base": given.base, "use_case": given.use_case, "workflow": "notebook"}
         name = f"Benchmark of rebuild {time.time_ns()}"  # a new one, or the builder remembers the last run's layers
         project = generate(template, Path(spare) / "project", project_name=name, **answers)
+        update = Update(project, template)
+        update.vendor()
         text = (project / "pyproject.toml").read_text(encoding="utf-8")
         stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
         table = tomllib.loads(text)["project"]
         wanted = [*table["dependencies"], *table["optional-dependencies"]["dev"]]
-        with_torch = given.base == "ngc"  # the image has it, so both only leave it alone
+        with_torch = given.base == "ngc"  # the image has it, so neither installs it
         wanted = [one for one in wanted if not (with_torch and re.match(r"torch\b", one))]
 
         tag = run(project / "launch", "--dry-run", "run", "--", "true").split()[-2]
@@ -107,7 +150,7 @@ def main() -> None:
             ask([])
             whole = {}
             for what, kind in ("plain", plain), ("ours", ours):
-                print(f"building {what} whole ...", file=sys.stderr, flush=True)
+                print(f"building {what} completely ...", file=sys.stderr, flush=True)
                 whole[what] = kind.build()
             before = {kind: layers(kind.image) for kind in (plain, ours)}
             for number, package in enumerate(PACKAGES[: given.times], 1):
@@ -115,17 +158,26 @@ def main() -> None:
                 for kind in (plain, ours):
                     kind.rebuild(package, before[kind])
                 print(f"round {number}: {package} {plain.seconds[-1]:.1f} {ours.seconds[-1]:.1f}", file=sys.stderr)
+            for number in range(1, given.times + 1):
+                update.measure(ours, number)
         finally:
             run("docker", "image", "rm", "--force", tag, "benchmark-plain")
     plainly, here = statistics.median(plain.seconds), statistics.median(ours.seconds)
     megabytes = {kind: statistics.median(kind.new_bytes) / 1e6 for kind in (plain, ours)}
+    after = {what: statistics.median(seconds) for what, seconds in update.seconds.items()}
+    cached = after.pop("nothing changed")
+    stored = max(max(update.new_bytes[what]) for what in after) / 1e6
     write(
         "rebuild",
         load,
         engine=True,
-        title="One more package",
+        title="Rebuilding: one more package, and an update",
         repeats=len(ours.seconds),
-        figures=[figure("plain Dockerfile, rebuilt", plain.seconds), figure("`./launch build`, rebuilt", ours.seconds)],
+        figures=[
+            figure("plain Dockerfile, one more package", plain.seconds),
+            figure("`./launch build`, one more package", ours.seconds),
+            *(figure(f"`./launch build`, {what}", seconds) for what, seconds in update.seconds.items()),
+        ],
         results=[
             {
                 "what": "`./launch build` / plain Dockerfile",
@@ -134,12 +186,17 @@ def main() -> None:
                 "at_most": 0.33,
             },
             {"what": "new bytes beyond the package", "value": round(megabytes[ours], 3), "unit": "MB", "at_most": 50},
+            *(
+                {"what": f"{what}, beyond a cached build", "value": round(each - cached, 2), "unit": "s", "at_most": 10}
+                for what, each in after.items()
+            ),
+            {"what": "new bytes after an update", "value": round(stored, 3), "unit": "MB", "at_most": 10},
         ],
         notes=[
-            f"The plain Dockerfile stores {megabytes[plain]:.0f} MB anew beside the package.",
+            f"The plain Dockerfile stores {megabytes[plain]:.0f} MB again beside the package.",
             f"New layers: {statistics.median(ours.new_layers):g} here, {statistics.median(plain.new_layers):g} there.",
-            f"Built whole, with warm caches of the machine: {whole['ours']:.0f} s here, {whole['plain']:.0f} s there.",
-            f"{len(wanted)} packages asked for (`use_case={given.use_case}`, `workflow=notebook`), on `{given.base}`"
+            f"Built completely, with warm package caches: {whole['ours']:.0f} s here, {whole['plain']:.0f} s there.",
+            f"{len(wanted)} packages required (`use_case={given.use_case}`, `workflow=notebook`), on `{given.base}`"
             f" ({os.environ.get('BASE_IMAGE') or stack['image']}).",
         ],
     )

@@ -101,7 +101,19 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
-    from gpukit.verify.container import Device, Devices, Kernel, Outcome, Person, Place, Processors, Ram, Result, Torch
+    from gpukit.verify.probes.seen import (
+        Device,
+        Devices,
+        Kernel,
+        Outcome,
+        Place,
+        Processors,
+        Ram,
+        Result,
+        Torch,
+        User,
+        Versions,
+    )
     from gpukit.verify.smi import Card, Smi
 
     off = {"error": 1e-6, "tolerance": 1e-3}
@@ -115,46 +127,47 @@ def container():
     def saw(**changes: Any) -> SimpleNamespace:
         seen = {
             "stress": False,
-            "stale": "",
-            "held": "",
+            "workspace_venv": "",
+            "in_use_by": "",
             "assembler": ("/usr/local/lib/python3.12/site-packages/triton/ptxas", ("sm_75", "sm_120", "sm_120a")),
             "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41, mode="Default"),)),
             "xids": None,
-            "room": (Place("/tmp", True, free_gb=50.0),),
+            "temporary": (Place("/tmp", True, free_gb=50.0),),
             "shm_free_gb": 30.0,
             "limits": {"memlock": -1, "stack": 64 << 20, "nofile": 1048576},
             "processors": Processors(16, 16),
             "ram": Ram(64.0, 50.0, None, 8.0),
             "clock": (datetime(2026, 11, 20, 12), datetime(2026, 11, 20, 9)),
-            "companions": (7, []),
-            "behind": [],
+            "torch_requirements": (7, []),
+            "missing_requirements": [],
             "trackers": (),
-            "closed_nodes": [],
+            "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),
             "credentials": (("HF_TOKEN",), ("WANDB_API_KEY",)),
             "kernel": Kernel("python3", "/usr/local/bin/python", "/usr/local"),
-            "products": on(
+            "matmuls": on(
                 "cuda:0", results=[{"name": name, **off} for name in ("fp32", "fp16", "tf32", "bf16", "fp8")]
             ),
             "convolution": on("cuda:0", **off, cudnn=91300, enabled=True),
             "attention": on("cuda:0", kind="bf16", **off, ways={"flash": 1e-4, "math": 1e-4}),
             "amp": on("cuda:0", first=2.0, last=0.4, scale=65536.0),
             "loader": on("", workers=2, equal=True, seconds=0.4),
-            "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], complaint="", ended=[0, 0], seconds=0.5),
+            "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], message="", ended=[0, 0], seconds=0.5),
             "training": (
                 on("cuda:0", start=0, losses=losses, again=losses),
                 on("cuda:0", start=5, losses=losses[5:], again=[]),
             ),
-            "patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
+            "memory_patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
             "out_of_memory": on("cuda:0", caught="OutOfMemoryError", works=True, kept=0),
             "transfers": (on("cuda:0", pinned=True, to=52.0, **{"from": 53.0}, card=link),),
             "gemms": (on("cuda:0", kind="bf16", size=8192, tflops=92.0, others=False, card=link),),
             "environment": {},
+            "gpukit": Versions("0.2.0", "0.2.0"),
             "python": "3.12.12",
             "prefixes": ("/usr/local", "/usr/local"),
             "torch": Torch("2.14.1+cu130", "13.0"),
-            "recorded": {"torch": "2.14.1+cu130", "nvidia-nccl-cu13": "2.28.9"},
-            "changes": [],
+            "protected": {"torch": "2.14.1+cu130", "nvidia-nccl-cu13": "2.28.9"},
+            "protected_changes": [],
             "devices": Devices((Device("NVIDIA GeForce RTX 5070 Ti", "12.0"),), ("sm_75", "sm_90", "sm_120")),
             "gpu_nodes": ["/dev/nvidia0"],
             "cuda_library": True,
@@ -163,7 +176,7 @@ def container():
             "shm_gb": 31.0,
             "tensors": (Result("cuda:0", equal=True),),
             "compiled": Result("cuda:0", equal=True, seconds=4.0),
-            "person": Person(1000, 1000, "dev", "/workspace", 1000),
+            "user": User(1000, "dev", "/workspace", 1000),
             "mounts": (Place("/workspace", True, True), Place("/home/dev/.cache/huggingface", True, True)),
             "read_only": (),
             "caches": (Place("/home/dev/.cache", True),),

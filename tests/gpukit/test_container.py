@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import textwrap
 import time
 from types import SimpleNamespace
@@ -12,6 +14,8 @@ from gpukit.project.stack import load
 from gpukit.verify import main as verify
 from gpukit.verify.container import Container
 from gpukit.verify.torch_process import TorchError, TorchProcess, last_line
+from gpukit.wheel import writer
+from tests.gpukit.conftest import ROOT
 
 
 @pytest.fixture
@@ -57,6 +61,24 @@ def test_answers_come_through_whatever_is_printed(fake_torch, process):
         + textwrap.dedent(GOOD)
     )
     assert process().ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["installed", "run from the wheel"])
+def test_a_file_of_the_project_does_not_hide_gpukit(fake_torch, tmp_path, packed):
+    """The current directory may hold the user's own gpukit.py, and a folder gpukit."""
+    fake_torch(GOOD)
+    project = tmp_path / "project"
+    (project / "gpukit").mkdir(parents=True)
+    for name in ("gpukit.py", "gpukit/__init__.py", "json.py"):
+        (project / name).write_text("raise ImportError('the wrong one')\n", encoding="utf-8")
+    source = ROOT / "gpukit/src"
+    place = writer.write(writer.from_source(ROOT / "gpukit"), tmp_path / "vendor") if packed else source
+    ask = (
+        f"import sys; sys.path[0] = {str(place)!r}; from gpukit.verify.torch_process import TorchProcess; "
+        "process = TorchProcess(); print(process.ask('facts', limit=20)['version']); process.end()"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], cwd=project, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2.14.1+cpu\n", "")
 
 
 def test_an_exception_is_told_and_the_process_lives_on(fake_torch, process):
@@ -136,18 +158,19 @@ def test_folders_as_they_are(fake_torch, stack_file, tmp_path):
         assert proc.problem
         assert (saw.read_only[0].mounted, saw.read_only[0].problem) == (True, "")
         assert [cache.path for cache in saw.caches] == [str(tmp_path / ".cache"), str(tmp_path / "hub")]
-        assert saw.person.uid == os.getuid()
+        assert saw.user.uid == os.getuid()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "stack.json") == ["fake", "file", "mine"]
 
 
-def test_the_machine_as_it_is(fake_torch, stack_file):
+def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
     fake_torch(GOOD)
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
     with Container(load(stack_file())) as saw:
         assert 0 < saw.ram.free_gb <= saw.ram.total_gb
         now, newest = saw.clock
         assert newest <= now
         assert saw.processors.ours and saw.processors.near == ()
-        assert saw.closed_nodes == [] or os.getuid() != 0
+        assert saw.inaccessible_nodes == [] or os.getuid() != 0
 
 
 @pytest.mark.parametrize(
@@ -200,19 +223,19 @@ def test_what_pytorchs_packages_ask_of_each_other(tmp_path):
 
 def test_what_came_since_the_image_was_built(tmp_path):
     pytest.importorskip("tomllib")
-    from gpukit.verify.packages import behind
+    from gpukit.verify.packages import missing
 
     there = tmp_path / "there"
     there.mkdir()
     distribution(there, "einops", "0.8.1")
     distribution(there, "Foo_Bar", "2.0+cu130")
-    assert behind(tmp_path, [str(there)]) == []  # no project
+    assert missing(tmp_path, [str(there)]) == []  # no project
     text = '[project]\ndependencies = ["einops>=0.8", "foo.bar[x]", "gone", "elsewhere; sys_platform == \'win32\'"]\n'
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    assert behind(tmp_path, [str(there)]) == [("gone", "gone is not installed")]
+    assert missing(tmp_path, [str(there)]) == [("gone", "gone is not installed")]
     pins = "einops==0.8.0  # via me\nfoo-bar==2.0\n"
     (tmp_path / "requirements.txt").write_text(pins, encoding="utf-8")
-    assert behind(tmp_path, [str(there)]) == [("einops==0.8.0", "einops 0.8.1"), ("gone", "gone is not installed")]
+    assert missing(tmp_path, [str(there)]) == [("einops==0.8.0", "einops 0.8.1"), ("gone", "gone is not installed")]
 
 
 def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_file, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -12,8 +13,10 @@ from gpukit.doctor import main as doctor
 from gpukit.findings.checks import explain, page
 from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
-from gpukit.verify.record import document, record
+from gpukit.verify import record as recording
+from gpukit.verify.record import document
 
+record = partial(recording.record, verify.CHECKS)
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "hooks/schemas/record.schema.json").read_text(encoding="utf-8"))
 CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
@@ -92,7 +95,7 @@ def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, fi
 
 
 def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
-    from gpukit.verify.container import Devices
+    from gpukit.verify.probes.seen import Devices
 
     saw = container(devices=Devices())
     assert record(verify.CHECKS, FINDINGS, saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")

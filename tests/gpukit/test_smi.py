@@ -166,7 +166,7 @@ RECORDED = {
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_healthy_card_as_recorded(name):
     said = parse(RECORDED[name][1])
-    assert (said.complaint, len(said.cards)) == ("", 1)
+    assert (said.message, len(said.cards)) == ("", 1)
     card = said.cards[0]
     assert said.driver and card.name.startswith("NVIDIA")
     assert not card.uncorrected and not card.pending and not card.failure and not card.recovery
@@ -176,7 +176,7 @@ def test_a_healthy_card_as_recorded(name):
 def test_what_is_recorded_is_read():
     said = parse(LAPTOP)
     (card,) = said.cards
-    assert (said.driver, said.complaint) == ("575.51.02", "")
+    assert (said.driver, said.message) == ("575.51.02", "")
     assert (card.name, card.display, card.processes) == ("NVIDIA GeForce RTX 4070 Laptop GPU", True, 2)
     assert (card.gen, card.width, card.temperature) == (2, 8, 41)
     assert (card.slowed, card.uncorrected, card.pending, card.failure) == (("gpu_idle",), None, False, False)
@@ -213,5 +213,5 @@ def test_other_values(was, now, read):
 
 
 def test_what_is_no_xml_is_a_complaint():
-    assert "cannot be read" in parse("Failed to initialize NVML: Unknown Error").complaint
+    assert "cannot be read" in parse("Failed to initialize NVML: Unknown Error").message
     assert parse("<nvidia_smi_log></nvidia_smi_log>").cards == ()

@@ -8,8 +8,12 @@ import subprocess
 import jsonschema
 import pytest
 
+from gpukit.findings.finding import Finding
+from gpukit.verify import build, compute, interpreter, machine, multiprocess, packages, places, user
+from gpukit.wheel import writer
 from tests.conftest import cannot
 from tests.gpukit.conftest import ROOT
+from tests.gpukit.test_verify import same
 
 ENGINE = "unix:///var/run/docker.sock"
 IMAGE = "standin/pytorch:ngc"
@@ -37,97 +41,117 @@ def engine():
 def verify(engine, tmp_path, stack_data, findings_schema):
     """`verify("--user=1000", before="...", checks="shm")`: the findings of a run in a container with these options."""
     project, hub = tmp_path / "project", tmp_path / "hub"
-    shutil.copytree(
-        ROOT / "gpukit/src/gpukit", project / "gpukit", ignore=shutil.ignore_patterns("*.jinja", "__pycache__")
-    )
+    project.mkdir()
     hub.mkdir()
     (tmp_path / "passwd").write_text(PASSWD, encoding="utf-8")
-    told = {
+    expected = {
         "torch": "2.13.0a0+standin.nv26.06",
         "python": "3.11",
         "cuda": None,
         "base": "ngc",
         "mounts": ["/workspace"],
     }
-    told["memory"] = {"ipc": "private", "ulimits": {"memlock": 32768}, "shm_size": "2gb", "fraction": None}
-    told["targets"] = {"cpu": {**stack_data()["targets"]["rtx-50"], "capability": None, "driver": None}}
+    expected["memory"] = {"ipc": "private", "ulimits": {"memlock": 32768}, "shm_size": "2gb", "fraction": None}
+    expected["targets"] = {"cpu": {**stack_data()["targets"]["rtx-50"], "capability": None, "driver": None}}
 
     def run(
-        *options, before="true", checks=SURROUNDINGS, python="python", uid=0, workspace="", environment=None, **stack
+        *options,
+        before="true",
+        command="python -m gpukit",
+        checks=SURROUNDINGS,
+        uid=0,
+        workspace="",
+        environment=None,
+        record="",
+        **stack,
     ):
-        (project / "stack.json").write_text(json.dumps(stack_data(**{**told, **stack})), encoding="utf-8")
+        (project / "stack.json").write_text(json.dumps(stack_data(**{**expected, **stack})), encoding="utf-8")
+        (tmp_path / "protected.txt").write_text(record, encoding="utf-8")
         for folder in (project, hub):
             os.chown(folder, uid, uid)
-        mounts = [f"--volume={project}:/workspace{workspace}", f"--volume={tmp_path}/passwd:/etc/passwd:ro"]
-        variables = [
-            f"--env={name}={value}" for name, value in {"PYTHONDONTWRITEBYTECODE": 1, **(environment or {})}.items()
+        mounts = [
+            f"--volume={project}:/workspace{workspace}",
+            f"--volume={tmp_path}/passwd:/etc/passwd:ro",
+            f"--volume={ROOT}/gpukit/src:/opt/gpukit:ro",
+            f"--volume={tmp_path}/protected.txt:/etc/gpukit/protected.txt:ro",
         ]
-        script = f"{before}; exec {python} -m gpukit.verify --json --only {checks}"
+        settings = {
+            "PYTHONDONTWRITEBYTECODE": 1,
+            "GPUKIT_PROJECT": "/workspace",
+            "PYTHONPATH": "/opt/gpukit",
+            **(environment or {}),
+        }
+        variables = [f"--env={name}={value}" for name, value in settings.items()]
+        script = f"{before}; exec {command} verify --json --only {checks}"
         done = docker(
             *("run", "--rm", "--network=none", "--workdir=/workspace"),
             *(*mounts, *variables, *HEALTHY, *options, IMAGE, "sh", "-c", script),
             limit=200,
         )
         assert done.stdout, done.stderr
-        said = json.loads(done.stdout)
-        jsonschema.validate(said, findings_schema)
-        assert done.returncode == said["exit_code"]
-        assert all(finding["looked"] for finding in said["findings"])
-        return {finding["id"]: finding for finding in said["findings"]}
+        printed = json.loads(done.stdout)
+        jsonschema.validate(printed, findings_schema)
+        assert done.returncode == printed["exit_code"]
+        findings = [Finding(**finding) for finding in printed["findings"]]
+        assert all(finding.looked for finding in findings)
+        return {finding.id: finding for finding in findings}
 
     run.project, run.hub = project, hub
     return run
 
 
-def troubled(findings):
-    return {id for id, finding in findings.items() if finding["status"] in ("WARN", "FAIL")}
+def failed(findings):
+    return {id for id, finding in findings.items() if finding.status in ("WARN", "FAIL")}
 
 
 FULL = "head -c 4000000 /dev/zero > {0}/x 2> /dev/null"
 FAULTS = {
-    "low memlock": (("--ulimit=memlock=16384",), {}, "limits", "may be locked"),
-    "few open files": (("--ulimit=nofile=256",), {}, "limits", "Few files"),
-    "little memory": (("--memory=1g",), {}, "ram", "Little memory"),
-    "64 MB of shm": (("--shm-size=64m",), {}, "shm", "bus error"),
+    "low memlock": (("--ulimit=memlock=16384",), {}, "limits", machine.LOW_MEMLOCK),
+    "few open files": (("--ulimit=nofile=256",), {}, "limits", machine.LOW_FILES),
+    "little memory": (("--memory=1g",), {}, "ram", machine.LITTLE_MEMORY),
+    "64 MB of shm": (("--shm-size=64m",), {}, "shm", multiprocess.SMALL),
     "full shm": (("--shm-size=2m",), {"before": FULL.format("/dev/shm"), "memory": {
-        "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", "full"),
-    "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", "full"),
-    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", "Little room"),
+        "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", multiprocess.SHM_FULL),
+    "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", places.FULL),
+    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", places.TIGHT),
     "read-only /tmp": (
-        ("--read-only", "--tmpfs=/root"), {}, "room", "No folder for temporary files"
+        ("--read-only", "--tmpfs=/root"), {}, "room", places.NO_TEMPORARY
     ),
-    "read-only cache": (("--volume={hub}:/root/.cache:ro",), {}, "caches", "read-only file system"),
+    "read-only cache": (("--volume={hub}:/root/.cache:ro",), {}, "caches", places.READ_ONLY_CACHE),
     "full cache": (
-        ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", "full"
+        ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", places.FULL
     ),
     "root-owned cache": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", "root's"
+        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", places.ROOTS_CACHE
     ),
-    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", "read-only"),
-    "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", "not mounted"),
-    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", "lost with the container"),
+    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", places.PROTECTED),
+    "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", places.NOT_MOUNTED),
+    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", places.LOST),
     "data that is writable": (
-        ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", "lacks `readonly`"
+        ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", places.WRITABLE
     ),
-    "root in a user's workspace": ((), {"uid": 1000}, "user", "root's on the host"),
+    "root in a user's workspace": ((), {"uid": 1000}, "user", user.ROOTS),
     "somebody else": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", "somebody else's"
+        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", user.SOMEBODY_ELSES
     ),
-    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", "no entry in passwd"),
+    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", user.NAMELESS),
     "a stale .venv": (
-        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", "holds a virtual environment"
+        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", interpreter.STALE
     ),
     "an active virtual environment": (
         (),
-        {"before": "python -m venv --without-pip --system-site-packages /opt/v", "python": "/opt/v/bin/python"},
+        {
+            "before": "python -m venv --without-pip --system-site-packages /opt/v",
+            "command": "/opt/v/bin/python -m gpukit",
+        },
         "venv",
-        "is active",
+        interpreter.VENV,
     ),
     "a moved package": (
         (),
-        {"before": "mkdir -p /etc/gpukit && echo numpy==1.0 > /etc/gpukit/protected.txt"},
+        {"record": "numpy==1.0\n"},
         "protected",
-        "installed over",
+        build.MOVED,
     ),
 }  # fmt: skip
 
@@ -136,15 +160,18 @@ FAULTS = {
 def test_a_fault_of_the_surroundings(verify, name):
     options, changes, id, cause = FAULTS[name]
     findings = verify(*(option.format(hub=verify.hub) for option in options), **changes)
-    assert troubled(findings) == {id}
-    assert cause in findings[id]["cause"]
+    assert failed(findings) == {id}
+    assert same(findings[id], cause)
 
 
 def test_nothing_is_wrong_without_a_fault(verify):
-    assert troubled(verify()) == set()
+    assert failed(verify()) == set()
 
 
-FAKE = "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py && export PYTHONPATH=/opt/fake"
+FAKE = (
+    "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py "
+    "&& export PYTHONPATH=/opt/fake:$PYTHONPATH"
+)
 REPLACED = 'class version: cuda = None\\n__version__ = "2.15.0"'
 MISSING = 'raise ImportError("libcudart.so.13: cannot open shared object file")'
 HOPPER = {
@@ -156,21 +183,21 @@ HOPPER = {
     "precisions": [],
 }
 TORCH = {
-    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", "another torch"),
-    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", "A library"),
-    "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", "SIGABRT"),
+    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", build.ANOTHER),
+    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", build.LIBRARY),
+    "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", build.CRASHES),
     "torch gone": (
         {"options": ("--tmpfs=/usr/local/lib/python3.11/dist-packages",)},
         {"import"},
         "import",
-        "not installed",
+        build.NOT_HERE,
     ),
     # The build and its CUDA are two questions with one answer; the right cause stands first.
     "torch for CPUs": (
         {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"it": HOPPER}},
         {"torch", "cuda"},
         "torch",
-        "build for CPUs",
+        build.FOR_CPU,
     ),
 }
 
@@ -180,9 +207,9 @@ def test_a_fault_of_torch(verify, name):
     changes, ids, first, cause = TORCH[name]
     options = changes.get("options", ())
     findings = verify(*options, checks="torch,cuda", **{key: changes[key] for key in changes if key != "options"})
-    assert troubled(findings) == ids
+    assert failed(findings) == ids
     assert next(id for id in findings if id in ids) == first
-    assert cause in findings[first]["cause"]
+    assert same(findings[first], cause)
 
 
 LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
@@ -196,10 +223,12 @@ def test_what_a_library_repeats_is_hidden(verify):
         "MY_PASS": "hunter2hunter",
     }
     netrc = "echo machine x login me password planted-in-netrc > /root/.netrc"
-    before = f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake'
-    said = json.dumps(verify(before=before, checks="import", environment=planted))
-    assert "'MY_PASS': '***'" in said
-    assert [value for value in (*planted.values(), "planted-in-netrc") if value in said] == []
+    before = (
+        f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake:$PYTHONPATH'
+    )
+    printed = str(verify(before=before, checks="import", environment=planted))
+    assert "'MY_PASS': '***'" in printed
+    assert [value for value in (*planted.values(), "planted-in-netrc") if value in printed] == []
 
 
 KILLS = (
@@ -207,35 +236,55 @@ KILLS = (
     "os.register_at_fork(after_in_child=kill)\\n"
 )
 WORK = {
-    "a worker killed": (KILLS.format(9), "loader", "ended from outside"),
-    "a worker with a bus error": (KILLS.format(7), "loader", "Shared memory is full"),
-    "a worker that crashes": (KILLS.format(11), "loader", "crashed"),
+    "a worker killed": (KILLS.format(9), "loader", multiprocess.WORKERS_MEMORY),
+    "a worker with a bus error": (KILLS.format(7), "loader", multiprocess.WORKERS_SHM),
+    "a worker that crashes": (KILLS.format(11), "loader", multiprocess.WORKERS_CRASH),
 }
 
 
 @pytest.mark.parametrize("name", WORK)
 def test_a_worker_of_a_data_loader_ends(verify, name):
     text, id, cause = WORK[name]
-    before = f"mkdir /opt/site && printf '%b' '{text}' > /opt/site/sitecustomize.py && export PYTHONPATH=/opt/site"
+    customize = f"mkdir /opt/site && printf '%b' '{text}' > /opt/site/sitecustomize.py"
+    before = f"{customize} && export PYTHONPATH=/opt/site:$PYTHONPATH"
     findings = verify(before=before, checks="loader")
-    assert troubled(findings) == {id}
-    assert cause in findings[id]["cause"]
+    assert failed(findings) == {id}
+    assert same(findings[id], cause)
 
 
 def test_no_compiler(verify):
     before = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
     findings = verify(before=before, checks="compile")
-    assert troubled(findings) == {"compile"}
-    assert findings["compile"]["cause"] == "There is no C++ compiler."
+    assert failed(findings) == {"compile"}
+    assert same(findings["compile"], compute.NO_CPP)
 
 
 def test_no_headers(verify):
     findings = verify(before="find / -xdev -name Python.h -delete", checks="compile")
-    assert troubled(findings) == {"compile"}
-    assert findings["compile"]["cause"] == "Python's headers are missing."
+    assert failed(findings) == {"compile"}
+    assert same(findings["compile"], compute.NO_HEADERS)
 
 
 def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):
     findings = verify(checks="training,collective,loader")
-    assert troubled(findings) == set()
-    assert all(findings[id]["status"] == "PASS" for id in ("training", "collective", "loader"))
+    assert failed(findings) == set()
+    assert all(findings[id].status == "PASS" for id in ("training", "collective", "loader"))
+
+
+def test_an_image_that_is_older_than_vendor(verify):
+    """As the image has it, and with ./launch, which runs the wheel in vendor/."""
+    wheel = writer.write(writer.from_source(ROOT / "gpukit"), verify.project / "vendor")
+    version = wheel.name.split("-")[1]
+    newer = f"vendor/gpukit-99.0-{wheel.name.split('-', 2)[2]}"
+    install = f"pip install -q --no-index --no-deps --break-system-packages vendor/{wheel.name} >&2"
+    installed = {"checks": "gpukit,import", "environment": {"PYTHONPATH": ""}}
+    findings = verify(before=install, command="gpukit", **installed)
+    assert {id: finding.status for id, finding in findings.items()} == {"gpukit": "PASS", "import": "PASS"}
+    for command in ("gpukit", f"python {newer}/gpukit"):
+        findings = verify(
+            before=f"{install}; cp vendor/{wheel.name} {newer}; rm vendor/{wheel.name}", command=command, **installed
+        )
+        assert failed(findings) == {"gpukit"}
+        assert same(findings["gpukit"], packages.OLD_IMAGE)
+        assert (findings["gpukit"].seen, findings["gpukit"].expected) == (version, "99.0")
+        (verify.project / newer).rename(wheel)

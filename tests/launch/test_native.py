@@ -550,7 +550,7 @@ def test_a_pythonpath_with_another_torch(fresh: Native, indexes: Path) -> None:
     line = f". {fresh.path}/bin/activate && {shlex.join(look)}"
     done = subprocess.run(["bash", "-c", line], env={**fresh.env, **env}, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
-    words = "torch is 2.15.0 here and was 2.13.0+cpu in the base: laid over the environment by PYTHONPATH: unset it.\n"
+    words = "torch is 2.15.0 here and was 2.13.0+cpu in the base, because of PYTHONPATH: unset it.\n"
     assert done.stderr == words
 
 

@@ -1,7 +1,7 @@
-"""Hold the base's packages where they are: write down their versions at build, and name whatever moved since.
+"""Protect the base's packages: record their versions when the image is built, report those that changed since.
 
-The file that `record` writes is the constraint of pip and uv from then on. Stands on its own, so that the
-Dockerfile can use it before anything else of the project is in the image:
+The file that `record` writes is the constraint of pip and uv from then on. This module imports nothing of ours: the
+Dockerfile runs it before gpukit is installed.
 
     python guard.py record --stack stack.json --to /etc/gpukit/protected.txt
     python guard.py check --against /etc/gpukit/protected.txt
@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-OWN = Path(sys.prefix, "protected.txt")  # of an environment that `./launch --native` made
+OWN = Path(sys.prefix, "protected.txt")  # in an environment that `./launch --native` created
 RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
-REMEDY = "take what asks for another version out of pyproject.toml, then rebuild with `./launch build`"
-REMEDY_OVERLAID = "`./launch --native add` adds a package where it fits"
+TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from PyTorch's index
+REMEDY = "remove what requires another version from pyproject.toml, then run `./launch build`"
+REMEDY_OVERLAID = "use `./launch --native add` instead"
 
 # PEP 440. A version outside it makes the whole constraint file unreadable for pip and uv.
 VALID = re.compile(
@@ -45,21 +46,21 @@ class Change:
 
 
 def normalised(name: str) -> str:
-    """As package indexes compare names (PEP 503)."""
+    """The name as package indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = None) -> dict[str, str]:
     """Version of each installed distribution whose name matches a pattern.
 
-    Where two folders of sys.path hold the same name the first counts, since Python imports that one.
+    If two folders of sys.path have the same name, the first counts: Python imports that one.
     """
     patterns = [normalised(pattern) for pattern in patterns]
     found: dict[str, str] = {}
     for distribution in metadata.distributions(path=sys.path if path is None else path):
         folder = getattr(distribution, "_path", None)
         if folder is not None and Path(str(folder)).name.startswith("~"):
-            continue  # what an interrupted pip left behind
+            continue  # left by an interrupted pip
         name, version = distribution.metadata["Name"], distribution.metadata["Version"]
         if not name or not version:
             continue
@@ -70,7 +71,7 @@ def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = No
 
 
 def write(found: dict[str, str], to: Path) -> None:
-    """A constraint file. A version that pip and uv cannot read stands in a comment: checked, but no constraint."""
+    """Write a constraint file. A version that pip and uv cannot parse is a comment: checked, but no constraint."""
     lines = [f"{'' if VALID.fullmatch(version) else '# '}{name}=={version}\n" for name, version in found.items()]
     to.parent.mkdir(parents=True, exist_ok=True)
     draft = to.with_name(f".{to.name}.{os.getpid()}")
@@ -86,38 +87,38 @@ def recorded(file: Path) -> dict[str, str]:
 
 
 def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
-    """The recorded packages that are another version now, or gone. Packages that came in addition are no change."""
+    """The recorded packages that have another version now, or are gone. Other new packages do not count."""
     now = installed(list(was), path)
     return [Change(name, version, now.get(name)) for name, version in was.items() if now.get(name) != version]
 
 
 def overlaid() -> None:
-    """End a Python that finds other packages before those of a native environment.
+    """Exit if this Python finds other versions of the protected packages before those of a native environment.
 
-    `uv run --with` lays them there, and so does a PYTHONPATH.
-
-    Called at its start by a .pth file beside the copy of this one in that environment's site-packages.
+    `uv run --with` and PYTHONPATH put them there. In that environment's site-packages, a .pth file
+    beside a copy of this module calls this when Python starts.
     """
     environment = Path(__file__).parents[3]
     changes = [change for change in changed(recorded(environment / OWN.name)) if change.now]
     if changes:
-        said = "; ".join(map(str, changes))
         within = Path(sys.prefix) == environment
-        by = "PYTHONPATH: unset it" if within else f"`uv run --with`: {REMEDY_OVERLAID}"
-        print(f"{said}: laid over the environment by {by}.", file=sys.stderr)
+        remedy = "PYTHONPATH: unset it" if within else f"`uv run --with`: {REMEDY_OVERLAID}"
+        print(f"{'; '.join(map(str, changes))}, because of {remedy}.", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(1)  # an exception would only be reported, and Python go on
+        os._exit(1)  # Python would report an exception and continue
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="guard", description="Hold the base's packages where they are.")
+    parser = argparse.ArgumentParser(prog="guard", description="Protect the base's packages.")
     commands = parser.add_subparsers(dest="command", required=True)
-    record = commands.add_parser("record", help="write down the versions of the protected packages")
-    record.add_argument("--stack", type=Path, default=Path(__file__).with_name("stack.json"), help="names them")
+    record = commands.add_parser("record", help="record the versions of the protected packages")
+    record.add_argument(
+        "--stack", type=Path, default=Path(__file__).with_name("stack.json"), help="lists them in `protected`"
+    )
     record.add_argument("--to", type=Path, default=RECORD, help=f"default: {RECORD}")
-    check = commands.add_parser("check", help="say which of them changed; exit code 1 if any did")
+    check = commands.add_parser("check", help="report which of them changed; exit code 1 if any did")
     check.add_argument("--against", type=Path, default=RECORD, help=f"default: {RECORD}")
-    commands.add_parser("share", help="let users add packages beside those installed, and replace none of them")
+    commands.add_parser("share", help="let users add packages, but not replace the installed ones")
     options = parser.parse_args(argv)
     if options.command == "share":
         return _share()
@@ -131,10 +132,10 @@ def main(argv: list[str] | None = None) -> int:
 def _record(stack: Path, to: Path) -> int:
     patterns = json.loads(stack.read_text(encoding="utf-8")).get("protected")
     if not isinstance(patterns, list):
-        raise ValueError(f"{stack} does not say what is protected")
+        raise ValueError(f"{stack} has no list `protected`")
     found = installed(patterns)
     if patterns and not found:
-        print(f"guard: none of {', '.join(patterns)} is installed, so there is nothing to hold", file=sys.stderr)
+        print(f"guard: none of {', '.join(patterns)} is installed: there is nothing to protect", file=sys.stderr)
         return 1
     write(found, to)
     print(f"guard: {len(found)} protected packages recorded in {to}")
@@ -142,7 +143,7 @@ def _record(stack: Path, to: Path) -> int:
 
 
 def _share() -> int:
-    """Make the package folders sticky and world-writable: anyone adds files, and removes or renames only their own."""
+    """Make the package folders sticky and world-writable: users can add files, and remove or rename only their own."""
     data = Path(sysconfig.get_path("data"))
     folders = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "scripts")]
     folders += [
@@ -151,7 +152,8 @@ def _share() -> int:
         for top, _, _ in os.walk(data / name if data != Path("/usr") else data / "local" / name)
     ]
     for folder in folders:
-        folder.chmod(0o1777)
+        if folder.is_dir():
+            folder.chmod(0o1777)
     return 0
 
 
@@ -161,7 +163,7 @@ def _check(against: Path) -> int:
     for change in changes:
         print(f"{change}: {REMEDY}", file=sys.stderr)
     if not changes:
-        print(f"guard: {len(was)} protected packages are as they were")
+        print(f"guard: {len(was)} protected packages are unchanged")
     return 1 if changes else 0
 
 

@@ -1,9 +1,9 @@
-"""Install PyTorch in the image and record what later packages must not change. The Dockerfile runs it beside guard.py:
+"""Install PyTorch in the image and record its packages' versions. The Dockerfile runs this file beside guard.py:
 
     python install.py torch.json
 
-torch.json (layers.py writes it): `requirements`, `protected`, `index` (PyTorch's, without the build's name), `cuda`, and
-`package_index`: whether the package index has a build that supports every target. The environment has TORCH_BACKEND, the
+torch.json, which layers.py writes: `requirements`, `protected`, `cuda`, `index` (PyTorch's, without the build's name),
+and `package_index` (whether the package index has a build that supports every target). Environment: TORCH_BACKEND, the
 build's name (cu130, cpu), and UV_INDEX, which replaces PyTorch's index if it is not empty.
 """
 
@@ -11,44 +11,46 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-OTHER_INDEX = HERE / "torch-index.txt"  # where torch is from, if it is not from PyTorch's index
+PROTECTED = HERE / "protected.txt"
+TORCH_INDEX = HERE / "torch-index.txt"  # verify reads it
+NO_RESPONSE = re.compile(r"(?:Failed to fetch|error sending request)[^\n]*\bpytorch\.org")
 BUILD = "import torch; print(torch.__version__, torch.version.cuda)"
+REMEDY = "Use a mirror of PyTorch's index: set UV_INDEX=pytorch=URL."
 
 
 def main(facts: dict) -> None:
-    backend, own = os.environ.get("TORCH_BACKEND", ""), os.environ.get("UV_INDEX")
+    backend, own_index = os.environ.get("TORCH_BACKEND", ""), os.environ.get("UV_INDEX")
     index = f"{facts['index']}{backend}"
-    record(HERE / "torch.json", check=False)  # what the base brings
-    code, output = uv_install(facts["requirements"], own or f"pytorch={index}")
-    if code and not own and (facts["package_index"] or backend == "cpu") and "pytorch.org" in output:
+    guard(
+        "record", "--stack=torch.json", f"--to={PROTECTED}", quiet=True
+    )  # fails if the base image has no such packages
+    in_base = re.search(r"^(# )?torch==", PROTECTED.read_text(encoding="utf-8"), re.MULTILINE)
+    code, output = uv_install(facts["requirements"], own_index or f"pytorch={index}")
+    if code and not own_index and NO_RESPONSE.search(output):
+        if not facts["package_index"] and backend != "cpu":
+            sys.exit(f"{index} does not respond, and the package index has no build for all targets. {REMEDY}")
         print(f"{index} does not respond: installing the package index's build of PyTorch.", flush=True)
-        code, output = uv_install(facts["requirements"], "")
-        OTHER_INDEX.write_text("package index\n", encoding="utf-8")
+        code, _ = uv_install(facts["requirements"], "")
+        if not code and not in_base:
+            check_cuda(facts["cuda"] if backend != "cpu" else None)
+            TORCH_INDEX.write_text("package index\n", encoding="utf-8")
     if code:
-        sys.exit(code)
-    if OTHER_INDEX.exists() and backend != "cpu":
-        done = subprocess.run([sys.executable, "-c", BUILD], check=True, capture_output=True, text=True)
-        version, cuda = done.stdout.split()[-2:]
-        if cuda != facts["cuda"]:
-            sys.exit(
-                f"The package index has torch {version} for CUDA {cuda}, and this project needs CUDA {facts['cuda']}."
-            )
-    record(HERE / "torch.json")
+        sys.exit(f"uv could not install PyTorch (exit code {code}); its messages are above.")
+    sys.exit(guard("record", "--stack=torch.json", f"--to={PROTECTED}"))
 
 
 def uv_install(requirements: list[str], index: str) -> tuple[int, str]:
-    """Run `uv pip install` with its output shown; returns its exit status and output."""
-    environment = {**os.environ, "UV_INDEX": index}
-    if not index:
-        del environment["UV_INDEX"]
+    """Run `uv pip install` with its output shown; returns its exit code and output. Without `index`, uv's default."""
+    environment = {name: value for name, value in os.environ.items() if name != "UV_INDEX"}
     process = subprocess.Popen(
         ["uv", "pip", "install", *requirements],
-        env=environment,
+        env={**environment, **({"UV_INDEX": index} if index else {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -61,9 +63,21 @@ def uv_install(requirements: list[str], index: str) -> tuple[int, str]:
     return process.wait(), output
 
 
-def record(stack: Path, check: bool = True) -> None:
-    command = [sys.executable, str(HERE / "guard.py"), "record", f"--stack={stack}"]
-    subprocess.run(command, check=check, stderr=None if check else subprocess.DEVNULL)
+def check_cuda(expected: str | None) -> None:
+    """Exit if torch is for another CUDA; None accepts any build."""
+    if expected is None:
+        return
+    done = subprocess.run([sys.executable, "-c", BUILD], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"The package index's build of PyTorch cannot be imported:\n{done.stderr.strip()}")
+    version, cuda = done.stdout.split()[-2:]
+    if cuda != expected:
+        sys.exit(f"The package index has torch {version} for CUDA {cuda}; this project needs CUDA {expected}. {REMEDY}")
+
+
+def guard(*arguments: str, quiet: bool = False) -> int:
+    command = [sys.executable, "guard.py", *arguments]
+    return subprocess.run(command, cwd=HERE, stderr=subprocess.DEVNULL if quiet else None, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Write what each layer of the image needs of the wheel, stack.json, and pyproject.toml. Needs Python 3.11 (tomllib).
+"""Write the files that the image's layers need, from the wheel, stack.json, and pyproject.toml. Needs Python 3.11.
 
     python -m gpukit.image.layers SOURCE STATE TARGET
 
 SOURCE holds stack.json, pyproject.toml, and requirements.txt if the project is pinned. Written into TARGET:
 
     torch/guard.py, install.py, torch.json    for PyTorch's layer
-    dependencies/first.txt                    the dependencies when that layer was last built, if all are still wanted
-    dependencies/all.txt                      all dependencies: what was added since is a small layer of its own
+    dependencies/first.txt                    the dependencies of the last full build, if all of them are still required
+    dependencies/all.txt                      all dependencies: those added since then are a small layer of their own
 
-COPY is cached by content, so a change that these files do not show reinstalls nothing. STATE is a file that the builder
+COPY is cached by content, so a change that is not in these files reinstalls nothing. STATE is a file that the builder
 keeps between builds.
 """
 
@@ -32,7 +32,7 @@ def name(requirement: str) -> str:
 def wanted(folder: Path) -> list[str]:
     """Every requirement of the project, pinned where requirements.txt pins it."""
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    requirements = project.get("dependencies", []) + project.get("optional-dependencies", {}).get("dev", [])
+    requirements = project.get("dependencies", []) + extra(project, "dev")
     pins = folder / "requirements.txt"
     if pins.exists():
         pinned = [line.partition(" #")[0].strip() for line in pins.read_text(encoding="utf-8").splitlines()]
@@ -42,17 +42,28 @@ def wanted(folder: Path) -> list[str]:
     return requirements
 
 
+def extra(project: dict, wanted: str, seen: tuple[str, ...] = ()) -> list[str]:
+    """The requirements of an extra, with those of the project's own extras that it names: `dev = ["demo[lint]"]`."""
+    found: list[str] = []
+    for line in project.get("optional-dependencies", {}).get(wanted, []):
+        own = re.fullmatch(r"[^\[\s]+\s*\[([^]]+)\]\s*", line) if name(line) == name(project["name"]) else None
+        for other in re.split(r"[\s,]+", own[1].strip()) if own else ():
+            found += extra(project, other, (*seen, wanted)) if other not in (*seen, wanted) else []
+        found += [] if own else [line]
+    return found
+
+
 def torch_facts(stack: dict, requirements: list[str]) -> dict:
     """What install.py needs."""
-    image = stack["torch_install"]
+    facts = stack["torch_install"]
     own = [line for line in requirements if name(line) in TORCH]
-    own += [image["requirement"]] if image["requirement"] not in own else []
+    own += [facts["requirement"]] if facts["requirement"] not in own else []
     return {
         "requirements": own,
         "protected": stack["protected"],
-        "index": image["index"],
+        "index": facts["index"],
         "cuda": stack["cuda"],
-        "package_index": image["package_index"],
+        "package_index": facts["package_index"],
     }
 
 

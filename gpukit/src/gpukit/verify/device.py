@@ -1,4 +1,4 @@
-"""The GPU: whether torch sees it, whether the project is made for it, whether torch has kernels for it."""
+"""The GPU: whether torch finds it, whether it is a target of the project, whether torch has kernels for it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import DOCTOR, UPDATE
-from gpukit.verify.trouble import BUSY, ECC, MEMORY_TAKEN
+from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN
 
-WITHOUT = "This is the container without a GPU."
+WITHOUT = "This is the CPU container."
 
 HIDDEN = Cause(
     "This variable hides every GPU.",
@@ -25,36 +25,36 @@ NOT_GIVEN = Cause(
     says=("Found no NVIDIA driver on your system", "No CUDA GPUs are available", "nvidia-smi: command not found"),
 )
 CLOSED = Cause(
-    "The container has the GPU's device files, and this user may not open them.",
-    "On the host: `ls -l {node}` shows whose they are; on a Jetson its groups are added with `--group-add`",
+    "The container has the GPU's device files, but this user has no permission to open them.",
+    "On the host: `ls -l {node}` shows their owner; on a Jetson, add its groups with `--group-add`",
     says=("NvRmMemInitNvmap failed with Permission denied", "Insufficient Permissions"),
 )
 PROHIBITED = Cause(
-    "Computing on this GPU is switched off (compute mode PROHIBITED).", "On the host: sudo nvidia-smi -c DEFAULT"
+    "Compute is disabled on this GPU (compute mode PROHIBITED).", "On the host: sudo nvidia-smi -c DEFAULT"
 )
 NO_LIBRARY = Cause(
-    "The container has the device but not the driver's CUDA library: `compute` is not among "
-    "NVIDIA_DRIVER_CAPABILITIES, or the Container Toolkit is half configured.",
+    "The container has the device but not the driver's CUDA library: `compute` is not in "
+    "NVIDIA_DRIVER_CAPABILITIES, or the Container Toolkit is not fully configured.",
     DOCTOR,
     says=("libcuda.so.1: cannot open shared object file",),
 )
 FABRIC = Cause(
-    "The switch that joins this machine's GPUs is not ready: its Fabric Manager is not running.",
+    "The NVSwitch that connects this machine's GPUs is not ready: Fabric Manager is not running.",
     "On the host: sudo systemctl start nvidia-fabricmanager",
     says=("Error 802: system not yet initialized", "system not yet initialized"),
 )
 MISMATCH = Cause(
-    "The driver was updated, and this container or the host's kernel still has the old one.",
+    "The driver was updated, but this container or the host's kernel still uses the old version.",
     "Restart the container; if that does not help, restart the host.",
     says=("Error 803: system has unsupported display driver", "Driver/library version mismatch"),
 )
 COMPATIBILITY = Cause(
-    "CUDA's forward-compatibility libraries are in use, and this card does not support them.",
+    "CUDA's forward-compatibility libraries are in use, but this GPU does not support them.",
     "On the host: install the driver that `./launch doctor` names",
     says=("Error 804: forward compatibility was attempted on non supported HW", "forward compatibility was attempted"),
 )
 OLD_DRIVER = Cause(
-    "The host's driver is too old for the CUDA of this torch.",
+    "The host's driver is too old for this torch's version of CUDA.",
     "On the host: install the driver that `./launch doctor` names",
     says=(
         "The NVIDIA driver on your system is too old",
@@ -63,22 +63,22 @@ OLD_DRIVER = Cause(
     ),
 )
 TAKEN_AWAY = Cause(
-    "The container has lost its GPU, as after a reload of systemd on the host, or the driver is in trouble.",
+    "The container has lost access to its GPU (as after `systemctl daemon-reload` on the host), or the driver failed.",
     "Restart the container.",
     says=("CUDA unknown error", "Failed to initialize NVML: Unknown Error", "unknown error"),
 )
 NONE_ALLOWED = Cause(
-    "CUDA finds no GPU that it may use.",
+    "CUDA finds no GPU that it can use.",
     DOCTOR,
     says=("no CUDA-capable device is detected", "invalid device ordinal"),
 )
-NOT_KNOWN = Cause("CUDA does not start, in a way not known here.", DOCTOR)
+NOT_KNOWN = Cause("CUDA does not start, for an unknown reason.", DOCTOR)
 STARTING = (FABRIC, MISMATCH, COMPATIBILITY, OLD_DRIVER, BUSY, ECC, MEMORY_TAKEN, TAKEN_AWAY, NONE_ALLOWED)
 OTHER_CARD = Cause(
-    "The project is not made for this GPU; what is tried and set for its targets may not fit.", UPDATE, status=WARN
+    "This GPU is not a target of the project: settings made for its targets may not fit.", UPDATE, status=WARN
 )
 NO_KERNELS = Cause(
-    "This torch has no kernels for this GPU: the first one ends with 'no kernel image is available'.",
+    "This torch has no kernels for this GPU: the first one fails with 'no kernel image is available'.",
     UPDATE,
     says=(
         "no kernel image is available for execution on the device",
@@ -86,15 +86,17 @@ NO_KERNELS = Cause(
     ),
 )
 ONLY_PTX = Cause(
-    "There is only PTX for this GPU: the driver compiles each kernel at first use, for minutes.", UPDATE, status=WARN
+    "This torch has only PTX for this GPU: the driver compiles each kernel at first use, which takes minutes.",
+    UPDATE,
+    status=WARN,
 )
 OLD_PTXAS = Cause(
-    "The assembler that Triton uses does not know this GPU, and torch.compile needs it.",
-    "On the host: `copier update --trust` brings a base whose Triton does",
+    "Triton's assembler (ptxas) does not support this GPU, and torch.compile needs it.",
+    "On the host: `copier update --trust`, for a base whose Triton supports it",
     says=("ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'", "is not defined for option 'gpu-name'"),
 )
-# torch compares the card's number with the highest it was compiled for; code for 12.0 runs on 12.1 all the same.
-HARMLESS = "torch's warning about its maximum capability is harmless here: code for {have} runs on {own}"
+# torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
+HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
 
 
 def on_cpu(saw: Any, stack: Stack) -> bool:
@@ -104,47 +106,49 @@ def on_cpu(saw: Any, stack: Stack) -> bool:
 
 @check(
     "gpu",
-    "GPU visible",
+    "GPU",
     needs=("import", "cuda"),
     causes=(HIDDEN, NOT_GIVEN, CLOSED, NO_LIBRARY, PROHIBITED, *STARTING, NOT_KNOWN),
 )
 def gpu(saw: Any, stack: Stack) -> Finding:
-    """Whether torch finds a GPU, and if not, at which step from the host to CUDA it got lost."""
+    """torch finds a GPU; if not, the step between the host and CUDA at which access to it fails."""
     if on_cpu(saw, stack):
         return skipped(WITHOUT)
     found = saw.devices.found
     if found:
         seen = ", ".join(device.name for device in found)
         there = len(saw.smi.cards)
-        return passed(f"{seen}; {len(found)} of {there} that are here" if len(found) < there else seen)
-    complaint = saw.devices.complaint
+        return passed(f"{seen}; {len(found)} of {there} on this machine" if len(found) < there else seen)
+    message = saw.devices.message
     chosen = saw.environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None and (not chosen.strip() or chosen.strip().startswith("-")):
         return HIDDEN(f"CUDA_VISIBLE_DEVICES={chosen!r}", "a GPU")
     if not saw.gpu_nodes:
         return NOT_GIVEN("no GPU device in /dev", "a GPU")
-    if saw.closed_nodes:
-        return CLOSED(f"{', '.join(saw.closed_nodes)}: permission denied", "a GPU", node=saw.closed_nodes[0])
+    if saw.inaccessible_nodes:
+        return CLOSED(
+            f"{', '.join(saw.inaccessible_nodes)}: permission denied", "a GPU", node=saw.inaccessible_nodes[0]
+        )
     if not saw.cuda_library:
         return NO_LIBRARY("libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in saw.smi.cards):
-        return PROHIBITED(complaint or "none", "a GPU")
+        return PROHIBITED(message or "none", "a GPU")
     for cause in STARTING:
-        if any(words.lower() in complaint.lower() for words in cause.says):
-            return cause(complaint, "a GPU")
-    return known(complaint, NOT_KNOWN)(complaint or "none", "a GPU")
+        if any(words.lower() in message.lower() for words in cause.says):
+            return cause(message, "a GPU")
+    return known(message, NOT_KNOWN)(message or "none", "a GPU")
 
 
 def without(saw: Any, stack: Stack) -> Finding | None:
-    """The SKIP of what needs a GPU, where there is none."""
+    """SKIP if there is no GPU."""
     if saw.devices.found:
         return None
     return skipped(WITHOUT if on_cpu(saw, stack) else "There is no GPU.")
 
 
-@check("card", "GPU is a target", needs=("gpu",), causes=(OTHER_CARD,))
+@check("card", "Target GPU", needs=("gpu",), causes=(OTHER_CARD,))
 def card(saw: Any, stack: Stack) -> Finding:
-    """Its compute capability against those of the hardware that the project was made for."""
+    """The compute capability is that of one of the project's targets."""
     if missing := without(saw, stack):
         return missing
     seen = ", ".join(f"{device.name} ({device.capability})" for device in saw.devices.found)
@@ -154,11 +158,11 @@ def card(saw: Any, stack: Stack) -> Finding:
     return OTHER_CARD(seen, expected)
 
 
-@check("kernels", "Kernels for it", needs=("gpu",), causes=(NO_KERNELS, ONLY_PTX))
+@check("kernels", "Kernels", needs=("gpu",), causes=(NO_KERNELS, ONLY_PTX))
 def kernels(saw: Any, stack: Stack) -> Finding:
-    """Compiled code (SASS) runs on its own major version; PTX is compiled by the driver at first use; anything else
-    does not run at all. torch warns on a card newer than its newest kernels, such as GB10 (12.1); where compiled code
-    of the same major version is there, that warning is harmless."""
+    """Compiled code (SASS) runs on its own major version; the driver compiles PTX at first use; nothing else runs.
+    torch warns if the GPU is newer than its newest kernels, such as GB10 (12.1). With compiled code of the same major
+    version, that warning is harmless."""
     if missing := without(saw, stack):
         return missing
     sass, ptx = from_arch_list(list(saw.devices.arch_list))
@@ -170,25 +174,25 @@ def kernels(saw: Any, stack: Stack) -> Finding:
     for device, kind in how.items():
         if kind == "ptx":
             return ONLY_PTX(seen, f"compiled kernels for {device.capability} ({device.name})")
-    if "cuda capability" in saw.devices.complaint.lower():
+    if "cuda capability" in saw.devices.message.lower():
         own = saw.devices.found[0].capability
         have = [name for name in sass if runs(own, (name,), ())]
         seen += f"; {HARMLESS.format(have=have[-1] if have else own, own=own)}"
     return passed(seen)
 
 
-@check("ptxas", "Triton's assembler", needs=("gpu",), causes=(OLD_PTXAS,))
+@check("ptxas", "Triton assembler", needs=("gpu",), causes=(OLD_PTXAS,))
 def ptxas(saw: Any, stack: Stack) -> Finding:
-    """torch.compile hands its own PTX to ptxas, which has to know the card, whatever kernels torch brings."""
+    """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
     if missing := without(saw, stack):
         return missing
     if saw.assembler is None:
-        return skipped("There is no Triton with an assembler of its own.")
+        return skipped("There is no Triton with its own assembler.")
     path, known = saw.assembler
     own = saw.devices.found[0].capability.replace(".", "")
     if not known:
-        return skipped("It does not say what it knows.", path)
-    needed = f"sm_{own}a" if int(own[:-1]) >= 9 else f"sm_{own}"  # what Triton asks for, from Hopper on with an `a`
+        return skipped("It does not list the architectures that it supports.", path)
+    needed = f"sm_{own}a" if int(own[:-1]) >= 9 else f"sm_{own}"  # what Triton requests: from Hopper on, with an `a`
     if needed in known or (f"sm_{own}" in known and int(own[:-1]) < 10):
         return passed(f"{needed}, by {path}")
-    return OLD_PTXAS(f"{path} knows up to {known[-1]}", needed)
+    return OLD_PTXAS(f"{path} supports up to {known[-1]}", needed)

@@ -1,14 +1,14 @@
-"""What torch is made to compute, beside what it should be. Runs in the worker, on the CPU as well, for the tests."""
+"""Computations with torch, and the expected results. Runs in the worker; in the tests also on the CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
-SIZE = 512  # of the matrices: each entry is a sum of that many products
+SIZE = 512  # of the matrices: each entry is a sum of this many products
 HALF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the unit of rounding
 
-# By how much an entry may be off, as a part of the sum of its terms' absolute values (so that cancellation does not
-# count). What is really broken is off by hundredths or more.
+# The maximum error of an entry, relative to the sum of its terms' absolute values, so that cancellation does not count.
+# Broken hardware has errors of 1 % or more.
 TOLERANCES = {
     # Each of the 512 additions rounds once, by 2^-24 at most; that bound holds for any order of summation.
     "fp32": SIZE * 2.0**-24,
@@ -23,12 +23,12 @@ TOLERANCES = {
     # the rounding to bf16, and by 0.0038 with three bits fewer. A factor of wrong sign or exponent: by 0.02 or more.
     "fp8": 2.0**-8,
 }
-# From which compute capability on the hardware has it.
+# The lowest compute capability that supports it in hardware.
 FROM = {"fp32": (0, 0), "fp16": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 
 
 def matmul(device: str, capability: str) -> dict[str, Any]:
-    """A product in each precision, against the same in fp64 on the CPU from the same rounded factors."""
+    """A product in each precision, against fp64 on the CPU with the same rounded factors."""
     import torch
 
     has = tuple(int(part) for part in capability.split("."))
@@ -40,8 +40,8 @@ def matmul(device: str, capability: str) -> dict[str, Any]:
     for name in (name for name, least in FROM.items() if has >= least):
         try:
             error = _off(name, device)
-        except Exception as complaint:
-            results.append({"name": name, "complaint": f"{type(complaint).__name__}: {complaint}"})
+        except Exception as message:
+            results.append({"name": name, "message": f"{type(message).__name__}: {message}"})
         else:
             results.append({"name": name, "error": error, "tolerance": TOLERANCES[name]})
         finally:
@@ -70,8 +70,8 @@ def _off(name: str, device: str) -> float:
 
 
 def convolution(device: str) -> dict[str, Any]:
-    """Forward and backward. Off by 1e-4 at most: sums of 8192 products in fp32 are off by about 1e-6, and the fast
-    algorithms (Winograd, FFT) lose two digits more; TF32 is switched off, which alone would be off by 1e-3."""
+    """Forward and backward. The tolerance is 1e-4: sums of 8192 products in fp32 have an error of about 1e-6, and the
+    fast algorithms (Winograd, FFT) lose two more digits. TF32, with an error of 1e-3, is disabled."""
     import torch
     from torch.nn.functional import conv2d
 
@@ -94,7 +94,7 @@ def convolution(device: str) -> dict[str, Any]:
 
 
 def attention(device: str, kind: str) -> dict[str, Any]:
-    """Scaled dot product attention: as torch chooses, then through each of its implementations that takes it."""
+    """Scaled dot product attention: torch's choice, then each of its implementations that supports it."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -131,7 +131,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
 
 
 def amp(device: str) -> dict[str, Any]:
-    """Twenty steps in fp16 with autocast and GradScaler: the loss falls and nothing overflows."""
+    """Twenty steps in fp16 with autocast and GradScaler: the loss must decrease."""
     import torch
 
     kind = device.partition(":")[0]
@@ -154,9 +154,9 @@ def amp(device: str) -> dict[str, Any]:
 
 
 def train(device: str, file: str, resume: bool) -> dict[str, Any]:
-    """Ten steps with dropout, a checkpoint after the fifth; or the last five from that checkpoint.
+    """Ten steps with dropout and a checkpoint after the fifth, or the last five steps from that checkpoint.
 
-    `again`: the losses of the same ten steps once more, from the same seed.
+    `again`: the losses of the same ten steps, repeated with the same seed.
     """
     losses = _steps(device, file, resume)
     return {

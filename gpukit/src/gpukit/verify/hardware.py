@@ -1,4 +1,4 @@
-"""Memory, speed and health of the GPUs."""
+"""Memory, speed, and health of the GPUs."""
 
 from __future__ import annotations
 
@@ -12,127 +12,127 @@ from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
 from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
-from gpukit.verify.trouble import COMMON, named
+from gpukit.verify.torch_errors import COMMON, diagnose
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-# Of what the link carries, this much arrives on a healthy machine: headers take a tenth to a fifth, the way by another
-# processor or out of a virtual machine up to half. Less is another load, or a host that cannot keep up.
+# A healthy machine reaches this share of the link's bandwidth: headers take 10 to 20 %, another socket or a virtual
+# machine up to 50 %. Less means another load, or a slow host.
 LINK = 0.3
-# Well-tuned libraries reach 70 to 90 % of the data sheet on a healthy card; half is no question of tuning any more.
+# Well-tuned libraries reach 70 to 90 % of the data sheet on a healthy GPU; tuning does not explain less than half.
 SPEED = 0.5
-# Cards of one kind in one machine differ by a tenth, the warmer one a little more.
+# GPUs of one model in one machine differ by about 10 %, warm ones a little more.
 SPREAD = 0.75
 
-# What holds clocks back under load. A power cap is how a card works at its limit, and no trouble.
+# What reduces clocks under load. A power cap is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-# Those that NVIDIA's list gives to hardware; a program's own mistakes (13, 31, 43, 45) are not among them.
+# Those that NVIDIA's list attributes to hardware; errors of programs (13, 31, 43, 45) are not among them.
 XIDS = {
-    48: "a memory error that cannot be corrected",
-    63: "memory rows were taken out of use",
-    64: "a memory row could not be taken out of use",
-    74: "an error of NVLink",
+    48: "an uncorrectable memory error",
+    63: "memory rows were remapped or retired",
+    64: "a memory row could not be remapped or retired",
+    74: "an NVLink error",
     79: "the GPU fell off the bus",
     94: "a contained memory error",
-    95: "a memory error that was not contained",
-    119: "the GPU's system processor does not answer",
-    120: "an error of the GPU's system processor",
+    95: "an uncontained memory error",
+    119: "the GPU's system processor (GSP) does not respond",
+    120: "an error of the GPU's system processor (GSP)",
 }
 
-READS_BACK = Cause("The GPU's memory gives back other values than were written.", ECC_STATE)
-NOT_CAUGHT = Cause("More memory than there is was granted: torch's limit or the driver's is not at work.", DOCTOR)
-NOT_BACK = Cause("After an out-of-memory error the GPU does not work on, or keeps the memory.", DOCTOR)
+READS_BACK = Cause("The GPU's memory returns other values than were written.", ECC_STATE)
+NOT_CAUGHT = Cause(
+    "An allocation larger than the GPU's memory succeeded: the limit of torch or of the driver has no effect.", DOCTOR
+)
+NOT_BACK = Cause("After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR)
 NOT_PINNED = Cause(
-    "Memory of the host cannot be pinned, which every fast copy to the GPU needs.",
+    "Host memory cannot be pinned, which fast copies to the GPU need.",
     DOCTOR,
     says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
 )
 SLOW_LINK = Cause(
-    "Copies reach less than a third of what the negotiated link carries: another load is on it, or the host is slow.",
-    "Look at it with nothing else running; then on the host: nvidia-smi -q -d PERFORMANCE",
+    "Copies reach less than a third of the negotiated link's bandwidth: another load uses it, or the host is slow.",
+    "Run this check again with nothing else running; then on the host: nvidia-smi -q -d PERFORMANCE",
     status=WARN,
 )
 SLOW = Cause(
-    "The card computes at less than half of what its data sheet says, and nothing holds its clocks back.",
-    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,CLOCK while it runs",
+    "The GPU reaches less than half of the speed in its data sheet, although nothing reduces its clocks.",
+    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,CLOCK during this check",
     status=WARN,
 )
 UNEVEN = Cause(
-    "GPUs of one kind differ in speed by more than a quarter, and the slowest sets the pace of all.",
-    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE while it runs, for the slow one",
+    "GPUs of the same model differ in speed by more than 25 %, and the slowest one limits all of them.",
+    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE for the slow one, during this check",
     status=WARN,
 )
-HOT = Cause(
-    "The card slows down because it is too hot.", "Look at its fans and at the air that reaches it.", status=WARN
-)
+HOT = Cause("The GPU reduces its clocks because it is too hot.", "Check its fans and the airflow.", status=WARN)
 BRAKED = Cause(
-    "The card is slowed down from outside: too little power reaches it.",
-    "Look at its power cables and at the power supply.",
+    "The GPU's clocks are reduced because it gets too little power.",
+    "Check its power cables and the power supply.",
     status=WARN,
 )
 UNCORRECTED = Cause(
-    "Memory errors occurred that ECC could not correct: results since then may be wrong.",
-    "Restart the host; if they come back, the card has to be replaced",
+    "ECC found uncorrectable memory errors: results since then may be wrong.",
+    "Restart the host; if they occur again, replace the GPU",
     says=("uncorrectable ECC error encountered", "Xid 48"),
 )
 NO_SPARES = Cause(
-    "A broken row of the card's memory could not be replaced: no spare is left.",
-    "Have the card replaced.",
+    "A defective row of the GPU's memory could not be remapped: no spare row is left.",
+    "Replace the GPU.",
     says=("Xid 64",),
 )
 PENDING = Cause(
-    "Broken rows of the card's memory are to be taken out of use, which waits for a reset.",
-    "Restart the host, or reset the card there: sudo nvidia-smi --gpu-reset",
+    "Defective rows of the GPU's memory will be remapped at the next reset.",
+    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
     status=WARN,
     says=("Xid 63",),
 )
 RECOVERY = Cause(
-    "The driver asks for a recovery: {action}.",
-    "Restart the host, or reset the card there: sudo nvidia-smi --gpu-reset",
+    "The driver requests a recovery action: {action}.",
+    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
     status=WARN,
 )
 XID = Cause(
-    "The driver reported trouble with the hardware: {what}.",
+    "The driver reported a hardware error: {what}.",
     "On the host: sudo dmesg | grep Xid, then restart it",
     status=WARN,
     says=("NVRM: Xid",),
 )
 EXCLUSIVE = Cause(
-    "Only one process at a time may compute on this GPU: a notebook and a training shut each other out.",
+    "Only one process at a time can use this GPU: a notebook and a training run exclude each other.",
     "On the host: sudo nvidia-smi -c DEFAULT",
     status=WARN,
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
-NO_SMI = "nvidia-smi does not answer in here"
+NO_SMI = "nvidia-smi does not work in this container"
 
 Judge = Callable[[dict[str, Any]], "Finding | None"]
 
 
 def _each(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Finding | None:
-    """The first trouble on any GPU."""
+    """The first problem on any GPU."""
     for outcome in outcomes:
         if outcome.error:
-            return named(outcome.error, (*causes, *COMMON), FAILS, f"on {outcome.device}", "")
-        if finding := judge(outcome.said):
+            return diagnose(outcome.error, (*causes, *COMMON), FAILS, f"on {outcome.device}", "")
+        if finding := judge(outcome.answer):
             return finding
     return None
 
 
 def _list(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
-    """For one GPU its figures; for more, each with its number."""
+    """The figures of one GPU; of several, each with its index."""
     if len(outcomes) == 1:
-        return text(outcomes[0].said)
-    return "; ".join(f"{index}: {text(outcome.said)}" for index, outcome in enumerate(outcomes))
+        return text(outcomes[0].answer)
+    return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
 
 
-@check("health", "Card's health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
+@check("health", "GPU health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
 def health(saw: Any, stack: Stack) -> Finding:
-    """ECC's errors, rows taken out of use, and what the driver asks for, as nvidia-smi says."""
+    """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
     if missing := without(saw, stack):
         return missing
     if not saw.smi.cards:
-        return skipped(f"{NO_SMI}: {saw.smi.complaint or 'it names no card'}.")
+        return skipped(f"{NO_SMI}: {saw.smi.message or 'it lists no GPU'}.")
     for card in saw.smi.cards:
         if card.failure:
             return NO_SPARES(f"{card.name}: no spare row left", "none failed")
@@ -151,131 +151,133 @@ def health(saw: Any, stack: Stack) -> Finding:
 
 @check("mode", "Compute mode", needs=("gpu",), causes=(EXCLUSIVE,))
 def mode(saw: Any, stack: Stack) -> Finding:
-    """Whether several processes may compute on a GPU at the same time, as notebooks beside a training do."""
+    """Several processes can use a GPU at the same time, such as a notebook and a training run."""
     if missing := without(saw, stack):
         return missing
     modes = list(dict.fromkeys(card.mode for card in saw.smi.cards if card.mode not in ("", "N/A")))
     if not modes:
-        return skipped("nvidia-smi does not tell.")
+        return skipped("nvidia-smi does not report it.")
     if any(mode.startswith("Exclusive") for mode in modes):
         return EXCLUSIVE(", ".join(modes), "Default")
     return passed(", ".join(modes))
 
 
-@check("xid", "Driver's messages", needs=("gpu",), causes=(XID,))
+@check("xid", "Xid errors", needs=("gpu",), causes=(XID,))
 def xid(saw: Any, stack: Stack) -> Finding:
-    """Xid messages of the driver in the kernel's log, which a container may seldom read."""
+    """Xid errors of the driver in the kernel's log, which most containers cannot read."""
     if missing := without(saw, stack):
         return missing
     if saw.xids is None:
-        return skipped("The kernel's log is not to be read in here; on the host: sudo dmesg | grep Xid.")
+        return skipped("The kernel's log cannot be read in this container; on the host: sudo dmesg | grep Xid.")
     for bus, number in saw.xids:
         if number in XIDS:
-            return XID(f"Xid {number} of {bus}", "none of the hardware's", what=XIDS[number])
-    return passed(f"none of the hardware's{f', {len(saw.xids)} of programs' if saw.xids else ''}")
+            return XID(f"Xid {number} of {bus}", "no hardware errors", what=XIDS[number])
+    return passed(f"no hardware errors{f', {len(saw.xids)} errors of programs' if saw.xids else ''}")
 
 
 @check("memory", "GPU memory", needs=("tensor",), causes=(READS_BACK, *COMMON, FAILS))
 def memory(saw: Any, stack: Stack) -> Finding:
-    """A pattern is written and read back: 1 GiB or a tenth of what is free, whichever is less. With --stress 80 % of
-    what is free, half of it where CPU and GPU share memory, unless a display or another process holds the card."""
+    """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
+    the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
     if missing := without(saw, stack):
         return missing
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if said["wrong"]:
-            return READS_BACK(f"{said['device']}: blocks {said['wrong']} of 64 MiB differ", "what was written")
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if answer["wrong"]:
+            return READS_BACK(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "the values written")
         return None
 
-    if found := _each(saw.patterns, judge):
+    if found := _each(saw.memory_patterns, judge):
         return found
-    note = f"; no stress, since {saw.held} holds the GPU" if saw.stress and saw.held else ""
+    note = f"; no stress, because {saw.in_use_by} uses the GPU" if saw.stress and saw.in_use_by else ""
     figures = _list(
-        saw.patterns,
-        lambda said: (
-            f"{said['bytes'] / 2**30:.2g} of {said['free'] / 2**30:.3g} GiB free"
-            f"{' (shared with the CPU)' if said['shared'] else ''}"
+        saw.memory_patterns,
+        lambda answer: (
+            f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free"
+            f"{' (shared with the CPU)' if answer['shared'] else ''}"
         ),
     )
-    return passed(f"read back right: {figures}{note}")
+    return passed(f"correct: {figures}{note}")
 
 
 @check("oom", "Out of memory", needs=("memory",), causes=(NOT_CAUGHT, NOT_BACK, *COMMON, FAILS))
 def oom(saw: Any, stack: Stack) -> Finding:
-    """More is asked for than there is: an error that a program can catch, and all of it given back."""
+    """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
     if missing := without(saw, stack):
         return missing
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if not said["caught"]:
-            return NOT_CAUGHT("granted", "an error")
-        if not said["works"] or said["kept"] > 0:
-            return NOT_BACK(f"{said['kept'] >> 20} MiB kept", "all given back")
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if not answer["caught"]:
+            return NOT_CAUGHT("no error", "an error")
+        if not answer["works"] or answer["kept"] > 0:
+            return NOT_BACK(f"{answer['kept'] >> 20} MiB not released", "all memory released")
         return None
 
-    return _each((saw.out_of_memory,), judge) or passed("caught, and given back")
+    return _each((saw.out_of_memory,), judge) or passed("caught, memory released")
 
 
-@check("transfer", "Host to GPU", needs=("tensor",), causes=(NOT_PINNED, SLOW_LINK, *COMMON, FAILS), level="full")
+@check("transfer", "Host-GPU copies", needs=("tensor",), causes=(NOT_PINNED, SLOW_LINK, *COMMON, FAILS), level="full")
 def transfer(saw: Any, stack: Stack) -> Finding:
-    """Pinned memory, copied both ways, against what the link carries that is negotiated meanwhile."""
+    """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
     if missing := without(saw, stack):
         return missing
 
-    def link(said: dict[str, Any]) -> float | None:
-        card = said["card"]
+    def link(answer: dict[str, Any]) -> float | None:
+        card = answer["card"]
         known = card and not card["mig"] and card["gen"] in LANE and card["width"]
         return LANE[card["gen"]] * card["width"] if known else None
 
-    def text(said: dict[str, Any]) -> str:
-        figures = f"{said['to']:.3g} GB/s there, {said['from']:.3g} back"
-        return f"{figures}, of {link(said):.3g}" if link(said) else figures
+    def text(answer: dict[str, Any]) -> str:
+        figures = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back"
+        return f"{figures}, of {link(answer):.3g}" if link(answer) else figures
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        if not said["pinned"]:
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        if not answer["pinned"]:
             return NOT_PINNED("not pinned", "pinned memory")
-        carries = link(said)
-        if carries and min(said["to"], said["from"]) < LINK * carries:
-            card = said["card"]
-            return SLOW_LINK(f"{said['device']}: {text(said)}", f"{LINK:.0%} of PCIe {card['gen']} x{card['width']}")
+        carries = link(answer)
+        if carries and min(answer["to"], answer["from"]) < LINK * carries:
+            card = answer["card"]
+            return SLOW_LINK(
+                f"{answer['device']}: {text(answer)}", f"{LINK:.0%} of PCIe {card['gen']} x{card['width']}"
+            )
         return None
 
     return _each(saw.transfers, judge, (NOT_PINNED,)) or passed(_list(saw.transfers, text))
 
 
-def _unjudged(said: dict[str, Any]) -> str:
-    """Why a speed says nothing of the card: it is a part of one, held back, or not alone."""
-    card = said["card"] or {}
+def _unjudged(answer: dict[str, Any]) -> str:
+    """Why the speed is not judged: a MIG slice, reduced clocks, or another process."""
+    card = answer["card"] or {}
     if card.get("mig"):
-        return "a slice"
-    if said.get("others"):
-        return "beside another process"
-    return "held back" if card.get("slowed") else ""
+        return "a MIG slice"
+    if answer.get("others"):
+        return "with another process"
+    return "reduced clocks" if card.get("slowed") else ""
 
 
-@check("gemm", "Speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
+@check("gemm", "Matrix speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
 def gemm(saw: Any, stack: Stack) -> Finding:
-    """Two seconds of large products in half precision, against the card's data sheet where it is known here; for other
-    cards the figure alone, and none of them is judged while another process or a limit holds it back."""
+    """Two seconds of large matrix products in half precision, against the data sheet of known GPUs. The speed of other
+    GPUs is only shown, and none is judged if another process or a limit slows it down."""
     if missing := without(saw, stack):
         return missing
     names = {f"cuda:{index}": device.name for index, device in enumerate(saw.devices.found)}
     speeds: dict[str, list[float]] = {}
 
-    def judge(said: dict[str, Any]) -> Finding | None:
-        name = names[said["device"]]
+    def judge(answer: dict[str, Any]) -> Finding | None:
+        name = names[answer["device"]]
         expected = reference(name)
-        if _unjudged(said):
+        if _unjudged(answer):
             return None
-        speeds.setdefault(name, []).append(said["tflops"])
-        if expected and said["tflops"] < SPEED * expected:
-            return SLOW(f"{name}: {said['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
+        speeds.setdefault(name, []).append(answer["tflops"])
+        if expected and answer["tflops"] < SPEED * expected:
+            return SLOW(f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
         return None
 
-    def text(said: dict[str, Any]) -> str:
-        expected, why = reference(names[said["device"]]), _unjudged(said)
+    def text(answer: dict[str, Any]) -> str:
+        expected, why = reference(names[answer["device"]]), _unjudged(answer)
         beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
-        return f"{said['tflops']:.3g} TFLOPS in {said['kind']}{beside}"
+        return f"{answer['tflops']:.3g} TFLOPS in {answer['kind']}{beside}"
 
     if found := _each(saw.gemms, judge):
         return found
@@ -287,10 +289,10 @@ def gemm(saw: Any, stack: Stack) -> Finding:
 
 @check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, BRAKED), level="full")
 def clocks(saw: Any, stack: Stack) -> Finding:
-    """What holds the clocks back while the card computes. Its power limit is how it works, and no trouble."""
+    """What reduces the clocks while the GPU computes. Its power limit is normal."""
     if missing := without(saw, stack):
         return missing
-    cards = [outcome.said.get("card") for outcome in saw.gemms]
+    cards = [outcome.answer.get("card") for outcome in saw.gemms]
     if not any(cards):
         return skipped(f"{NO_SMI}.")
     for card in filter(None, cards):
@@ -298,4 +300,4 @@ def clocks(saw: Any, stack: Stack) -> Finding:
             if active := [reason for reason in reasons if reason in card["slowed"]]:
                 return cause(", ".join(active), "none")
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
-    return passed("at its power limit, as it should be under load" if limited else "not held back")
+    return passed("at the power limit, which is normal under load" if limited else "not reduced")

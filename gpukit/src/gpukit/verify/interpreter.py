@@ -1,4 +1,4 @@
-"""The Python that everything runs in."""
+"""The Python interpreter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gpukit.verify.device import on_cpu
 from gpukit.verify.remedies import REBUILD
 
 CPU_PYTHON = Cause(
-    "The container without a GPU stands on another Python than the one with it.",
-    "Keep to what both versions know: {here} and {there}.",
+    "The CPU container has another version of Python than the GPU container.",
+    "Use only features that Python {here} and {there} both have.",
     status=WARN,
 )
 ANOTHER = Cause(
-    "This is another Python than the base's: another base image, or another Python before it on the PATH.", REBUILD
+    "This is another version of Python than the base's: another base image, or another Python earlier on PATH.", REBUILD
 )
 VENV = Cause(
-    "A virtual environment is active. Packages go into the image's own Python here.",
+    "A virtual environment is active. The packages are installed in the image's own Python.",
     "deactivate",
     says=("No module named 'torch'",),
 )
 STALE = Cause(
-    "The workspace holds a virtual environment, from the host or from an earlier project: editors and uv take it "
+    "The workspace has a virtual environment, from the host or an earlier project: editors and uv use it "
     "instead of the image's own Python.",
     "rm -r .venv",
     status=WARN,
@@ -33,7 +33,7 @@ STALE = Cause(
 
 @check("python", "Python", causes=(CPU_PYTHON, ANOTHER))
 def python(saw: Any, stack: Stack) -> Finding:
-    """The base's compiled packages are made for one minor version of Python."""
+    """The base's compiled packages work with one minor version of Python."""
     expected = minor(stack.python)
     if minor(saw.python) == expected:
         return passed(saw.python, expected)
@@ -42,12 +42,12 @@ def python(saw: Any, stack: Stack) -> Finding:
     return ANOTHER(saw.python, expected)
 
 
-@check("venv", "No virtual env", causes=(VENV, STALE))
+@check("venv", "Virtual environment", causes=(VENV, STALE))
 def venv(saw: Any, stack: Stack) -> Finding:
-    """In a virtual environment the base's torch is hidden, or replaced without a word."""
+    """A virtual environment hides the base's torch, or silently replaces it."""
     prefix, base = saw.prefixes
     if prefix != base:
         return VENV(prefix, base)
-    if saw.stale:
-        return STALE(saw.stale, "no .venv")
+    if saw.workspace_venv:
+        return STALE(saw.workspace_venv, "no .venv")
     return passed(prefix)

@@ -1,4 +1,4 @@
-"""Is this container what the project expects, and does its GPU compute? Runs inside: `gpukit verify`."""
+"""`gpukit verify`: whether this container is what the project expects, and whether its GPU works."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from gpukit.verify import (
     hardware,
     interpreter,
     machine,
+    multiprocess,
     native,
     notebook,
     packages,
-    person,
     places,
-    several,
     tracking,
+    user,
 )
 from gpukit.verify.container import Container
 from gpukit.verify.record import record
 from gpukit.verify.rich_table import rich_table
 
-# Software first, then where and who, then what takes seconds; a check stands after those it needs.
+# Software first, then user and folders, then what takes seconds. A check comes after those that it needs.
 CHECKS = (
+    packages.gpukit,
     interpreter.python,
     interpreter.venv,
     build.imports,
@@ -40,26 +41,26 @@ CHECKS = (
     hardware.health,
     hardware.mode,
     hardware.xid,
-    person.user,
+    user.user,
     places.mounts,
     places.read_only,
     places.caches,
     places.room,
-    several.shm,
+    multiprocess.shm,
     machine.limits,
     machine.cpus,
     machine.ram,
     machine.clock,
-    person.credentials,
+    user.credentials,
     notebook.jupyter,
     compute.tensor,
     compute.matmul,
     compute.convolution,
     compute.attention,
     compute.amp,
-    several.loader,
-    several.peers,
-    several.collective,
+    multiprocess.loader,
+    multiprocess.peers,
+    multiprocess.collective,
     tracking.tracking,
     compute.compiles,
     compute.training,
@@ -72,7 +73,7 @@ CHECKS = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    about = "Look at this container: is it what the project expects?"
-    if native.is_native():  # what is kept of runs is about images
+    about = "Check that this container is what the project expects."
+    if native.is_native():  # records are about images
         return command("verify", about, native.adapted(CHECKS), Container, argv, None, rich_table)
     return command("verify", about, CHECKS, Container, argv, partial(record, CHECKS), rich_table)

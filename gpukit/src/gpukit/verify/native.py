@@ -1,4 +1,4 @@
-"""verify in a native environment: what is said of a container is left out there, and remedies are the native ones."""
+"""verify in a native environment: checks of containers are skipped, and remedies are those of `--native`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,39 @@ from gpukit.image import guard
 from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
 from gpukit.verify.device import WITHOUT
-from gpukit.verify.remedies import REBUILD, START
+from gpukit.verify.packages import OLD_IMAGE
+from gpukit.verify.remedies import BUILD, REBUILD, START
 
-ANEW = "`./launch --native build --no-cache` makes the environment anew"
-# Check -> why it has nothing to look at here.
+RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
+# Check -> why it is skipped here.
 OF_CONTAINERS = {
-    "user": "There is no container: files are made by you, as in any other shell.",
+    "user": "There is no container: files belong to you, as in any other shell.",
     "mounts": "There is no container: nothing is mounted.",
     "read-only": "There is no container: nothing is mounted.",
-    "limits": "There is no container: devcontainer.json sets limits for one, and these are the machine's own.",
+    "limits": "There is no container: the limits in devcontainer.json do not apply.",
 }
-WORDS = {  # in this order
-    REBUILD: ANEW,
+REPLACEMENTS = {  # in this order
+    OLD_IMAGE.why: "The environment is older than vendor/: it has another version of gpukit.",
+    BUILD: "`./launch --native build`",
+    REBUILD: RECREATE,
     "./launch build": "./launch --native build",
-    START: "Look at this machine with `./launch doctor`",
-    WITHOUT: "This is the environment without a GPU.",
+    START: "Check this machine with `./launch doctor`",
+    WITHOUT: "This is the CPU environment.",
+    "The CPU container": "The CPU environment",
+    "the GPU container": "the GPU environment",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json": "ulimit -n 65536",
     ", then `docker system df`": "",
     "Add `--cpuset-cpus=": "Start programs with `taskset --cpu-list ",
     "` to runArgs in devcontainer.json": "`",
+    " to apt.txt, then rebuild the image": " with this machine's package manager",
+    " on the host and `docker stats`": "",
     ", or raise `--memory` in runArgs": "",
-    "Start afresh: `./launch stop`, `./launch up`; where it is a folder of the host, ": "",
+    "Recreate the container: `./launch stop`, `./launch up`; for a folder of the host, run ": "",
     "Give the container more memory": "Free memory on this machine",
-    "The container was started without a GPU.": "No GPU can be seen from here.",
+    "`docker stats` shows its limit, ": "",
+    ": `docker stats` shows its limit": "",
+    "The container was started without a GPU.": "This machine has no GPU device.",
+    " in this container": " here",
     "The container": "This machine",
     "the container": "this machine",
     "This container": "This program",
@@ -45,19 +55,19 @@ WORDS = {  # in this order
 
 
 def is_native() -> bool:
-    """Whether this Python is that of an environment that `./launch --native` made."""
+    """Whether this Python is that of an environment that `./launch --native` created."""
     return guard.OWN.is_file()
 
 
 def installed(stack: Stack) -> Stack:
-    """What is to be found: PyTorch's own wheels in place of the base."""
+    """What to expect: PyTorch's own wheels instead of the base."""
     facts = stack.native
     driver = facts["driver"] if stack.gpu else None
     return replace(stack, torch=facts["torch"], cuda=facts["cuda"], python=facts["python"], driver=driver)
 
 
 def adapted(checks: Iterable[Check]) -> list[Check]:
-    """The same checks, as they are to judge in a native environment."""
+    """The checks for a native environment."""
     return [_adapted(each) for each in checks]
 
 
@@ -65,15 +75,15 @@ def _adapted(each: Check) -> Check:
     if each.id in OF_CONTAINERS:
         return replace(each, judge=lambda saw, stack: skipped(OF_CONTAINERS[each.id]))
     judge = _venv if each.id == interpreter.venv.id else each.judge
-    return replace(each, judge=lambda saw, stack: rewritten(judge(saw, installed(stack)), _reworded))
+    return replace(each, judge=lambda saw, stack: rewritten(judge(saw, installed(stack)), _reword))
 
 
 def _venv(saw: Any, stack: Stack) -> Finding:
-    """The environment itself is one; another in the workspace would still be taken for this project's."""
-    return interpreter.STALE(saw.stale, "no .venv") if saw.stale else passed(saw.prefixes[0])
+    """The environment itself is one; editors would still use another one in the workspace."""
+    return interpreter.STALE(saw.workspace_venv, "no .venv") if saw.workspace_venv else passed(saw.prefixes[0])
 
 
-def _reworded(text: str) -> str:
-    for words, own in WORDS.items():
-        text = text.replace(words, own)
+def _reword(text: str) -> str:
+    for old, new in REPLACEMENTS.items():
+        text = text.replace(old, new)
     return text

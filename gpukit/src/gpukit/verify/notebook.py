@@ -1,4 +1,4 @@
-"""Jupyter, where it is installed."""
+"""Jupyter's kernel."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
 
 ANOTHER = Cause(
-    "Jupyter's kernel is another Python: its notebooks see other packages than the programs.",
+    "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
     "jupyter kernelspec remove -f {name}, then rebuild the image",
     says=("ModuleNotFoundError: No module named 'torch'",),
 )
-NO_KERNEL = Cause("Jupyter has no kernel that starts.", REBUILD, says=("No such kernel named python3", "ipykernel"))
+NO_KERNEL = Cause("Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel"))
 
 
-@check("jupyter", "Jupyter's kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))
+@check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))
 def jupyter(saw: Any, stack: Stack) -> Finding:
-    """What a notebook runs in must be this Python."""
+    """Notebooks run in this Python."""
     kernel = saw.kernel
     if kernel is None:
-        return skipped("There is no Jupyter here.")
-    if kernel.complaint:
-        return NO_KERNEL(kernel.complaint, "a kernel")
+        return skipped("Jupyter is not installed.")
+    if kernel.message:
+        return NO_KERNEL(kernel.message, "a kernel")
     own = saw.prefixes[0]
     if kernel.prefix != own:
         return ANOTHER(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)

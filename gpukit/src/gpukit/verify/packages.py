@@ -1,4 +1,4 @@
-"""What PyTorch's packages ask of each other, and the project of its image, against what is installed."""
+"""gpukit's own version, and whether the installed packages meet the requirements of PyTorch and of the project."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, count, passed
+from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.image.guard import normalised
 from gpukit.project.stack import Stack, version
-from gpukit.verify.remedies import REBUILD
+from gpukit.verify.remedies import BUILD, REBUILD
 
 ASKING = ("torch", "torchvision", "torchaudio")
 UNMET = Cause(
-    "PyTorch's packages are of different releases: {package} is made for {wanted}.",
-    f"Take what asks for another version out of pyproject.toml. {REBUILD}",
+    "PyTorch's packages are from different releases: {package} requires {wanted}.",
+    f"Remove what requires another version from pyproject.toml. {REBUILD}",
     says=(
         "operator torchvision::nms does not exist",
         "Detected that PyTorch and torchvision were compiled with different CUDA versions",
@@ -24,16 +24,17 @@ UNMET = Cause(
 )
 
 
+OLD_IMAGE = Cause("The image is older than vendor/: it has another version of gpukit.", BUILD)
 BEHIND = Cause(
-    "The image is older than what the project asks for: {package} came since it was built.",
+    "The image does not have {package}, which the project requires: it was added after the image was built.",
     REBUILD,
     status=WARN,
     says=("ModuleNotFoundError: No module named",),
 )
 
 
-def behind(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
-    """What pyproject.toml and requirements.txt ask for that is not here, or is here in another version than pinned."""
+def missing(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
+    """The requirements of pyproject.toml and requirements.txt that are not installed, or not in the pinned version."""
     try:
         from gpukit.image.layers import name, wanted  # needs the image's own Python, 3.11 or newer
 
@@ -43,7 +44,7 @@ def behind(project: Path, path: list[str] | None = None) -> list[tuple[str, str]
     there = _there(path)
     missing = []
     for line in lines:
-        if ";" in line or not name(line) or re.match(r"\S+://", line):  # for some systems only, or without a name
+        if ";" in line or not name(line) or re.match(r"\S+://", line):  # conditional, or without a name
             continue
         seen = there[name(line)].version if name(line) in there else "nothing"
         pinned = re.fullmatch(r"[\w.\[\],-]+\s*==\s*([\w.!-]+)(\+\S+)?(?:\s.*)?", line)
@@ -55,7 +56,7 @@ def behind(project: Path, path: list[str] | None = None) -> list[tuple[str, str]
 
 
 def _there(path: list[str] | None) -> dict[str, Any]:
-    """The installed distributions by name; of two the one that Python imports."""
+    """The installed distributions by name; of two with the same name, the one that Python imports."""
     there: dict[str, Any] = {}
     for distribution in metadata.distributions(**({} if path is None else {"path": path})):
         if distribution.metadata["Name"]:
@@ -64,9 +65,9 @@ def _there(path: list[str] | None) -> dict[str, Any]:
 
 
 def unmet(path: list[str] | None = None) -> tuple[int, list[tuple[str, str, str]]]:
-    """How many exact requirements there are, and those that are not met: who asks, for what, what is there.
+    """The number of exact requirements, and those not met: package, requirement, installed version.
 
-    Only the numbers of a version count: its build (+cu130, +nv26.07) is another check's business.
+    Only the numbers of a version are compared: another check compares the build (+cu130, +nv26.07).
     """
     there = _there(path)
     asked, missed = 0, []
@@ -83,15 +84,32 @@ def unmet(path: list[str] | None = None) -> tuple[int, list[tuple[str, str, str]
     return asked, missed
 
 
+@check("gpukit", "gpukit version", causes=(OLD_IMAGE,))
+def gpukit(saw: Any, stack: Stack) -> Finding:
+    """The gpukit installed here is the one in the project's vendor/."""
+    versions = saw.gpukit
+    if versions.vendored is None:
+        return skipped(versions.reason, versions.installed or "")
+    if versions.installed is None:
+        return skipped("gpukit is not installed in this Python: it runs from its source or from the wheel.")
+    if versions.installed == versions.vendored:
+        return passed(versions.installed)
+    return OLD_IMAGE(versions.installed, versions.vendored)
+
+
 @check("packages", "Packages", causes=(UNMET, BEHIND))
 def packages(saw: Any, stack: Stack) -> Finding:
-    """torch names the very versions of cuDNN, NCCL and Triton that it was built with, and torchvision that of torch;
-    pyproject.toml and requirements.txt name what the image was built with."""
-    asked, missed = saw.companions
+    """torch requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch. pyproject.toml and
+    requirements.txt list what the image must have."""
+    asked, missed = saw.torch_requirements
     if missed:
         package, wanted, seen = missed[0]
         return UNMET(f"{wanted.partition(' ')[0]} {seen}", wanted, package=package, wanted=wanted)
-    if saw.behind:
-        wanted, seen = saw.behind[0]
+    if saw.missing_requirements:
+        wanted, seen = saw.missing_requirements[0]
         return BEHIND(seen, wanted, package=wanted)
-    return passed(f"{count(asked, 'version')} as PyTorch asks for" if asked else "PyTorch's own name no versions here")
+    return passed(
+        f"{count(asked, 'version')} as PyTorch requires"
+        if asked
+        else "PyTorch's packages require no exact versions here"
+    )

@@ -1,4 +1,4 @@
-"""Several processes together: a DataLoader's workers, and ranks that add up their tensors. Runs in the worker."""
+"""DataLoader workers, and ranks that sum up their tensors. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-LIMIT = 30  # seconds: a rank that hangs does so for half an hour by default
+LIMIT = 30  # seconds; torch's default for a rank that hangs is half an hour
 
 
 def loader(workers: int, pinned: bool) -> dict[str, Any]:
-    """Sixteen batches of a quarter megabyte by way of shared memory, and their sum."""
+    """Sixteen batches of a quarter megabyte through shared memory, and their sum."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -25,8 +25,8 @@ def loader(workers: int, pinned: bool) -> dict[str, Any]:
     try:
         total = sum(float(batch.double().sum()) for (batch,) in iterator)
     except (RuntimeError, OSError, EOFError) as error:
-        # One that ends early is often only said to have "exited unexpectedly", or leaves a broken connection behind;
-        # its exit code knows by which signal.
+        # For a worker that ends early, the message is often only "exited unexpectedly" or a broken connection: its exit
+        # code has the signal.
         workers_there = getattr(iterator, "_workers", ())
         for worker in workers_there:
             worker.join(0.5)
@@ -39,12 +39,12 @@ def loader(workers: int, pinned: bool) -> dict[str, Any]:
 
 
 def collective(gpus: int) -> dict[str, Any]:
-    """all_reduce over all GPUs by NCCL, or over two processes on the CPU by gloo."""
-    import torch.multiprocessing as several
+    """all_reduce over all GPUs with NCCL, or over two processes on the CPU with gloo."""
+    from torch import multiprocessing
 
     kind, world = ("nccl", gpus) if gpus > 1 else ("gloo", 2)
-    # Fork is quick and safe for the CPU; a GPU that is in use cannot be taken into a forked process.
-    context = several.get_context("spawn" if kind == "nccl" else "fork")
+    # Fork is fast and safe on the CPU; a forked process cannot use CUDA.
+    context = multiprocessing.get_context("spawn" if kind == "nccl" else "fork")
     with tempfile.TemporaryDirectory(prefix="gpukit-ranks-") as folder:
         ranks = [context.Process(target=_rank, args=(rank, world, kind, folder), daemon=True) for rank in range(world)]
         started = time.monotonic()
@@ -61,7 +61,7 @@ def collective(gpus: int) -> dict[str, Any]:
         "ranks": world,
         "silent": silent,
         "wrong": [index for index, answer in enumerate(answers) if answer == "wrong"],
-        "complaint": next((answer for answer in answers if answer not in ("right", "wrong", "")), ""),
+        "message": next((answer for answer in answers if answer not in ("right", "wrong", "")), ""),
         "ended": [rank.exitcode for rank in ranks],
         "seconds": time.monotonic() - started,
     }
@@ -71,14 +71,14 @@ def _rank(rank: int, world: int, kind: str, folder: str) -> None:
     answer = Path(folder, str(rank))
     try:
         import torch
-        import torch.distributed as together
+        from torch import distributed
 
         device = f"cuda:{rank}" if kind == "nccl" else "cpu"
         if kind == "nccl":
             torch.cuda.set_device(rank)
         else:
-            os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # the container's own name may lead nowhere
-        together.init_process_group(
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # the container's host name may not resolve
+        distributed.init_process_group(
             kind,
             init_method=f"file://{folder}/meeting",
             rank=rank,
@@ -86,9 +86,9 @@ def _rank(rank: int, world: int, kind: str, folder: str) -> None:
             timeout=datetime.timedelta(seconds=LIMIT),
         )
         numbers = torch.full((1024,), rank + 1.0, device=device)
-        together.all_reduce(numbers)
+        distributed.all_reduce(numbers)
         right = bool((numbers.cpu() == world * (world + 1) / 2).all())
-        together.destroy_process_group()
+        distributed.destroy_process_group()
         answer.write_text("right" if right else "wrong", encoding="utf-8")
     except Exception as error:
         answer.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A run on real hardware, kept as a small file for the template's table of what is known to work."""
+"""Records of runs on real hardware, for the template's table of verified machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gpukit.project.stack import Stack
 
 
 def document(findings: list[Finding], saw: Any, stack: Stack) -> dict[str, Any]:
-    """What hooks/schemas/record.schema.json in the template describes: no name of a person or a machine is in it."""
-    missed = [finding for finding in findings if finding.status in (WARN, FAIL)]
+    """What hooks/schemas/record.schema.json in the template describes. It has no names of users or machines."""
+    not_passed = [finding for finding in findings if finding.status in (WARN, FAIL)]
     return {
         "schema": 1,
         "date": date.today().isoformat(),
@@ -30,19 +30,19 @@ def document(findings: list[Finding], saw: Any, stack: Stack) -> dict[str, Any]:
         "cuda": saw.torch.cuda,
         "result": FAIL if named(findings, FAIL) else WARN if named(findings, WARN) else PASS,
         "counts": {status: len(named(findings, status)) for status in STATUSES},
-        "not_passed": [{"id": each.id, "status": each.status, "cause": each.cause} for each in missed],
+        "not_passed": [{"id": each.id, "status": each.status, "cause": each.cause} for each in not_passed],
     }
 
 
 def record(checks: Iterable[Check], findings: list[Finding], saw: Any, stack: Stack, file: Path | None) -> str:
-    """Write it if a GPU computed and all `checks` ran; say where, or why not."""
+    """Write a record if a GPU computed and all `checks` ran; returns a sentence that says where, or why not."""
     whole = {finding.id for finding in findings} == {each.id for each in checks}
     computed = any(finding.id == "tensor" and finding.status in (PASS, FAIL) for finding in findings)
     if not whole or not computed or not saw.devices.found:
-        return "Not recorded: only runs of the whole on a real GPU are kept, without --only, --skip and --quick."
+        return "Not recorded: only complete runs on a real GPU are recorded, without --only, --skip, and --quick."
     content = document(findings, saw, stack)
     name = re.sub(r"[^a-z0-9]+", "-", content["cards"][0]["name"].lower()).strip("-")
     file = file or root() / "outputs" / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return f"Recorded: {file}; a pull request to the template puts it into records/."
+    return f"Recorded: {file}; open a pull request that adds it to records/ in the template."

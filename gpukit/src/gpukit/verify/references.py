@@ -1,7 +1,7 @@
-"""What NVIDIA says of its cards' speed: dense products in half precision with sums in fp32, in TFLOPS.
+"""The speed in NVIDIA's data sheets: dense matrix products in half precision with fp32 accumulation, in TFLOPS.
 
-Only cards whose name says which they are; a part of one (MIG), a laptop's and one that is not listed here get their own
-figure and no verdict. Where a data sheet counts zeros that are left out (sparsity), half of what it prints.
+Only GPUs with an unambiguous name. MIG slices, laptop GPUs, and GPUs not listed here are measured but not judged. If a
+data sheet has the figure with sparsity, half of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ H100 = "https://www.nvidia.com/en-us/data-center/h100/: BFLOAT16 with sparsity 1
 H200 = "https://www.nvidia.com/en-us/data-center/h200/: BFLOAT16 with sparsity 1,979"
 GA102 = "NVIDIA Ampere GA102 whitepaper v2: Peak BF16 Tensor TFLOPS with FP32 Accumulate 154.8/309.6 (RTX A6000)"
 BLACKWELL = "NVIDIA RTX Blackwell whitepaper, table 3: BF16 with FP32 Accumulate 71.2/142.4, 165.2/330.4, 209.5/419"
-# The documents as public repositories quote them, number by number, where they could not be opened themselves.
+# From the documents themselves, or as public repositories quote them.
 CHECKED = "2026-11-20"
 
 REFERENCES = {

@@ -1,4 +1,4 @@
-"""The table on a terminal, where rich can be imported; without it the frame prints its own."""
+"""The table on a terminal, if rich can be imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, explained, 
 
 
 def rich_table(findings: list[Finding]) -> bool:
-    """Print it, and say whether that could be done."""
+    """Print it; returns False without rich."""
     try:
         from rich.console import Console
         from rich.markup import escape
@@ -21,10 +21,10 @@ def rich_table(findings: list[Finding]) -> bool:
     for heading in ("", "check", "seen"):
         grid.add_column(heading, overflow="fold", no_wrap=heading != "seen")
     for finding in findings:
-        said = finding.cause if finding.status == SKIP else finding.seen or finding.cause
+        text = finding.cause if finding.status == SKIP else finding.seen or finding.cause
         if explained(finding):
-            said = textwrap.shorten(said, 160, placeholder=" ...")
-        row = (finding.status, escape(finding.title), escape(said))
+            text = textwrap.shorten(text, 160, placeholder=" ...")
+        row = (finding.status, escape(finding.title), escape(text))
         grid.add_row(f"[{styles[finding.status]}]{row[0]}[/]", *row[1:], style="dim" if finding.status == SKIP else "")
     console.print(grid)
     for finding in findings:

@@ -1,4 +1,4 @@
-"""What nvidia-smi says about the cards, from its XML: that changes least; N/A is what it does not know."""
+"""nvidia-smi's report about the GPUs, from its XML, the format that changes least."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 20
 
 @dataclass(frozen=True)
 class Card:
-    """One card. None: this driver or this card does not say."""
+    """One GPU. None: this driver or GPU does not report it."""
 
     name: str = ""
     uuid: str = ""
@@ -24,32 +24,32 @@ class Card:
     temperature: int | None = None
     slowed: tuple[str, ...] = ()  # the reasons that are active
     uncorrected: int | None = None  # memory errors since the driver was loaded that ECC could not correct
-    pending: bool = False  # rows or pages to be taken out of use at the next reset
+    pending: bool = False  # rows or pages that will be remapped or retired at the next reset
     failure: bool = False  # no spare row was left
-    recovery: str = ""  # what the driver asks for
+    recovery: str = ""  # the action that the driver requests
     gen: int | None = None
     width: int | None = None
-    mode: str = ""  # which processes may compute on it: Default, Exclusive_Process, Prohibited
+    mode: str = ""  # compute mode: Default, Exclusive_Process, Prohibited
 
 
 @dataclass(frozen=True)
 class Smi:
-    """`complaint` is set where it does not answer."""
+    """`message` is set if it fails."""
 
     driver: str = ""
     cards: tuple[Card, ...] = ()
-    complaint: str = ""
+    message: str = ""
 
 
 def look() -> Smi:
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False)
     except FileNotFoundError:
-        return Smi(complaint="nvidia-smi is not here")
+        return Smi(message="nvidia-smi is not installed")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Smi(complaint=str(error))
+        return Smi(message=str(error))
     if done.returncode:
-        return Smi(complaint=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
+        return Smi(message=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
     return parse(done.stdout)
 
 
@@ -57,7 +57,7 @@ def parse(xml: str) -> Smi:
     try:
         root = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", xml).strip())
     except ElementTree.ParseError as error:
-        return Smi(complaint=f"its XML cannot be read: {error}")
+        return Smi(message=f"its XML cannot be read: {error}")
     return Smi(_text(root, "driver_version"), tuple(_card(gpu) for gpu in root.iter("gpu")))
 
 
@@ -94,7 +94,7 @@ def _card(gpu: ElementTree.Element) -> Card:
 
 def _recovery(gpu: ElementTree.Element) -> str:
     asked = _text(gpu, "gpu_recovery_action")
-    if asked in ("", "None", "N/A"):  # before driver 570 there is only whether a reset is needed
+    if asked in ("", "None", "N/A"):  # before driver 570, only whether a reset is required
         return "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
     return asked
 

@@ -1,4 +1,4 @@
-"""What Linux says of the machine and of the container's share of it."""
+"""The machine's CPUs and memory, and the container's share of them, from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def quota() -> float | None:
-    """How many processors' time the container's cgroup gives."""
+    """The CPU quota of the container's cgroup, in CPUs."""
     with contextlib.suppress(OSError, ValueError):
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
         return None if share == "max" else int(share) / int(period)
@@ -21,7 +21,7 @@ def quota() -> float | None:
 
 
 def near(bus: str) -> str:
-    """The processors of a card's socket, as the kernel lists them; empty where it does not know."""
+    """The CPUs of a GPU's socket in the kernel's notation; empty if unknown."""
     with contextlib.suppress(OSError):
         name = bus.lower()[-12:]  # the kernel writes the domain with four digits, nvidia-smi with eight
         return Path("/sys/bus/pci/devices", name, "local_cpulist").read_text(encoding="utf-8").strip()
@@ -29,12 +29,12 @@ def near(bus: str) -> str:
 
 
 def sockets() -> int:
-    """How many parts this machine's memory has."""
+    """The number of NUMA nodes."""
     return sum(1 for _ in Path("/sys/devices/system/node").glob("node[0-9]*"))
 
 
 def meminfo() -> dict[str, int]:
-    """Bytes, by the kernel's names."""
+    """/proc/meminfo in bytes."""
     found = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
@@ -45,7 +45,7 @@ def meminfo() -> dict[str, int]:
 
 
 def memory_limit() -> tuple[int | None, int]:
-    """What the container's cgroup may take, and takes; caches that it would give back do not count."""
+    """Limit and use of the container's cgroup in bytes, without reclaimable caches."""
     for limit, used, folder in (
         ("memory.max", "memory.current", "/sys/fs/cgroup"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "/sys/fs/cgroup/memory"),

@@ -1,4 +1,4 @@
-"""Ask torch, in a process of its own, and wait no longer than a limit."""
+"""Send requests to torch in a separate process, with a time limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from typing import Any
 from gpukit.findings.finding import plain
 
 PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
-# The one that runs here, whatever the current directory holds; what it starts finds it in the same place.
-RUN = "import sys; sys.path[0] = sys.argv[1]; import gpukit; del sys.path[0]; from gpukit.verify import worker; worker.main()"
+# The gpukit that runs here, even if the current directory has a gpukit.py. Its own child processes find it there too.
+RUN = (
+    "import sys; sys.path[0] = sys.argv[1]; import gpukit; del sys.path[0]; "
+    "from gpukit.verify import worker; worker.main()"
+)
 
 
 class TorchError(Exception):
-    """What went wrong: the exception's name and text, or how the process ended. `log` is the last it printed."""
+    """An exception's name and text, or how the process ended. `log` is the end of its output."""
 
     def __init__(self, kind: str, text: str, log: str = "") -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
@@ -32,7 +35,7 @@ class TorchError(Exception):
 
 
 class TorchProcess:
-    """Starts when it is made, so that torch is imported while other checks look; again after it has died."""
+    """It starts immediately, so that torch is imported while other checks run, and again after it has died."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +45,7 @@ class TorchProcess:
     def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
         with self._lock:
             if self._ended:
-                raise TorchError("Death", "was not asked any more")
+                raise TorchError("Death", "was stopped before")
             if self._process.returncode is not None:
                 self._start()
         try:
@@ -50,25 +53,25 @@ class TorchProcess:
             line = self._answers.get(timeout=limit)
         except queue.Empty:
             self.close()
-            raise TorchError("Timeout", f"no answer in {limit:g} s", "".join(self._said)) from None
-        except OSError:  # it was dead before it could be asked
+            raise TorchError("Timeout", f"no answer in {limit:g} s", "".join(self._log)) from None
+        except OSError:  # it died before the request
             line = None
         if line is None:
             self.close()
-            raise TorchError("Death", _ending(self._process.returncode), "".join(self._said))
+            raise TorchError("Death", _ending(self._process.returncode), "".join(self._log))
         answer = json.loads(line)
         if "error" in answer:
-            raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._said))
+            raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._log))
         return answer["answer"]
 
     def end(self) -> None:
-        """Close it for good, whoever may still be waiting for an answer."""
+        """Close it finally, even if a thread still waits for an answer."""
         with self._lock:
             self._ended = True
         self.close()
 
     def close(self) -> None:
-        """End it with the compilers it may have started, and wait for what it still had to say."""
+        """Kill it and the compilers that it may have started, and read the rest of its output."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -95,10 +98,10 @@ class TorchProcess:
             start_new_session=True,
         )
         self._answers: queue.Queue[str | None] = queue.Queue()
-        self._said: deque[str] = deque(maxlen=60)
+        self._log: deque[str] = deque(maxlen=60)
         self._readers = (
             threading.Thread(target=_answers, args=(self._process.stdout, self._answers), daemon=True),
-            threading.Thread(target=self._said.extend, args=(self._process.stderr,), daemon=True),
+            threading.Thread(target=self._log.extend, args=(self._process.stderr,), daemon=True),
         )
         for reader in self._readers:
             reader.start()
@@ -119,7 +122,7 @@ def _ending(code: int) -> str:
 
 
 def last_line(text: str) -> str:
-    """Of a traceback or a compiler's output, the line that says what it was; advice often follows it."""
+    """The line with the error in a traceback or a compiler's output; advice often follows it."""
     lines = [plain(line) for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b|\w(Error|Exception):", line)]
     return (errors or lines or [""])[-1]

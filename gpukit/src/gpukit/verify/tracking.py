@@ -1,4 +1,4 @@
-"""Trackers of runs that are installed: whether each can write, without a network and without an account."""
+"""Experiment trackers: whether each can log without a network and an account."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
-from gpukit.verify.trouble import said
+from gpukit.verify.torch_errors import summary
 
 MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
 BROKEN = Cause(
-    "{tracker} cannot write here; a training goes on without it, and its figures are only in metrics.jsonl.",
+    "{tracker} cannot log; training continues without it, and metrics are only in metrics.jsonl.",
     REBUILD,
     status=WARN,
 )
-NOTHING = Cause("{tracker} wrote nothing, and said nothing.", REBUILD, status=WARN)
+NOTHING = Cause("{tracker} wrote no files and reported no error.", REBUILD, status=WARN)
 
 
 def dry_run(module: str) -> dict[str, Any]:
-    """One figure of one run, into a folder that goes away. Runs in the worker."""
+    """Log one metric to a temporary folder. Runs in the worker."""
     with tempfile.TemporaryDirectory(prefix="gpukit-tracker-") as folder:
         {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}[module](folder)
         return {"files": sum(len(files) for _, _, files in os.walk(folder))}
@@ -46,7 +46,7 @@ def _wandb(folder: str) -> None:
 
 
 def _mlflow(folder: str) -> None:
-    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # in this process only: the project itself logs to a server
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # only in this process: the project logs to a server
     import mlflow
 
     mlflow.set_tracking_uri(Path(folder, "runs").as_uri())
@@ -56,13 +56,13 @@ def _mlflow(folder: str) -> None:
 
 @check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, NOTHING), level="full")
 def tracking(saw: Any, stack: Stack) -> Finding:
-    """Each writes one figure of one run, offline, to a folder that goes away."""
+    """Each installed tracker logs one metric, offline, to a temporary folder."""
     if not saw.trackers:
         return skipped("No tracker is installed.")
     for outcome in saw.trackers:
         tracker = MODULES[outcome.device]
         if outcome.error:
-            return BROKEN(f"{tracker}: {said(outcome.error)}", "a figure, written", tracker=tracker)
-        if not outcome.said["files"]:
-            return NOTHING(f"{tracker}: no file", "a figure, written", tracker=tracker)
-    return passed(f"{', '.join(MODULES[outcome.device] for outcome in saw.trackers)}: written, offline")
+            return BROKEN(f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
+        if not outcome.answer["files"]:
+            return NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
+    return passed(f"{', '.join(MODULES[outcome.device] for outcome in saw.trackers)}: logged offline")

@@ -1,7 +1,6 @@
-"""The process that torch runs in, so that a crash, a hang or a poisoned GPU ends this process and not verify.
+"""The process in which torch runs, so that a crash, a hang, or a GPU error ends this process and not verify.
 
-Reads one request a line on standard input and answers each with one line of JSON. Runs in the interpreter that is
-being verified (torch_process.py).
+It reads one request per line from standard input and answers each with one line of JSON. torch_process.py starts it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 import warnings
 from typing import Any
 
-from gpukit.verify import exercises, loads, processes, tracking
+from gpukit.verify import exercises, processes, stress, tracking
 
 
 def facts() -> dict[str, Any]:
@@ -29,13 +28,13 @@ def devices() -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
-        complaint = ""
+        message = ""
         if not available:
             try:
                 torch.cuda.init()
-            except Exception as error:  # whatever it is, its text is what is wanted
-                complaint = str(error)
-    said = " ".join([complaint, *(str(warning.message) for warning in caught)]).strip()
+            except Exception as error:  # any exception: its text is reported
+                message = str(error)
+    text = " ".join([message, *(str(warning.message) for warning in caught)]).strip()
     cards = []
     for index in range(torch.cuda.device_count() if available else 0):
         properties = torch.cuda.get_device_properties(index)
@@ -46,11 +45,11 @@ def devices() -> dict[str, Any]:
                 "shared": bool(getattr(properties, "is_integrated", False)),
             }
         )
-    return {"devices": cards, "complaint": said, "arch_list": torch.cuda.get_arch_list() if available else []}
+    return {"devices": cards, "message": text, "arch_list": torch.cuda.get_arch_list() if available else []}
 
 
 def tensor(device: str) -> dict[str, Any]:
-    """Small whole numbers multiply exactly in every precision that a float32 product may use, TF32 included."""
+    """Products of small integers are exact in every precision that a float32 product can use, including TF32."""
     import torch
 
     generator = torch.Generator().manual_seed(20)
@@ -66,17 +65,17 @@ def tensor(device: str) -> dict[str, Any]:
 
 
 def compile(device: str) -> dict[str, Any]:
-    """In an empty cache, since a result kept from an earlier run would hide that no compiler is there any more."""
+    """With an empty cache: a cached result would hide a missing compiler."""
     with tempfile.TemporaryDirectory(prefix="gpukit-compile-") as cache:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=cache, TRITON_CACHE_DIR=f"{cache}/triton")
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one kernel needs no pool of compilers
-        # Six programs less to compile, which only find out how wide this processor's vectors are.
+        # Saves six compilations that only detect the CPU's vector width.
         os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
         import torch
         from torch._inductor import config
 
         if hasattr(config, "cpp_cache_precompile_headers"):
-            config.cpp_cache_precompile_headers = False  # pays from the second kernel on only
+            config.cpp_cache_precompile_headers = False  # only pays off from the second kernel on
 
         def wave(x: Any) -> Any:
             return torch.sin(x) * 2 + torch.cos(x)
@@ -101,11 +100,11 @@ REQUESTS = {
     "attention": exercises.attention,
     "amp": exercises.amp,
     "train": exercises.train,
-    "pattern": loads.pattern,
-    "oom": loads.out_of_memory,
-    "transfer": loads.transfer,
-    "gemm": loads.gemm,
-    "peers": loads.peers,
+    "pattern": stress.pattern,
+    "oom": stress.out_of_memory,
+    "transfer": stress.transfer,
+    "gemm": stress.gemm,
+    "peers": stress.peers,
     "dry-run": tracking.dry_run,
     "loader": processes.loader,
     "collective": processes.collective,
@@ -113,7 +112,7 @@ REQUESTS = {
 
 
 def _before(error: BaseException) -> str:
-    """What led to it: a DataLoader names the signal that ended its worker only there."""
+    """The exceptions before it: only there does a DataLoader name the signal that ended its worker."""
     lines = []
     earlier = error.__cause__ or error.__context__
     while earlier is not None and len(lines) < 8:
@@ -123,7 +122,7 @@ def _before(error: BaseException) -> str:
 
 
 def main() -> None:
-    # Libraries print where they like. The answers keep the real standard output to themselves.
+    # Libraries print to standard output, so the answers use a copy of it and the rest goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Memory and speed of a GPU. Runs in the worker; measures, and leaves the judgement to the checks."""
+"""Memory and speed of a GPU. Runs in the worker and only measures: the checks judge."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from gpukit.verify import smi, system
 
 GIGABYTE = 1 << 30
-BLOCK = 1 << 26  # bytes: what is written and read back at a time
-OTHERS = 3 * GIGABYTE // 2  # more than this beside torch's own is somebody else's: a CUDA context takes half a gigabyte
+BLOCK = 1 << 26  # bytes written and read back at a time
+OTHERS = 3 * GIGABYTE // 2  # more than this is used by other processes: a CUDA context takes half a gigabyte
 
 
 def free(device: str) -> dict[str, Any]:
-    """What may be taken. Where CPU and GPU share memory the driver counts the page cache as used, and what the kernel
-    and the container's limit leave is what counts."""
+    """Free memory. If CPU and GPU share memory, the driver counts the page cache as used: then the kernel's figure and
+    the container's limit count."""
     import torch
 
     left, total = torch.cuda.mem_get_info(device)
@@ -30,31 +30,31 @@ def free(device: str) -> dict[str, Any]:
     return {"free": left, "total": total, "shared": shared}
 
 
-def _others(room: dict[str, Any], device: str) -> int:
-    """Bytes of a card's own memory that are not torch's in this process."""
+def _others(memory: dict[str, Any], device: str) -> int:
+    """Bytes of a GPU's own memory that this process's torch does not use."""
     import torch
 
-    return 0 if room["shared"] else room["total"] - room["free"] - torch.cuda.memory_reserved(device)
+    return 0 if memory["shared"] else memory["total"] - memory["free"] - torch.cuda.memory_reserved(device)
 
 
 def pattern(device: str, stress: bool) -> dict[str, Any]:
-    """Write a pattern, all of it, then read all of it back."""
+    """Write a pattern to all blocks, then read all of them back."""
     import torch
 
-    room = free(device)
-    others = _others(room, device)
+    memory = free(device)
+    others = _others(memory, device)
     stress = stress and others < OTHERS
-    part = 0.5 if room["shared"] else 0.8
-    size = int(room["free"] * part) if stress else min(GIGABYTE, room["free"] // 10)
-    if room["shared"]:  # beyond this an error that can be caught, where the kernel would end the process
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / room["total"]), device)
+    part = 0.5 if memory["shared"] else 0.8
+    size = int(memory["free"] * part) if stress else min(GIGABYTE, memory["free"] // 10)
+    if memory["shared"]:  # beyond this, an exception instead of a killed process
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / memory["total"]), device)
     started = time.monotonic()
     numbers = torch.arange(BLOCK // 4, dtype=torch.int32, device=device)
     try:
         blocks = [numbers * 7919 ^ index for index in range(max(1, size // BLOCK - 3))]
         wrong = [index for index, block in enumerate(blocks) if not bool(torch.equal(block, numbers * 7919 ^ index))]
     finally:
-        if room["shared"]:
+        if memory["shared"]:
             torch.cuda.set_per_process_memory_fraction(1.0, device)
     count = len(blocks)
     del blocks, numbers
@@ -65,26 +65,26 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
         "wrong": wrong[:8],
         "others": max(0, others),
         "seconds": time.monotonic() - started,
-        **room,
+        **memory,
     }
 
 
 def out_of_memory(device: str) -> dict[str, Any]:
-    """Ask for more than there is: an error that can be caught, and all is given back afterwards.
+    """Allocate more than the GPU has: this must raise an exception, and leave no memory allocated.
 
-    A limit of torch's own stands before the driver's where the driver would not refuse: shared memory, WSL.
+    torch's own limit is set where the driver would not refuse: with shared memory and in WSL.
     """
     import torch
 
-    room = free(device)
-    limited = room["shared"] or Path("/dev/dxg").exists()
+    memory = free(device)
+    limited = memory["shared"] or Path("/dev/dxg").exists()
     before = torch.cuda.memory_reserved(device)
     if limited:
         limit = before + 2 * BLOCK
-        torch.cuda.set_per_process_memory_fraction(limit / room["total"], device)
+        torch.cuda.set_per_process_memory_fraction(limit / memory["total"], device)
         size = 4 * BLOCK + limit
     else:
-        size = room["total"] + GIGABYTE
+        size = memory["total"] + GIGABYTE
     caught = ""
     try:
         torch.empty(size, dtype=torch.uint8, device=device)
@@ -94,12 +94,12 @@ def out_of_memory(device: str) -> dict[str, Any]:
         if limited:
             torch.cuda.set_per_process_memory_fraction(1.0, device)
     torch.cuda.empty_cache()
-    works = float(torch.ones(1024, device=device).sum()) == 1024  # the device is as good as before
+    works = float(torch.ones(1024, device=device).sum()) == 1024  # the device still works
     return {"device": device, "caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}
 
 
 def transfer(device: str) -> dict[str, Any]:
-    """To the GPU and back from pinned memory, the best of several; nvidia-smi sees the link that is negotiated then."""
+    """Copies from and to pinned memory, the best of several; nvidia-smi reads the negotiated link meanwhile."""
     import torch
 
     size = min(GIGABYTE // 4, free(device)["free"] // 8)
@@ -119,13 +119,13 @@ def transfer(device: str) -> dict[str, Any]:
 
 
 def gemm(device: str, kind: str) -> dict[str, Any]:
-    """Two seconds of large products; nvidia-smi says in the midst of it whether the clocks are held back."""
+    """Two seconds of large products; nvidia-smi reads meanwhile whether the clocks are reduced."""
     import torch
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
-    room = free(device)
-    others = _others(room, device) > OTHERS
-    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < room["free"]), 1024)
+    memory = free(device)
+    others = _others(memory, device) > OTHERS
+    size = next((size for size in (8192, 4096, 2048) if 12 * size * size < memory["free"]), 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     done = [0, 0.0]
 
@@ -138,14 +138,14 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
         done[1] += time.perf_counter() - started
 
     burst()
-    done[:] = [0, 0.0]  # the first choose their algorithm and raise the clocks
+    done[:] = [0, 0.0]  # the first products select an algorithm and raise the clocks
     card = _during(burst, device, 2.0)
     speed = 2 * size**3 * done[0] / done[1] / 1e12
     return {"device": device, "kind": kind, "size": size, "tflops": speed, "others": others, "card": card}
 
 
 def peers(count: int) -> dict[str, Any]:
-    """From each GPU to each other: whether it is reached directly, and whether what arrives is what was sent."""
+    """Copies from each GPU to each other GPU: whether peer-to-peer access works, and which copies are wrong."""
     import torch
 
     direct, wrong = [], []
@@ -161,7 +161,7 @@ def peers(count: int) -> dict[str, Any]:
 
 
 def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, Any] | None:
-    """Repeat `work` for some seconds, and at least until nvidia-smi has looked at the card meanwhile."""
+    """Repeat `work` for some seconds, and until nvidia-smi has read the GPU's state."""
     seen: list[smi.Smi] = []
 
     def look() -> None:
@@ -179,12 +179,12 @@ def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, 
     return {"gen": card.gen, "width": card.width, "slowed": list(card.slowed), "mig": card.mig}
 
 
-def _of(device: str, said: smi.Smi) -> smi.Card | None:
-    """The card that torch calls by this name: by its UUID, or the only one."""
+def _of(device: str, found: smi.Smi) -> smi.Card | None:
+    """nvidia-smi's entry for a torch device: by its UUID, or the only one."""
     import torch
 
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-    for card in said.cards:
+    for card in found.cards:
         if uuid and uuid in card.uuid:
             return card
-    return said.cards[0] if len(said.cards) == 1 else None
+    return found.cards[0] if len(found.cards) == 1 else None
