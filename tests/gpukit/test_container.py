@@ -81,7 +81,7 @@ def test_a_file_of_the_project_does_not_hide_gpukit(fake_torch, tmp_path, packed
     assert (done.stdout, done.stderr) == ("2.14.1+cpu\n", "")
 
 
-def test_an_exception_is_told_and_the_process_lives_on(fake_torch, process):
+def test_an_exception_is_reported_and_the_process_lives_on(fake_torch, process):
     fake_torch('raise ImportError("libcudart.so.13: cannot open shared object file")')
     asked = process()
     error = refused(asked)
@@ -89,7 +89,7 @@ def test_an_exception_is_told_and_the_process_lives_on(fake_torch, process):
     assert refused(asked).kind == "ImportError"
 
 
-def test_a_crash_is_told_and_the_next_question_gets_a_new_process(fake_torch, process):
+def test_a_crash_is_reported_and_the_next_request_gets_a_new_process(fake_torch, process):
     fake_torch('import os, sys\nprint("last words", file=sys.stderr, flush=True)\nos.kill(os.getpid(), 11)')
     asked = process()
     error = refused(asked)
@@ -110,6 +110,44 @@ def test_after_an_error_of_cudas_the_next_gets_a_new_process(fake_torch, stack_f
         assert "illegal memory access" in result.error.text
         assert saw._torch._process.returncode is not None
         assert saw._torch.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+
+
+def test_where_torch_is_from(fake_torch, stack_file, tmp_path, monkeypatch):
+    from gpukit.image import guard
+
+    fake_torch(GOOD)
+    monkeypatch.setattr(guard, "TORCH_INDEX", tmp_path / "torch-index.txt")
+    for index in ("", "package index"):
+        if index:
+            guard.TORCH_INDEX.touch()
+        with Container(load(stack_file())) as saw:
+            assert saw.torch.index == index
+
+
+def test_gpukit_is_compared_with_the_wheel_in_vendor(fake_torch, stack_file, tmp_path, monkeypatch):
+    """Whatever is on sys.path: the installed one counts."""
+    fake_torch(GOOD)
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
+    site = tmp_path / "site"
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(site))
+    seen = []
+    for make in (
+        lambda: None,
+        lambda: (tmp_path / "vendor").mkdir(),
+        lambda: (tmp_path / "vendor/gpukit-0.2.0+h0123456789ab-py3-none-any.whl").touch(),
+        lambda: distribution(site, "gpukit", "0.2.0"),
+        lambda: (tmp_path / "vendor/gpukit-0.3.0-py3-none-any.whl").touch(),
+    ):
+        make()
+        with Container(load(stack_file())) as saw:
+            seen.append((saw.gpukit.installed, saw.gpukit.vendored, bool(saw.gpukit.reason)))
+    assert seen == [
+        (None, None, True),
+        (None, None, True),
+        (None, "0.2.0+h0123456789ab", False),
+        ("0.2.0", "0.2.0+h0123456789ab", False),
+        ("0.2.0", None, True),
+    ]
 
 
 def test_the_line_that_says_what_it_was():
@@ -202,7 +240,7 @@ def test_lists_of_processors():
 
 def distribution(folder, name, version, *requires):
     info = folder / f"{name}-{version}.dist-info"
-    info.mkdir()
+    info.mkdir(parents=True)
     lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
     (info / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {each}" for each in requires)]), "utf-8")
 

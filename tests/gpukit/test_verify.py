@@ -14,6 +14,7 @@ from gpukit.verify import (
     compute,
     device,
     hardware,
+    health,
     interpreter,
     machine,
     multiprocess,
@@ -517,7 +518,7 @@ FAULTS.update(
             "peers",
             multiprocess.PEERS_WRONG,
         ),
-        "exclusive mode": (card(mode="Exclusive_Process"), "mode", hardware.EXCLUSIVE),
+        "exclusive mode": (card(mode="Exclusive_Process"), "mode", health.EXCLUSIVE),
         "prohibited mode": (
             {**devices(), **card(mode="Prohibited")},
             "gpu",
@@ -529,7 +530,7 @@ FAULTS.update(
             device.CLOSED,
             "ls -l /dev/nvidiactl",
         ),
-        "rows that cannot be repaired": (card(uncorrected=0, failure=True), "health", hardware.NO_SPARES),
+        "rows that cannot be repaired": (card(uncorrected=0, failure=True), "health", health.NO_SPARES),
         # The machine
         "little memory": ({"ram": Ram(64.0, 1.1, 8.0, 0.0)}, "ram", machine.LITTLE_MEMORY),
         "the other socket": (
@@ -582,11 +583,11 @@ FAULTS.update(
         "a slow card": (gemm(60, "NVIDIA GeForce RTX 4090"), "gemm", hardware.SLOW),
         "a hot card": (gemm(60, slowed=["hw_thermal_slowdown", "hw_slowdown"]), "clocks", hardware.HOT),
         "a braked card": (gemm(60, slowed=["hw_power_brake_slowdown"]), "clocks", hardware.BRAKED),
-        "uncorrected errors": (card(uncorrected=2), "health", hardware.UNCORRECTED),
-        "no spare row": (card(uncorrected=1, failure=True), "health", hardware.NO_SPARES),
-        "a pending row": (card(uncorrected=0, pending=True), "health", hardware.PENDING),
-        "recovery": (card(recovery="Reset"), "health", hardware.RECOVERY, "Reset"),
-        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", hardware.XID, hardware.XIDS[79]),
+        "uncorrected errors": (card(uncorrected=2), "health", health.UNCORRECTED),
+        "no spare row": (card(uncorrected=1, failure=True), "health", health.NO_SPARES),
+        "a pending row": (card(uncorrected=0, pending=True), "health", health.PENDING),
+        "recovery": (card(recovery="Reset"), "health", health.RECOVERY, "Reset"),
+        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", health.XID, health.XIDS[79]),
     }
 )
 

@@ -138,8 +138,12 @@ def _record(stack: Path, to: Path) -> int:
         print(f"guard: none of {', '.join(patterns)} is installed: there is nothing to protect", file=sys.stderr)
         return 1
     write(found, to)
-    print(f"guard: {len(found)} protected packages recorded in {to}")
+    print(f"guard: {_count(found)} recorded in {to}")
     return 0
+
+
+def _count(packages: dict[str, str]) -> str:
+    return f"{len(packages)} protected package{'s' * (len(packages) != 1)}"
 
 
 def _share() -> int:
@@ -163,7 +167,7 @@ def _check(against: Path) -> int:
     for change in changes:
         print(f"{change}: {REMEDY}", file=sys.stderr)
     if not changes:
-        print(f"guard: {len(was)} protected packages are unchanged")
+        print(f"guard: {_count(was)} unchanged")
     return 1 if changes else 0
 
 

@@ -1,4 +1,4 @@
-"""Memory, speed, and health of the GPUs."""
+"""Memory and speed of the GPUs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
+from gpukit.verify.health import NO_SMI
 from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.torch_errors import COMMON, diagnose
@@ -27,19 +28,6 @@ SPREAD = 0.75
 # What reduces clocks under load. A power cap is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-# Those that NVIDIA's list attributes to hardware; errors of programs (13, 31, 43, 45) are not among them.
-XIDS = {
-    48: "an uncorrectable memory error",
-    63: "memory rows were remapped or retired",
-    64: "a memory row could not be remapped or retired",
-    74: "an NVLink error",
-    79: "the GPU fell off the bus",
-    94: "a contained memory error",
-    95: "an uncontained memory error",
-    119: "the GPU's system processor (GSP) does not respond",
-    120: "an error of the GPU's system processor (GSP)",
-}
-
 READS_BACK = Cause("The GPU's memory returns other values than were written.", ECC_STATE)
 NOT_CAUGHT = Cause(
     "An allocation larger than the GPU's memory succeeded: the limit of torch or of the driver has no effect.", DOCTOR
@@ -71,41 +59,6 @@ BRAKED = Cause(
     "Check its power cables and the power supply.",
     status=WARN,
 )
-UNCORRECTED = Cause(
-    "ECC found uncorrectable memory errors: results since then may be wrong.",
-    "Restart the host; if they occur again, replace the GPU",
-    says=("uncorrectable ECC error encountered", "Xid 48"),
-)
-NO_SPARES = Cause(
-    "A defective row of the GPU's memory could not be remapped: no spare row is left.",
-    "Replace the GPU.",
-    says=("Xid 64",),
-)
-PENDING = Cause(
-    "Defective rows of the GPU's memory will be remapped at the next reset.",
-    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
-    status=WARN,
-    says=("Xid 63",),
-)
-RECOVERY = Cause(
-    "The driver requests a recovery action: {action}.",
-    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
-    status=WARN,
-)
-XID = Cause(
-    "The driver reported a hardware error: {what}.",
-    "On the host: sudo dmesg | grep Xid, then restart it",
-    status=WARN,
-    says=("NVRM: Xid",),
-)
-EXCLUSIVE = Cause(
-    "Only one process at a time can use this GPU: a notebook and a training run exclude each other.",
-    "On the host: sudo nvidia-smi -c DEFAULT",
-    status=WARN,
-    says=("CUDA-capable device(s) is/are busy or unavailable",),
-)
-NO_SMI = "nvidia-smi does not work in this container"
-
 Judge = Callable[[dict[str, Any]], "Finding | None"]
 
 
@@ -124,55 +77,6 @@ def _list(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
     if len(outcomes) == 1:
         return text(outcomes[0].answer)
     return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
-
-
-@check("health", "GPU health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
-def health(saw: Any, stack: Stack) -> Finding:
-    """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
-    if missing := without(saw, stack):
-        return missing
-    if not saw.smi.cards:
-        return skipped(f"{NO_SMI}: {saw.smi.message or 'it lists no GPU'}.")
-    for card in saw.smi.cards:
-        if card.failure:
-            return NO_SPARES(f"{card.name}: no spare row left", "none failed")
-        if card.uncorrected:
-            return UNCORRECTED(f"{card.name}: {count(card.uncorrected, 'uncorrected error')}", "none")
-    for card in saw.smi.cards:
-        if card.pending:
-            return PENDING(f"{card.name}: rows or pages pending", "none")
-        if card.recovery:
-            return RECOVERY(f"{card.name}: {card.recovery}", "none", action=card.recovery)
-    ecc = {0: "no memory errors", None: "memory without ECC, or unknown"}
-    states = dict.fromkeys(ecc[card.uncorrected] for card in saw.smi.cards)
-    heat = [str(card.temperature) for card in saw.smi.cards if card.temperature is not None]
-    return passed(", ".join(states) + (f"; {', '.join(heat)} °C" if heat else ""))
-
-
-@check("mode", "Compute mode", needs=("gpu",), causes=(EXCLUSIVE,))
-def mode(saw: Any, stack: Stack) -> Finding:
-    """Several processes can use a GPU at the same time, such as a notebook and a training run."""
-    if missing := without(saw, stack):
-        return missing
-    modes = list(dict.fromkeys(card.mode for card in saw.smi.cards if card.mode not in ("", "N/A")))
-    if not modes:
-        return skipped("nvidia-smi does not report it.")
-    if any(mode.startswith("Exclusive") for mode in modes):
-        return EXCLUSIVE(", ".join(modes), "Default")
-    return passed(", ".join(modes))
-
-
-@check("xid", "Xid errors", needs=("gpu",), causes=(XID,))
-def xid(saw: Any, stack: Stack) -> Finding:
-    """Xid errors of the driver in the kernel's log, which most containers cannot read."""
-    if missing := without(saw, stack):
-        return missing
-    if saw.xids is None:
-        return skipped("The kernel's log cannot be read in this container; on the host: sudo dmesg | grep Xid.")
-    for bus, number in saw.xids:
-        if number in XIDS:
-            return XID(f"Xid {number} of {bus}", "no hardware errors", what=XIDS[number])
-    return passed(f"no hardware errors{f', {len(saw.xids)} errors of programs' if saw.xids else ''}")
 
 
 @check("memory", "GPU memory", needs=("tensor",), causes=(READS_BACK, *COMMON, FAILS))

@@ -35,10 +35,7 @@ class TorchAnswers(Machine):
             answer = self._torch.ask("facts", limit=IMPORT_LIMIT)
         except TorchError as error:
             return Torch(error=error)
-        try:
-            index = guard.TORCH_INDEX.read_text(encoding="utf-8").strip()
-        except OSError:
-            index = ""
+        index = "package index" if guard.TORCH_INDEX.is_file() else ""
         return Torch(answer["version"], answer["cuda"], index=index)
 
     @cached_property
