@@ -65,7 +65,9 @@ def commands(path: Path) -> list[list[str]]:
 
 def anchors(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", text(path), re.MULTILINE)
-    return {*re.findall(r'<a id="([\w-]+)">', text(path))} | {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {*re.findall(r'<a id="([\w-]+)">', text(path))} | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("path", named(DOCUMENTS))

@@ -49,7 +49,12 @@ class Project:
     def __init__(self, folder: Path, template: Path) -> None:
         self.folder = shutil.copytree(template, folder)
         self.hold = folder / "hold"
-        path = [folder / "src", folder / "held", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        path = [
+            folder / "src",
+            folder / "held",
+            ROOT / "gpukit/src",
+            *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+        ]
         (folder / "launch").write_text(
             LAUNCH.format(path=shlex.quote(os.pathsep.join(map(str, path))), python=shlex.quote(sys.executable))
         )

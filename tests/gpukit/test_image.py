@@ -35,12 +35,16 @@ FACTS = {
     "cuda": "13.0",
     "package_index": True,
 }
-# It "installs" the torch of $PACKAGES/wheels, unless the index that it is given is named in $UNREACHABLE.
+# It "installs" the torch of $PACKAGES/wheels, unless the index that it is given is named in $FAILS. PyTorch's index names
+# the build in the version. Where $FORBIDDEN is set it answers 403, and uv takes the package index's wheel.
 UV = """\
 #!/bin/sh
 echo "${UV_INDEX-default} $*" >> "$PACKAGES/calls"
 case "${UV_INDEX-default}" in *"$FAILS"*) printf '%s' "$MESSAGE" >&2; exit 2;; esac
 cp -r "$PACKAGES/wheels/." "$PACKAGES/site"
+[ -n "${UV_INDEX-}" ] && [ -z "${FORBIDDEN-}" ] || exit 0
+cd "$PACKAGES/site" && mv torch-2.14.1.dist-info torch-2.14.1+cu130.dist-info
+sed -i 's/^Version: .*/Version: 2.14.1+cu130/' torch-2.14.1+cu130.dist-info/METADATA
 """
 
 
@@ -88,8 +92,15 @@ def test_pytorchs_index_responds(install):
     done, [(index, _, arguments)] = install(fails="nothing", UV_INDEX="")
     assert done.returncode == 0, done.stderr
     assert (index, arguments) == (f"pytorch={INDEX}cu130", "pip install torch>=2.11,<2.15")
-    assert install.protected.read_text() == "torch==2.14.1\n"
+    assert install.protected.read_text() == "torch==2.14.1+cu130\n"
     assert not install.index.exists()
+
+
+@pytest.mark.parametrize(("cuda", "status"), [("13.0", 0), ("12.8", 1)])
+def test_an_index_that_answers_403_is_recorded_too(install, cuda, status):
+    done, calls = install(cuda=cuda, fails="nothing", FORBIDDEN="1")
+    assert (done.returncode, len(calls)) == (status, 1), done.stderr
+    assert install.index.exists() == (status == 0)
 
 
 def test_the_package_index_stands_in_where_pytorchs_does_not_respond(install):

@@ -27,9 +27,7 @@ REMEDY = "Use a mirror of PyTorch's index: set UV_INDEX=pytorch=URL."
 def main(facts: dict) -> None:
     backend, own_index = os.environ.get("TORCH_BACKEND", ""), os.environ.get("UV_INDEX")
     index = f"{facts['index']}{backend}"
-    guard(
-        "record", "--stack=torch.json", f"--to={PROTECTED}", quiet=True
-    )  # fails if the base image has no such packages
+    record(quiet=True)  # fails if the base image has no such packages
     in_base = re.search(r"^(# )?torch==", PROTECTED.read_text(encoding="utf-8"), re.MULTILINE)
     code, output = uv_install(facts["requirements"], own_index or f"pytorch={index}")
     if code and not own_index and NO_RESPONSE.search(output):
@@ -37,12 +35,19 @@ def main(facts: dict) -> None:
             sys.exit(f"{index} does not respond, and the package index has no build for all targets. {REMEDY}")
         print(f"{index} does not respond: installing the package index's build of PyTorch.", flush=True)
         code, _ = uv_install(facts["requirements"], "")
-        if not code and not in_base:
-            check_cuda(facts["cuda"] if backend != "cpu" else None)
-            TORCH_INDEX.write_text("package index\n", encoding="utf-8")
     if code:
         sys.exit(f"uv could not install PyTorch (exit code {code}); its messages are above.")
-    sys.exit(guard("record", "--stack=torch.json", f"--to={PROTECTED}"))
+    code = record()
+    # PyTorch's index names the build in the version, as in 2.14.1+cu130. uv passes over an index that answers 403.
+    if (
+        not own_index
+        and not in_base
+        and re.search(r"^torch==[^+\n]+$", PROTECTED.read_text(encoding="utf-8"), re.MULTILINE)
+    ):
+        print(f"This PyTorch is from the package index, not from {index}.", flush=True)
+        check_cuda(facts["cuda"] if backend != "cpu" else None)
+        TORCH_INDEX.write_text("package index\n", encoding="utf-8")
+    sys.exit(code)
 
 
 def uv_install(requirements: list[str], index: str) -> tuple[int, str]:
@@ -75,8 +80,8 @@ def check_cuda(expected: str | None) -> None:
         sys.exit(f"The package index has torch {version} for CUDA {cuda}; this project needs CUDA {expected}. {REMEDY}")
 
 
-def guard(*arguments: str, quiet: bool = False) -> int:
-    command = [sys.executable, "guard.py", *arguments]
+def record(quiet: bool = False) -> int:
+    command = [sys.executable, "guard.py", "record", "--stack=torch.json", f"--to={PROTECTED}"]
     return subprocess.run(command, cwd=HERE, stderr=subprocess.DEVNULL if quiet else None, check=False).returncode
 
 
