@@ -72,18 +72,18 @@ FAULTS = {
         "Docker",
     ),
     "unknown words": ({"info": Answer(1, "", "something new")}, "engine", "could not talk", "docker info"),
-    "nvidia-smi says something new": ({"cards": Answer(1, "", "?")}, "driver", "not known here", "nvidia-smi"),
+    "nvidia-smi says something new": ({"cards": Answer(1, "", "?")}, "driver", "unknown error", "nvidia-smi"),
     "module without tools": ({"cards": Answer(None)}, "driver", "tools are not installed", "nvidia-utils"),
     "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "another machine", "Remote - SSH"),
     "a file for a folder": (
         {"config": Config((folder(target="/workspace", kind="file"),))},
         "mounts",
-        "A file stands",
+        "This is a file",
         "mv /srv/x /srv/x.old",
     ),
-    "a link to nothing": ({"config": Config((folder(kind="dangling", usable=False),))}, "mounts", "is gone", "rm"),
-    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "somebody else", "chown"),
-    "others' data": ({"config": Config((folder(usable=False, read_only=True),))}, "mounts", "no right", "ls -ld"),
+    "a link to nothing": ({"config": Config((folder(kind="dangling", usable=False),))}, "mounts", "does not exist", "rm"),
+    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "another user", "chown"),
+    "others' data": ({"config": Config((folder(usable=False, read_only=True),))}, "mounts", "permission to read", "ls -ld"),
     "nothing there": ({"config": Config((folder(kind="missing"),))}, "mounts", "only what exists", "mkdir -p"),
     "a dead network drive": (
         {"config": Config((folder(kind="silent", usable=False),))},
@@ -102,7 +102,7 @@ FAULTS = {
     "unmerged": (
         {"merge": Merge(("Dockerfile",), ("compose.yaml",))},
         "merge",
-        "met changes",
+        "conflicts with your changes",
         "Dockerfile compose.yaml",
     ),
     "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", ".rej files", "rm Dockerfile.rej"),
@@ -110,7 +110,7 @@ FAULTS = {
     "a taken port": (
         {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
         "ports",
-        "that MLflow wants",
+        "that MLflow needs",
         "MLFLOW_PORT=5001",
     ),
 }
