@@ -123,19 +123,19 @@ FAULTS.update(
         "nothing to be seen": (
             {"cards": Answer(None), "pci": None, "module": ""},
             "driver",
-            "No NVIDIA driver can be seen",
+            "No NVIDIA driver was found",
             "Install the NVIDIA driver, 580 or newer",
         ),
         "a stuck driver": (
             {"cards": Answer(9, "Failed to initialize NVML: Unknown Error\n")},
             "driver",
-            "is loaded and does not answer",
+            "is loaded but does not respond",
             "reboot",
         ),
         "a driver in part": (
             {"cards": Answer(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
             "driver",
-            "installed in part",
+            "only partly installed",
             "Install the NVIDIA driver again",
         ),
         "no handle": (

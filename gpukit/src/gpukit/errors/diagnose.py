@@ -7,12 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpukit.errors.refusals import classify
+from gpukit.errors.refusals import VAGUE, classify
 from gpukit.errors.rules import GENERAL, OPEN, PARTICULAR, Words
 
 LONGEST = 1_000_000  # characters of a log that are read, from its end
 DISTINCT = 80_000  # and that are looked at, once lines that differ in numbers only stand once
-VAGUE = ("The image cannot be built", "The NVIDIA driver does not answer", "The container has no")
 ENGINE = re.compile(
     r"docker|podman|daemon|container|OCI runtime|nvidia-c|failed to solve|buildx|compose|\bCDI\b|runc|"
     r"runtime (?:specified|name)|rlimit|toomanyrequests|device driver \"|--gpus",

@@ -166,7 +166,7 @@ def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, s
 def read_mirrors(path: str) -> dict[str, dict[str, str]]:
     """A file that replaces addresses and keys: `{"docker": {"address": "https://mirror/docker"}}`; as in REPOSITORIES.
 
-    A mirror that passes the vendor's files on keeps the vendor's key; one that signs them anew has its own.
+    A mirror of the vendor's files keeps the vendor's key; one that signs them itself has its own.
     """
     if not path:
         return {}
