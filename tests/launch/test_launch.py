@@ -217,7 +217,9 @@ def test_credentials_do_not_enter_the_history(small: Path) -> None:
 
 
 def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
-    assert "is not a container name" in sentence(launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true"))
+    assert "is not a container name" in sentence(
+        launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true")
+    )
 
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:
@@ -474,7 +476,9 @@ def test_what_the_preparation_writes_is_used(small: Path) -> None:
 def test_a_port_that_is_taken_is_named(small: Path, words: str) -> None:
     project = Project(shared(small), {})
     said = f" Container small-mlflow-1  Starting\nError response from daemon: {words}\n"
-    assert str(compose.refusal(project, said)).startswith("Port 5000 is in use on this machine: choose another with `MLFLOW_PORT=5001")
+    assert str(compose.refusal(project, said)).startswith(
+        "Port 5000 is in use on this machine: choose another with `MLFLOW_PORT=5001"
+    )
     moved = Project(small, {"MLFLOW_PORT": "7"})
     assert "MLFLOW_PORT" not in str(compose.refusal(moved, said))
     assert "MLFLOW_PORT=8" in str(compose.refusal(moved, said.replace(":5000", ":7")))
@@ -615,7 +619,10 @@ def test_add_goes_into_every_container_that_runs(small: Path) -> None:
     done = launch(small, "add", "einops", docker=docker)
     assert done.returncode == 0, done.stderr
     assert "Added einops to pyproject.toml and to small-notebook, and to the next build." in done.stderr
-    assert 'open does not have it yet (it replaces idna, which a running container may not): choose "Rebuild Con' in done.stderr
+    assert (
+        'open does not have it yet (it replaces idna, which a running container may not): choose "Rebuild Con'
+        in done.stderr
+    )
     assert '"einops"' in (small / "pyproject.toml").read_text()
     assert not any(call.startswith("exec") and "small-run" in call for call in calls(small))
 

@@ -81,9 +81,19 @@ FAULTS = {
         "This is a file",
         "mv /srv/x /srv/x.old",
     ),
-    "a link to nothing": ({"config": Config((folder(kind="dangling", usable=False),))}, "mounts", "does not exist", "rm"),
+    "a link to nothing": (
+        {"config": Config((folder(kind="dangling", usable=False),))},
+        "mounts",
+        "does not exist",
+        "rm",
+    ),
     "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "another user", "chown"),
-    "others' data": ({"config": Config((folder(usable=False, read_only=True),))}, "mounts", "permission to read", "ls -ld"),
+    "others' data": (
+        {"config": Config((folder(usable=False, read_only=True),))},
+        "mounts",
+        "permission to read",
+        "ls -ld",
+    ),
     "nothing there": ({"config": Config((folder(kind="missing"),))}, "mounts", "only what exists", "mkdir -p"),
     "a dead network drive": (
         {"config": Config((folder(kind="silent", usable=False),))},

@@ -184,7 +184,10 @@ COMPLAINTS = (
     ),
 )
 def driver(saw: Any, stack: Stack) -> Finding:
-    """It must be new enough for the base's CUDA and for the card. On Jetson and DGX Spark it is part of the operating system."""
+    """It must be new enough for the base's CUDA and for the card.
+
+    On Jetson and DGX Spark it is part of the operating system.
+    """
     found = _driver(saw, stack)
     installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
     return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found

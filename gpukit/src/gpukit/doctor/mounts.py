@@ -66,7 +66,10 @@ def shown(path: str, command: bool = False) -> str:
     ),
 )
 def mounts(saw: Any, stack: Stack) -> Finding:
-    """Each folder must exist, or this user must be able to create it, read it and, unless the mount is read-only, write it."""
+    """Each folder must exist or be possible to create.
+
+    This user must be able to read it and, unless the mount is read-only, to write it.
+    """
     if remote(saw.endpoint):
         if not facts(saw.info):
             return skipped(ELSEWHERE)

@@ -73,7 +73,9 @@ def running(saw: Any, stack: Stack) -> Finding:
 
 @check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(TRAP,))
 def reload(saw: Any, stack: Stack) -> Finding:
-    """Where systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the device nodes."""
+    """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
+    device nodes.
+    """
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     said = facts(saw.info)

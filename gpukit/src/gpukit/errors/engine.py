@@ -505,7 +505,7 @@ RULES = (
             r"is marked for removal and cannot be (?:started|connected)",
         ),
         "The container is being removed, and Docker does not come to an end with it.",
-        "sudo systemctl restart docker, then start it anew.",
+        "sudo systemctl restart docker, then start it again.",
         ENGINE,
     ),
     Words(
@@ -1201,7 +1201,7 @@ LATE = (
             r"Some index files failed to download",
         ),
         "apt could not fetch a file or a list from a source of packages.",
-        "./launch build --no-cache, which fetches the lists anew",
+        "./launch build --no-cache, which downloads the lists again",
         BUILD,
         maybe=(
             (

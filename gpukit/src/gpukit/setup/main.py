@@ -99,7 +99,7 @@ def show(at: Setting, steps: list[Step]) -> int:
         say(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest.")
         return 0
     say(
-        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup --apply` runs "
-        "them one by one, verifies each, and keeps a log so that --undo can revert them."
+        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup --apply` "
+        "runs them one by one, verifies each, and keeps a log so that --undo can revert them."
     )
     return 0
