@@ -46,9 +46,9 @@ def error_texts() -> str:
         "## Error texts: `./launch explain FILE`",
         "",
         "It reads a log, or text that you paste (`-`), and prints the cause, the remedy, and what to check next, for",
-        "old and new wordings of the texts below. If the text has several possible causes, it lists them with how to tell",
-        "them apart; of an unknown text it shows the most relevant lines. The line that it recognized comes first: if",
-        "the cause does not fit that line in your case, trust the line.",
+        "old and new wordings of the texts below. If a text has several possible causes, it lists them with how to",
+        "tell them apart; of an unknown text it shows the most relevant lines. The line that it recognized comes",
+        "first: if the cause does not fit that line in your case, trust the line.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]

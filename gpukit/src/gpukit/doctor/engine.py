@@ -29,13 +29,13 @@ START = {
 }
 NOT_INSTALLED = Cause("Docker is not installed.", INSTALL["linux"], ("docker: command not found",))
 WSL_SWITCH = Cause(
-    "Docker Desktop does not serve this WSL distribution.",
-    "Switch on this distribution in Docker Desktop: Settings, Resources, WSL integration.",
+    "Docker Desktop is not enabled for this WSL distribution.",
+    "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
 CLIENT_HANGS = Cause("`docker` does not return.", "docker --version")
 CLIENT_BROKEN = Cause("`docker` is installed but does not work.", INSTALL["linux"])
-PODMAN = "Podman answers here. It takes the GPU request and the mounts of this project differently."
+PODMAN = "`docker` is Podman here, which handles this project's GPU request and mounts differently."
 IS_PODMAN = Cause(PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/")
 NOT_RUNNING = Cause(
     "Docker is not running.",

@@ -24,7 +24,7 @@ RULES = (
         "wsl-integration",
         "The command 'docker' could not be found in this WSL 2 distro",
         (r"could not be found in this WSL ?\d? distro",),
-        "Docker Desktop does not serve this WSL distribution.",
+        "Docker Desktop is not enabled for this WSL distribution.",
         "Switch it on in Docker Desktop: Settings, Resources, WSL integration.",
         "./launch doctor --only client",
     ),
