@@ -23,11 +23,15 @@ from gpukit.doctor.host import (
     _leftovers,
     ask,
     containers,
+    refused,
 )
 from gpukit.doctor.mounts import shown
+from gpukit.errors.diagnose import diagnose
+from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import load
 
 
@@ -242,6 +246,12 @@ def test_rows_of_nvidia_smi():
         Card("NVIDIA H100 80GB HBM3, SXM", "580.95.05", "9.0"),
         Card("Orin (nvgpu)", "", ""),
     ]
+
+
+def test_a_refusal_that_names_no_cause_is_explained_by_its_text(host, make_stack):
+    text = "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1"
+    found = judged(host(grant=refused(explain(text, NOT_ASKED))), make_stack())["gpu"]
+    assert (found.status, found.cause, found.remedy) == ("FAIL", diagnose(text).why, diagnose(text).remedy)
 
 
 def test_asking_a_command(tmp_path):

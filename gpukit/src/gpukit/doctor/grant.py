@@ -9,10 +9,12 @@ from typing import Any
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import cdi, desktop, facts, remote
 from gpukit.errors.known import known
+from gpukit.errors.refusals import NO_DRIVER
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
+from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -92,8 +94,7 @@ CAUSES = (
     REFUSED,
 )
 # What launch says where it does not know why.
-NOT_ASKED = "The engine could not be asked for its GPUs"
-VAGUE = ("The NVIDIA driver does not answer", NOT_ASKED)
+VAGUE = (NO_DRIVER, NOT_ASKED)
 UNSERVED = re.compile(r"could not select device driver", re.I)
 UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
 NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
