@@ -36,7 +36,7 @@ def troubleshooting() -> str:
 
 
 def error_texts() -> str:
-    """Every rule of `doctor --about`, topic by topic, in the order in which they are asked."""
+    """Every error text that `explain` knows, by topic, in the order in which they are tried."""
     from gpukit.errors.rules import TOPICS
 
     lines = [
@@ -45,10 +45,10 @@ def error_texts() -> str:
         "",
         "## Error texts: `./launch explain FILE`",
         "",
-        "It reads a log or what you paste (`-`), and names the cause of what is listed here, in old and new wordings,",
-        "with the remedy and what to look at next. Where the words leave the cause open, it says what it may be and",
-        "what tells it; anything else it shows as it is. The line that it goes by stands first: where a cause does",
-        "not fit what that line says in your case, believe the line.",
+        "It reads a log, or text that you paste (`-`), and prints the cause, the remedy, and what to check next, for",
+        "old and new wordings of the texts below. If a text has several possible causes, it lists them with how to",
+        "tell them apart; of an unknown text it shows the most relevant lines. The line that it recognized comes",
+        "first: if the cause does not fit that line in your case, trust the line.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
@@ -60,7 +60,7 @@ def error_texts() -> str:
 
 
 def _short(words: str, longest: int = 36) -> str:
-    """Of a long text the part that says most: what stands before a colon mostly names who speaks."""
+    """The most specific part of a long text: what precedes a colon usually names the program."""
     words = " ".join(words.split())
     while len(words) > longest and len(words.partition(": ")[2]) > 20:
         words = words.partition(": ")[2]
@@ -73,7 +73,7 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """As code in a table: no backtick and no bar within, one line."""
+    """As code in a table: one line, without a backtick or a bar."""
     text = " ".join(text.split()).replace("|", "\\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 

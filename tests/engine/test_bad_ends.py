@@ -40,7 +40,7 @@ LAUNCH = [("run", "--", "true"), ("up",), ("build",), ("verify",), ("shell",), (
 def test_no_engine(project: Callable[..., Project], command: tuple[str, ...]) -> None:
     one = slight(project, "alone", workflow="notebook")
     done = one.launch(*command, DOCKER_HOST="unix:///nonexistent/docker.sock", timeout=60)
-    assert re.match(r"launch: No Docker answers at \S+, which DOCKER_HOST names: start it there", refusal(done))
+    assert re.match(r"launch: Docker does not respond at \S+, which DOCKER_HOST names: start it there", refusal(done))
 
 
 def test_vs_code_and_the_engine(project: Callable[..., Project], people: Callable[..., Person]) -> None:
@@ -151,10 +151,10 @@ def test_a_taken_port(project: Callable[..., Project]) -> None:
 def test_a_container_that_runs_already(project: Callable[..., Project]) -> None:
     one = slight(project, "twice")
     one.launched("run", "-d", "--name", "first", "--", "sleep", "infinity")
-    assert "-run-first is running already" in refusal(one.launch("run", "-d", "--name", "first", "--", "true"))
+    assert "-run-first is already running" in refusal(one.launch("run", "-d", "--name", "first", "--", "true"))
     one.launched("run", "-d", "--name", "second", "--", "sleep", "infinity")
     one.launched("up")
-    assert "is running already: `./launch shell` enters it" in one.launch("up").stderr
+    assert "is already running: `./launch shell` opens a shell in it" in one.launch("up").stderr
     assert len(one.containers()) == 3
     one.launched("stop")
     assert one.containers() == []
@@ -221,7 +221,7 @@ def test_ctrl_c_while_it_starts(project: Callable[..., Project], command: tuple[
     left = one.containers("--all")
     if command[0] == "run" or (with_signal and process.returncode == 130):
         assert process.returncode == 130, said
-        goes_on = command[0] == "notebook" and "JupyterLab goes on starting" in said  # its container was up by then
+        goes_on = command[0] == "notebook" and "JupyterLab is still starting" in said  # its container was up by then
         assert goes_on or left == []
     one.stop()
 

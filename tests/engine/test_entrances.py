@@ -219,7 +219,7 @@ def test_root_is_told_and_gets_roots_container(project: Callable[..., Project], 
     done = one.launch("run", "--", "sh", "-c", "id -u; touch by-root $HOME/.cache/huggingface/by-root")
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert [line for line in done.stderr.splitlines() if "You are root" in line] == [
-        "You are root, so the container runs as root too; an ordinary user in the group docker is better."
+        "You are root, so the container runs as root too; use a regular user in the group docker if you can."
     ]
     done = one.cli("up")
     assert done.returncode != 0

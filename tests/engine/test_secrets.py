@@ -122,4 +122,4 @@ def test_a_mirror_with_a_password_is_refused(project: Callable[..., Project]) ->
     done = one.launch("build", UV_INDEX="pytorch=https://me:hunter2@mirror.example/simple")
     assert done.returncode == 1
     assert "hunter2" not in done.stderr + done.stdout
-    assert "UV_INDEX holds credentials" in done.stderr
+    assert "UV_INDEX contains credentials" in done.stderr

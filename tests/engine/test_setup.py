@@ -83,7 +83,7 @@ def test_it_is_done_once_and_taken_back(host: Bare) -> None:
     done = host.setup("--apply", "--yes")
     assert done.returncode == 0, done.stderr
     for step in ("docker", "toolkit", "runtime", "group"):
-        assert f"setup: {step}: proved" in done.stderr
+        assert f"setup: {step}: verified" in done.stderr
     after = host.state()
     for part in ("docker-ce 1.0", "nvidia-container-toolkit 1.0", "docker.sources", "docker/daemon.json"):
         assert part in after

@@ -50,10 +50,10 @@ def test_colour_only_where_asked():
         ([finding(PASS)], 0, "PASS: 1 check passed."),
         ([finding(PASS), finding(SKIP, "b", cause="x")], 0, "PASS: 1 check passed. 1 check skipped."),
         ([finding(SKIP, cause="x")], 0, "SKIP: nothing was checked. 1 check skipped."),
-        ([finding(WARN, "shm")], 0, "PASS, with something to look at: shm."),
+        ([finding(WARN, "shm")], 0, "PASS, with warnings: shm."),
         ([finding(FAIL, "torch"), finding(FAIL, "cuda")], 1, "FAIL: torch, cuda. Start with the first."),
-        ([finding(PASS), finding(SKIP, "b", looked=False)], 2, "UNKNOWN: could not look at b."),
-        ([finding(FAIL), finding(SKIP, "b", looked=False)], 1, "FAIL: a. What to do stands above."),
+        ([finding(PASS), finding(SKIP, "b", looked=False)], 2, "UNKNOWN: could not check b."),
+        ([finding(FAIL), finding(SKIP, "b", looked=False)], 1, "FAIL: a. See the remedy above."),
     ],
 )
 def test_verdict_and_exit_code(findings, code, says):

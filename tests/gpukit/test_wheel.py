@@ -270,4 +270,4 @@ def test_check_says_when_it_cannot_compare(project: Path, case: str, capsys) -> 
     capsys.readouterr()
     assert main(["vendor", "--check"]) == 1
     shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.startswith("launch: ") and shown.err.count("\n") == 1
+    assert shown.out == "" and shown.err.startswith("gpukit: ") and shown.err.count("\n") == 1

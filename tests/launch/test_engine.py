@@ -180,7 +180,7 @@ def test_how_an_engines_error_ends(project: Path) -> None:
         for change, part in (
             (('"--ipc=host"', '"--network=no-such-net"'), "network no-such-net"),
             (("/.launch/huggingface,", "/not-there,"), "not-there does not exist"),
-            (("/.launch/huggingface,", "/pyproject.toml,"), "joins a file and a folder"),
+            (("/.launch/huggingface,", "/pyproject.toml,"), "maps a file to a folder"),
             (('"--ipc=host"', '"--no-such-flag"'), "no-such-flag"),
         ):
             path.write_text(before.replace(*change))
@@ -201,7 +201,7 @@ def test_a_detached_run(project: Path) -> None:
     first = launch(project, "--cpu", "run", "-d", "--", "sh", "-c", script)
     assert first.returncode == 0 and "logs -f" in first.stderr
     second = launch(project, "--cpu", "run", "-d", "--", "true")
-    assert second.returncode == 1 and "is running already" in second.stderr
+    assert second.returncode == 1 and "is already running" in second.stderr
     assert launch(project, "--cpu", "run", "-d", "--name", "other", "--", "echo", "hello").returncode == 0
     time.sleep(0.5)
     assert launch(project, "logs", "other").stdout == "hello\n"
@@ -219,7 +219,7 @@ def test_a_detached_run(project: Path) -> None:
 
 def test_up_and_shell(project: Path) -> None:
     assert launch(project, "--cpu", "shell", "--", "sh", "-c", "pwd; id -u; exit 3").stdout == f"/workspace\n{USER}\n"
-    assert "is running already" in launch(project, "--cpu", "up").stderr
+    assert "is already running" in launch(project, "--cpu", "up").stderr
     assert launch(project, "shell", "false").returncode == 1  # the one that runs, without --cpu too
     assert launch(project, "stop").returncode == 0
 
@@ -360,7 +360,10 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
             taken.listen()
             port = taken.getsockname()[1]
             done = launch(root, "--cpu", "up", WEB_PORT=str(port))
-            assert f"Port {port} is taken on this machine: `WEB_PORT={port + 1} ./launch up`" in done.stderr
+            assert (
+                f"Port {port} is in use on this machine: choose another with `WEB_PORT={port + 1} ./launch up`"
+                in done.stderr
+            )
             assert docker(REFUSES, "ps", "-aq", of_root) == docker(REFUSES, "network", "ls", "-q", of_root) == ""
         done = launch(root, "--cpu", "up", WEB_PORT=str(port))
         assert done.returncode == 0 and f"  web: http://localhost:{port}\n" in done.stderr, done.stderr
@@ -377,7 +380,7 @@ def test_clean_takes_vs_codes_container_when_it_has_stopped(project: Path) -> No
     labels = [f"--label=devcontainer.local_folder={project}", f"--label=devcontainer.config_file={project}/x"]
     name = docker(REFUSES, "run", "-d", "--init", *labels, "standin/python:slim", "sleep", "60")
     done = launch(project, "clean", "--yes")
-    assert done.returncode == 0 and "runs in VS Code, so it stays" in done.stderr, done.stderr
+    assert done.returncode == 0 and "runs in VS Code" in done.stderr, done.stderr
     docker(REFUSES, "stop", "-t", "1", name)
     done = launch(project, "clean", "--yes")
     assert "Removed 1 container." in done.stderr
@@ -389,7 +392,7 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
     path = project / "pyproject.toml"
     before = path.read_text()
     for package, part in (
-        ("pyproject-api>=1.9", "and the base keeps packaging 24.0"),
+        ("pyproject-api>=1.9", "and the base has packaging 24.0"),
         ("no-such-package-at-all-0", "there is no package"),
         ("packaging>=25", "comes with the base image"),
     ):
@@ -400,18 +403,18 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
     launch(project, "--cpu", "up")
     try:
         done = launch(project, "--cpu", "add", "click<8.1")
-        assert "the next build has it too" in done.stderr and '    "click<8.1",\n' in path.read_text()
+        assert "to the next build" in done.stderr and '    "click<8.1",\n' in path.read_text()
         assert launch(project, "--cpu", "shell", "python", "-c", "import click").returncode == 0
-        assert "is in pyproject.toml already" in launch(project, "--cpu", "add", "click").stderr
+        assert "is already in pyproject.toml" in launch(project, "--cpu", "add", "click").stderr
         done = launch(project, "--cpu", "add", "idna<3.5")
-        assert "dev cannot take it (it replaces idna, which a running container may not)" in done.stderr
+        assert "dev does not have it yet (it replaces idna, which a running container may not)" in done.stderr
         done = launch(project, "--cpu", "add", "pyproject-api>=1.9")
-        assert "and the base keeps packaging 24.0" in done.stderr
+        assert "and the base has packaging 24.0" in done.stderr
         assert [file.name for file in (project / ".launch").iterdir() if file.name.startswith("add-")] == []
         launch(project, "stop")
         assert launch(project, "--cpu", "notebook").returncode == 0  # alone, it gets them too
         done = launch(project, "--cpu", "add", "colorama<0.4.6")
-        assert "-notebook; the next build has it too" in done.stderr
+        assert "-notebook, and to the next build" in done.stderr
         name = left(project)[0]
         assert docker(REFUSES, "exec", name, "python3", "-c", "import colorama as c; print(c.__version__)") == "0.4.5"
     finally:

@@ -112,13 +112,13 @@ def test_several_processes_are_started_by_torchrun(small: Path, words: list[str]
     [
         (["--nproc", "0"], ["python", "a.py"], "must be a number of processes, or gpu"),
         (["--nproc", "two"], ["python", "a.py"], "must be a number of processes, or gpu"),
-        (["--nproc", "2"], ["torchrun", "-m", "a"], "leave out --nproc, or torchrun"),
-        (["--nproc", "2"], ["python", "-m", "torch.distributed.run", "-m", "a"], "leave out --nproc, or torchrun"),
+        (["--nproc", "2"], ["torchrun", "-m", "a"], "omit --nproc or torchrun"),
+        (["--nproc", "2"], ["python", "-m", "torch.distributed.run", "-m", "a"], "omit --nproc or torchrun"),
         (["--nproc", "2"], ["pytest"], "starts a Python module or file"),
         (["--nproc", "2"], ["python"], "starts a Python module or file"),
         (["--nproc", "2"], ["python", "-c", "1"], "starts a Python module or file"),
         (["--nproc", "2", "--cpu"], ["python", "-m"], "starts a Python module or file"),
-        (["--nproc", "gpu", "--cpu"], ["a.py"], "there is none here: give it a number"),
+        (["--nproc", "gpu", "--cpu"], ["a.py"], "there is none: use a number"),
         (["--nproc", "3", "--gpus", "0,1"], ["a.py"], "GPUS chooses 2 (0,1): change one"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_folder_that_is_no_project(small: Path) -> None:
 
 def test_no_configuration_without_a_gpu(small: Path) -> None:
     shutil.rmtree(small / ".devcontainer/cpu")
-    assert "no configuration without a GPU" in sentence(launch(small, "--cpu", "up", docker="true"))
+    assert "the configuration without a GPU" in sentence(launch(small, "--cpu", "up", docker="true"))
 
 
 @pytest.mark.parametrize("value", ["", "a b", 'x"y', "$(id)"])
@@ -211,13 +211,15 @@ def test_credentials_do_not_enter_the_history(small: Path) -> None:
     said = sentence(
         launch(small, "build", "--build-arg", "UV_INDEX=pytorch=https://me:planted@example.com", docker="true")
     )
-    assert "UV_INDEX holds credentials" in said and "planted" not in said
+    assert "UV_INDEX contains credentials" in said and "planted" not in said
     said = sentence(launch(small, "--dry-run", "build", BASE_IMAGE="https://me:planted@example.com/x"))
     assert "BASE_IMAGE" in said and "planted" not in said
 
 
 def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
-    assert "is no name" in sentence(launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true"))
+    assert "is not a container name" in sentence(
+        launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true")
+    )
 
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:
@@ -316,7 +318,7 @@ def test_where_the_base_stands(line: str) -> None:
 
 def test_a_requirements_file_of_the_users_own(small: Path) -> None:
     (small / "requirements.txt").write_text("numpy\n")
-    assert "not from `./launch pin`" in sentence(launch(small, "pin", docker="true"))
+    assert "not written by `./launch pin`" in sentence(launch(small, "pin", docker="true"))
     assert (small / "requirements.txt").read_text() == "numpy\n"
 
 
@@ -332,7 +334,7 @@ def test_what_the_base_brings_is_refused_by_name(small: Path, package: str) -> N
 def test_what_is_there_is_said_and_costs_nothing(small: Path) -> None:
     for package in ("idna", "IDNA", "idna>=3.0,<3.11"):
         done = launch(small, "add", package, docker="exit 9")
-        assert done.returncode == 0 and "is in pyproject.toml already" in done.stderr
+        assert done.returncode == 0 and "is already in pyproject.toml" in done.stderr
 
 
 def test_why_a_package_does_not_fit(small: Path) -> None:
@@ -344,7 +346,7 @@ def test_why_a_package_does_not_fit(small: Path) -> None:
     )
     protected = "numpy==1.26\ntorch==2.14.1+cu130\n"
     assert str(add.refusal(project, said, ["x"], protected)) == (
-        "x cannot be added: it needs torch>=2.15, and the base keeps torch 2.14.1+cu130."
+        "x cannot be added: it needs torch>=2.15, and the base has torch 2.14.1+cu130."
     )
     unknown = "  x No solution\n  Because y was not found in the package registry and you require y"
     assert "no package y" in str(add.refusal(project, unknown, ["y"], protected))
@@ -474,7 +476,9 @@ def test_what_the_preparation_writes_is_used(small: Path) -> None:
 def test_a_port_that_is_taken_is_named(small: Path, words: str) -> None:
     project = Project(shared(small), {})
     said = f" Container small-mlflow-1  Starting\nError response from daemon: {words}\n"
-    assert str(compose.refusal(project, said)).startswith("Port 5000 is taken on this machine: `MLFLOW_PORT=5001")
+    assert str(compose.refusal(project, said)).startswith(
+        "Port 5000 is in use on this machine: choose another with `MLFLOW_PORT=5001"
+    )
     moved = Project(small, {"MLFLOW_PORT": "7"})
     assert "MLFLOW_PORT" not in str(compose.refusal(moved, said))
     assert "MLFLOW_PORT=8" in str(compose.refusal(moved, said.replace(":5000", ":7")))
@@ -538,7 +542,7 @@ def test_a_server_that_does_not_answer_stays_to_be_looked_at(small: Path) -> Non
     late = "echo 'application not healthy after 2m0s' >&2; exit 1"
     there = row("s-mlflow-1", "running", "mlflow", str(small))
     docker = engine(shared(small), up=late, compose=there, state="echo starting")
-    assert "mlflow did not answer within 120 s: `./launch logs mlflow`" in sentence(
+    assert "mlflow did not respond within 120 s: `./launch logs mlflow`" in sentence(
         launch(small, "--cpu", "up", docker=docker)
     )
     assert not any(" down " in call for call in calls(small))
@@ -559,7 +563,7 @@ def test_logs_of_what_has_ended_say_how(small: Path) -> None:
     done = launch(small, "logs", docker=engine(small, **rows, state="echo exited 1 false"))
     assert (done.stdout, done.stderr) == ("hello\n", "small-run ended with status 1.\n")
     done = launch(small, "logs", docker=engine(small, **rows, state="echo exited 137 true"))
-    assert done.stderr == "small-run ended with status 137: its memory ran out.\n"
+    assert done.stderr == "small-run ended with status 137: it ran out of memory.\n"
     done = launch(small, "logs", docker=engine(small, **rows, state="echo running 0 false"))
     assert done.stderr == ""
 
@@ -581,13 +585,13 @@ def test_clean_takes_vs_codes_stopped_container_and_leaves_the_one_that_runs(sma
         networks="echo small-ada",
     )
     listed = launch(small, "clean", docker=docker, USER="ada")
-    assert "answer on a terminal" in listed.stderr
+    assert "run this in a terminal" in listed.stderr
     done = launch(small, "clean", "--yes", docker=docker, USER="ada")
     assert done.returncode == 0, done.stderr
     for part in ("container old", "container small-run", "network small-ada", "image vsc-y"):
         assert part in done.stdout
     assert "vsc-x" not in done.stdout and "container open" not in done.stdout
-    assert "open runs in VS Code, so it stays" in done.stderr
+    assert "open runs in VS Code, so it and its image are kept" in done.stderr
     assert "Removed 2 containers, 1 network, 1 image." in done.stderr
     removed = [call for call in calls(small) if "rm " in call]
     assert removed == ["rm small-run", "rm old", "network rm small-ada", "image rm --force bbbb"]
@@ -598,7 +602,7 @@ def test_a_network_that_another_project_is_in_stays(small: Path) -> None:
         'case "$*" in', 'case "$*" in\n"ps"*"network="*) echo not-ours ;;', 1
     )
     done = launch(small, "clean", "--yes", docker=docker, USER="ada")
-    assert "Nothing of this project is left" in done.stderr and "network" not in done.stdout
+    assert "nothing of this project to remove" in done.stderr and "network" not in done.stdout
 
 
 def test_add_goes_into_every_container_that_runs(small: Path) -> None:
@@ -614,8 +618,11 @@ def test_add_goes_into_every_container_that_runs(small: Path) -> None:
     )
     done = launch(small, "add", "einops", docker=docker)
     assert done.returncode == 0, done.stderr
-    assert "Added einops to pyproject.toml and to small-notebook; the next build has it too." in done.stderr
-    assert 'open cannot take it (it replaces idna, which a running container may not): "Rebuild Con' in done.stderr
+    assert "Added einops to pyproject.toml and to small-notebook, and to the next build." in done.stderr
+    assert (
+        'open does not have it yet (it replaces idna, which a running container may not): choose "Rebuild Con'
+        in done.stderr
+    )
     assert '"einops"' in (small / "pyproject.toml").read_text()
     assert not any(call.startswith("exec") and "small-run" in call for call in calls(small))
 
@@ -636,6 +643,6 @@ def test_ctrl_c_while_the_notebook_starts(small: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(notebook, "wait", interrupted)
-    with pytest.raises(RefusalError, match="goes on starting") as refused:
+    with pytest.raises(RefusalError, match="is still starting") as refused:
         notebook.notebook(project)
     assert refused.value.code == 130

@@ -603,7 +603,7 @@ def test_add(fresh: Native) -> None:
     assert not fresh.launch("run", "--", "python", "-c", "import nut").stderr  # nothing is left to be set up
     for package, words in {
         "older": "it needs torch<2.13, and the base keeps torch 2.13.0+cpu",
-        "torch==2.12.0": "stays as it is",
+        "torch==2.12.0": "cannot be changed",
         "no-such-package": "there is no package no-such-package",
     }.items():
         assert words in fresh.refused("add", package)

@@ -315,3 +315,22 @@ def test_the_remedy_restores_the_wheel_and_changes_nothing_else(
         assert restored.namelist() == original.namelist()
         assert all(restored.read(each) == original.read(each) for each in original.namelist())
     works(run(small, path))
+
+
+def test_help_imports_next_to_nothing(small: Path, path: str) -> None:
+    """Each import costs milliseconds at every start."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(wheel())!r})\n"
+        "from gpukit.cli.main import parse\n"
+        "parse(['--dry-run', 'run', '--', 'true'])\n"
+        "ours = ('gpukit', 'json', 'pathlib', 'subprocess')\n"
+        "print(*sorted(name for name in sys.modules if name.split('.')[0] in ours))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "gpukit",
+        "gpukit.cli",
+        "gpukit.cli.main",
+        "gpukit.project",
+        "gpukit.project.messages",
+    ]

@@ -93,6 +93,7 @@ class Record:
     def saw(self) -> SimpleNamespace:
         from gpukit.doctor.host import Answer, Toolkit, refused
         from gpukit.errors.refusals import explain
+        from gpukit.host.preflight import NOT_ASKED
 
         changes: dict[str, Any] = {}
         for title, text in self.sections:
@@ -105,7 +106,7 @@ class Record:
             elif kind == "engine":
                 changes["engine"] = json.loads(text)
             elif kind == "refused":
-                changes["grant"] = refused(explain(text, "The engine could not be asked for its GPUs"))
+                changes["grant"] = refused(explain(text, NOT_ASKED))
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
             elif kind == "containers":

@@ -23,11 +23,15 @@ from gpukit.doctor.host import (
     _leftovers,
     ask,
     containers,
+    refused,
 )
 from gpukit.doctor.mounts import shown
+from gpukit.errors.diagnose import diagnose
+from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import load
 
 
@@ -72,18 +76,28 @@ FAULTS = {
         "Docker",
     ),
     "unknown words": ({"info": Answer(1, "", "something new")}, "engine", "could not talk", "docker info"),
-    "nvidia-smi says something new": ({"cards": Answer(1, "", "?")}, "driver", "not known here", "nvidia-smi"),
+    "nvidia-smi says something new": ({"cards": Answer(1, "", "?")}, "driver", "unknown error", "nvidia-smi"),
     "module without tools": ({"cards": Answer(None)}, "driver", "tools are not installed", "nvidia-utils"),
     "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "another machine", "Remote - SSH"),
     "a file for a folder": (
         {"config": Config((folder(target="/workspace", kind="file"),))},
         "mounts",
-        "A file stands",
+        "This is a file",
         "mv /srv/x /srv/x.old",
     ),
-    "a link to nothing": ({"config": Config((folder(kind="dangling", usable=False),))}, "mounts", "is gone", "rm"),
-    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "somebody else", "chown"),
-    "others' data": ({"config": Config((folder(usable=False, read_only=True),))}, "mounts", "no right", "ls -ld"),
+    "a link to nothing": (
+        {"config": Config((folder(kind="dangling", usable=False),))},
+        "mounts",
+        "does not exist",
+        "rm",
+    ),
+    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "another user", "chown"),
+    "others' data": (
+        {"config": Config((folder(usable=False, read_only=True),))},
+        "mounts",
+        "permission to read",
+        "ls -ld",
+    ),
     "nothing there": ({"config": Config((folder(kind="missing"),))}, "mounts", "only what exists", "mkdir -p"),
     "a dead network drive": (
         {"config": Config((folder(kind="silent", usable=False),))},
@@ -102,7 +116,7 @@ FAULTS = {
     "unmerged": (
         {"merge": Merge(("Dockerfile",), ("compose.yaml",))},
         "merge",
-        "met changes",
+        "conflicts with your changes",
         "Dockerfile compose.yaml",
     ),
     "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", ".rej files", "rm Dockerfile.rej"),
@@ -110,7 +124,7 @@ FAULTS = {
     "a taken port": (
         {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
         "ports",
-        "that MLflow wants",
+        "that MLflow needs",
         "MLFLOW_PORT=5001",
     ),
 }
@@ -123,19 +137,19 @@ FAULTS.update(
         "nothing to be seen": (
             {"cards": Answer(None), "pci": None, "module": ""},
             "driver",
-            "No NVIDIA driver can be seen",
+            "No NVIDIA driver was found",
             "Install the NVIDIA driver, 580 or newer",
         ),
         "a stuck driver": (
             {"cards": Answer(9, "Failed to initialize NVML: Unknown Error\n")},
             "driver",
-            "is loaded and does not answer",
+            "is loaded but does not respond",
             "reboot",
         ),
         "a driver in part": (
             {"cards": Answer(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
             "driver",
-            "installed in part",
+            "only partly installed",
             "Install the NVIDIA driver again",
         ),
         "no handle": (
@@ -232,6 +246,12 @@ def test_rows_of_nvidia_smi():
         Card("NVIDIA H100 80GB HBM3, SXM", "580.95.05", "9.0"),
         Card("Orin (nvgpu)", "", ""),
     ]
+
+
+def test_a_refusal_that_names_no_cause_is_explained_by_its_text(host, make_stack):
+    text = "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1"
+    found = judged(host(grant=refused(explain(text, NOT_ASKED))), make_stack())["gpu"]
+    assert (found.status, found.cause, found.remedy) == ("FAIL", diagnose(text).why, diagnose(text).remedy)
 
 
 def test_asking_a_command(tmp_path):

@@ -49,7 +49,7 @@ def test_every_record_says_where_it_is_from():
 # Their words are those of launch, and of the base's channel.
 SAID_ELSEWHERE = (
     "The engine refuses the GPU for another reason",
-    "The GPU does not answer in the container",
+    "The GPU does not work in the container",
     "Its support has ended",
 )
 

@@ -154,7 +154,7 @@ def test_an_engine_that_never_answers_is_waited_for_in_seconds(project, tmp_path
         took = time.monotonic() - started
     found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert done.returncode == 1
-    assert (found["engine"]["cause"], found["driver"]["status"]) == ("The engine hangs.", "WARN")
+    assert (found["engine"]["cause"], found["driver"]["status"]) == ("The engine does not respond.", "WARN")
     assert [id for id, finding in found.items() if finding["status"] == "FAIL"] == ["engine"]
     assert took < 10
 

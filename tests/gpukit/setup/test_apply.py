@@ -57,10 +57,10 @@ def test_a_step_is_done_proved_and_not_done_again(setting, state, packages, tmp_
     at = setting(**bare(root=True))
     made = step(tmp_path / "file")
     assert apply.apply(at, [made], lambda: at, yes=True) == 0
-    assert "one: proved: done." in capsys.readouterr().err
-    assert f"way back: rm -f {tmp_path}/file" in log(state)
+    assert "one: verified: done." in capsys.readouterr().err
+    assert f"revert: rm -f {tmp_path}/file" in log(state)
     assert apply.apply(at, [made], lambda: at, yes=True) == 0
-    assert "is there by now" in capsys.readouterr().err
+    assert "is already done" in capsys.readouterr().err
     assert len(json.loads((state / "setup.json").read_text())) == 1
 
 
@@ -108,7 +108,7 @@ def test_what_ends_somebody_elses_work_has_no_way_back(setting, state, packages,
 def test_commands_alone_prove_nothing(setting, state, packages, tmp_path, capsys) -> None:
     at = setting(**bare(root=True))
     assert apply.apply(at, [step(tmp_path / "file", proof="echo not there; false")], lambda: at, yes=True) == 1
-    assert "does not prove it: not there" in capsys.readouterr().err
+    assert "fails: not there" in capsys.readouterr().err
 
 
 def test_what_a_person_has_to_decide_does_not_stop_the_rest(setting, state, packages, tmp_path, capsys) -> None:
@@ -120,7 +120,7 @@ def test_what_a_person_has_to_decide_does_not_stop_the_rest(setting, state, pack
     ]
     assert apply.apply(at, steps, lambda: at, yes=True) == 1
     said = capsys.readouterr().err
-    assert "blocked: Take it away first." in said and "waiting: Restart first." in said and "free: proved" in said
+    assert "blocked: Take it away first." in said and "waiting: Restart first." in said and "free: verified" in said
     assert [path.name for path in sorted(tmp_path.glob("?"))] == ["c"]
 
 

@@ -339,7 +339,7 @@ def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
 def test_braces_that_cannot_be_filled(setting) -> None:
     from gpukit.project.messages import RefusalError
 
-    with pytest.raises(RefusalError, match=r"docker.address has braces"):
+    with pytest.raises(RefusalError, match=r"docker.address has unknown names"):
         setting(mirrors={"docker": {"address": "https://x/{distribution}"}})
 
 

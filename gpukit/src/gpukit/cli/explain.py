@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gpukit.doctor import main as doctor
-from gpukit.errors.diagnose import tell
+from gpukit.errors.diagnose import report
 from gpukit.errors.rule import Words
 from gpukit.errors.rules import RULES
 from gpukit.findings import checks
@@ -21,7 +21,7 @@ def explain(what: str) -> int:
     entries = [checks.explain(each) for each in (*doctor.CHECKS, *verify.CHECKS) if each.id == what]
     entries += [entry(rule) for rule in RULES if rule.id == what]
     if not entries and (what == "-" or Path(what).is_file()):
-        return tell(what)
+        return report(what)
     if not entries:
         ids = dict.fromkeys([*(each.id for each in (*doctor.CHECKS, *verify.CHECKS)), *(rule.id for rule in RULES)])
         print(f"explain: {what} is neither a file nor one of: {', '.join(ids)}", file=sys.stderr)

@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return act(options)
     except RefusalError as refusal:
-        print(f"launch: {refusal}", file=sys.stderr)
+        print(f"{PROG.lstrip('./')}: {refusal}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:
         return 130

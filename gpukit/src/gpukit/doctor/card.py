@@ -14,7 +14,7 @@ from gpukit.project.stack import Stack
 
 MODEL = "/proc/device-tree/model"
 UNTRIED = Cause(
-    "This card is not among the project's targets. The image has kernels for it; the rest is untried.",
+    "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
     "copier update --trust --data {answer}",
     status=WARN,
 )
@@ -27,11 +27,11 @@ NO_KERNELS = Cause(
     ),
 )
 UNSERVED = Cause(
-    "No hardware of the template is this card: it is older, or newer, than what PyTorch's builds serve.",
-    "Choose another GPU with GPUS, or work without one: `./launch --cpu ...`",
+    "The template does not know this card: it is older or newer than what PyTorch's builds support.",
+    "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
 )
 OTHER_PROCESSOR = Cause(
-    "The project is made for machines with another kind of processor than this one.",
+    "The project is for machines with a different CPU architecture.",
     "copier update --trust --data {answer}",
     ("exec format error",),
 )
@@ -39,7 +39,7 @@ OTHER_PROCESSOR = Cause(
 
 @check("card", "GPU is a target", needs=("driver",), causes=(UNTRIED, NO_KERNELS, UNSERVED, OTHER_PROCESSOR))
 def card(saw: Any, stack: Stack) -> Finding:
-    """The image carries compiled kernels for the targets' capabilities, and for no others."""
+    """The image has compiled kernels only for the targets' compute capabilities."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if remote(saw.endpoint):

@@ -16,19 +16,19 @@ FULL_GB = 0.2
 TOO_SMALL = Cause(
     "The image takes about {size:g} GB and will not fit.", "docker system prune", ("no space left on device",)
 )
-TIGHT = Cause("The image is there, and the next rebuild may fill the disk.", "docker system prune", status=WARN)
+TIGHT = Cause("The image exists, but the next rebuild may fill the disk.", "docker system prune", status=WARN)
 NO_FILES = Cause(
-    "The disk has room and takes no more files: its inodes are used up.",
+    "The disk has free space but no free inodes, so no more files can be created.",
     "docker system prune",
     ("no space left on device",),
 )
 CACHE_FULL = Cause(
-    "Nothing can be written there any more, neither a checkpoint nor a model.",
+    "The disk is full: neither checkpoints nor models can be written.",
     "du -xh --max-depth=2 {folder} | sort -h | tail",
     ("OSError: [Errno 28] No space left on device",),
 )
 CACHE_TIGHT = Cause(
-    "Little room is left for checkpoints and downloaded models.",
+    "Little space is left for checkpoints and downloaded models.",
     "du -xh --max-depth=2 {folder} | sort -h | tail",
     status=WARN,
 )
@@ -43,7 +43,7 @@ def folder(said: dict[str, Any]) -> str:
 
 @check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
 def disk(saw: Any, stack: Stack) -> Finding:
-    """An image of this kind takes many gigabytes, and a full disk stops a build in its middle."""
+    """These images take many gigabytes, and a full disk stops a build."""
     said = facts(saw.info)
     if desktop(said):
         return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")

@@ -21,48 +21,47 @@ FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its o
 ADAPTER = "/dev/dxg"
 
 NO_CARD = Cause(
-    "This machine has no NVIDIA GPU, or a virtual machine that was given none.",
-    "Work on a machine that has one, or without: `./launch --cpu ...`",
+    "This machine has no NVIDIA GPU, or is a virtual machine without one.",
+    "Use a machine that has one, or run without: `./launch --cpu ...`",
 )
-MAC = Cause("A Mac has no NVIDIA GPU.", "Work without one: `./launch --cpu ...`")
+MAC = Cause("A Mac has no NVIDIA GPU.", "Run without one: `./launch --cpu ...`")
 NOT_INSTALLED = Cause(
     "The NVIDIA driver is not installed.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
     ("nvidia-smi: command not found", "nvml error: driver not loaded"),
 )
 NOUVEAU = Cause(
-    "The open driver nouveau holds the GPU, which cannot run CUDA.",
+    "The GPU is in use by the open-source driver nouveau, which cannot run CUDA.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
 )
 GIVEN_AWAY = Cause(
     "The GPU is reserved for a virtual machine: the module {module} holds it.",
-    "Take the GPU out of the reservation for virtual machines (vfio-pci.ids on the kernel's command line), then "
-    "reboot.",
+    "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
 WSL_BLIND = Cause(
-    "Windows gives this WSL no GPU: it is WSL 1, or the driver of Windows is missing, old, or set to TCC.",
+    "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
     "In Windows: wsl --update, and install NVIDIA's current driver",
     ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
 )
 NO_TOOLS = Cause(
-    "The driver is loaded, and its tools are not installed: the container gets them from here.",
+    "The driver is loaded, but its tools are not installed; the container gets them from this machine.",
     "Install the package nvidia-utils of the driver's version.",
     status=WARN,
 )
 ABSENT = Cause(
-    "No NVIDIA driver can be seen on this machine.",
+    "No NVIDIA driver was found on this machine.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
     status=WARN,
 )
-HANGS = Cause("nvidia-smi hangs, as the driver may.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN)
+HANGS = Cause("nvidia-smi hangs, and the driver may hang too.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN)
 MISMATCH = Cause(
     "The driver was updated, and the old one is still loaded.",
     "sudo reboot",
     ("Failed to initialize NVML: Driver/library version mismatch",),
 )
 NOT_LOADED = Cause(
-    "The driver's kernel module is not loaded: it was not built for this kernel, as after an update of the kernel.",
-    "sudo modprobe nvidia, and where that finds no module: sudo dkms autoinstall, then reboot",
+    "The driver's kernel module is not loaded: it was not built for this kernel, for example after a kernel update.",
+    "sudo modprobe nvidia; if it finds no module: sudo dkms autoinstall, then reboot",
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
 )
 SECURE_BOOT = Cause(
@@ -71,15 +70,14 @@ SECURE_BOOT = Cause(
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
 )
 NOT_LISTED = Cause(
-    "The driver runs and does not take the GPU that is there: it is too old for the card, or a card of this generation "
-    "needs the open kernel modules.",
+    "The driver runs but does not support the installed GPU: it is too old for the card, or a card of this "
+    "generation needs the open kernel modules.",
     "Install NVIDIA driver {floor} or newer with the open kernel modules, then reboot.",
     ("No devices were found",),
 )
 NONE_FOUND = Cause(
-    "The driver runs and finds no GPU: a card that needs the open kernel modules, one that the firmware gives "
-    "too little "
-    "address space (Above 4G Decoding), or one that failed.",
+    "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
+    "address space (Above 4G Decoding), or it has failed.",
     "sudo dmesg | grep -i nvrm says which",
     ("No devices were found",),
 )
@@ -93,22 +91,22 @@ LOST = Cause(
     ),
 )
 NOT_PERMITTED = Cause(
-    "This user may not open the driver's device files.",
-    "ls -l /dev/nvidia* shows to whom they belong",
+    "This user does not have permission to open the driver's device files.",
+    "ls -l /dev/nvidia* shows who owns them",
     ("Failed to initialize NVML: Insufficient Permissions",),
 )
 HALF_INSTALLED = Cause(
-    "nvidia-smi is here, and the driver's library is not: the driver is installed in part, or was removed in part.",
+    "nvidia-smi is installed but the driver's library is not: the driver was only partly installed or removed.",
     "Install the NVIDIA driver again, {floor} or newer, then reboot.",
     ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",),
 )
 UNKNOWN_ERROR = Cause(
-    "The driver is loaded and does not answer: it is stuck, or its device files are gone.",
+    "The driver is loaded but does not respond: it is stuck, or its device files are missing.",
     "sudo reboot",
     ("Failed to initialize NVML: Unknown Error",),
 )
 ANCIENT = Cause(
-    "This driver is too old to name a card's capability.",
+    "This driver is too old to report a GPU's compute capability.",
     "Install a current NVIDIA driver, {floor} or newer, then reboot.",
     ('Field "compute_cap" is not a valid field to query.',),
 )
@@ -123,16 +121,16 @@ TOO_OLD = Cause(
     ),
 )
 JETPACK = Cause(
-    "This Jetson's JetPack brings an older driver than {reason} needs.",
+    "This Jetson's JetPack includes an older driver than {reason} needs.",
     "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
 )
 FORWARD = Cause(
     "This driver is older than the base image's CUDA. On a data-centre card the image's compatibility libraries can "
     "bridge that, where NVIDIA's Container Toolkit mounts them.",
-    "`./launch verify` tells whether they do; driver {floor} or newer needs none of it.",
+    "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("nvidia-smi fails in a way that is not known here.", "nvidia-smi")
+STRANGE = Cause("nvidia-smi fails with an unknown error.", "nvidia-smi")
 # What installs a driver elsewhere is not for a DGX Spark.
 ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
@@ -186,7 +184,10 @@ COMPLAINTS = (
     ),
 )
 def driver(saw: Any, stack: Stack) -> Finding:
-    """It must be new enough for the base's CUDA and for the card. A Jetson and a DGX Spark get it with their system."""
+    """It must be new enough for the base's CUDA and for the card.
+
+    On Jetson and DGX Spark it is part of the operating system.
+    """
     found = _driver(saw, stack)
     installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
     return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found

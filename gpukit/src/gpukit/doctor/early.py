@@ -1,4 +1,4 @@
-"""What would stop the container, said before VS Code begins: one line each, in seconds, and never in the way."""
+"""Before VS Code starts the container: one line for each problem that would stop it. It never fails."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def early(checks: Iterable[Check]) -> int:
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):
-        pass  # the container's own start will say it
+        pass  # the container's own start reports it
     return 0

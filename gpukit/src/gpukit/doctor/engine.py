@@ -29,13 +29,13 @@ START = {
 }
 NOT_INSTALLED = Cause("Docker is not installed.", INSTALL["linux"], ("docker: command not found",))
 WSL_SWITCH = Cause(
-    "Docker Desktop does not serve this WSL distribution.",
-    "Switch on this distribution in Docker Desktop: Settings, Resources, WSL integration.",
+    "Docker Desktop is not enabled for this WSL distribution.",
+    "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
 CLIENT_HANGS = Cause("`docker` does not return.", "docker --version")
-CLIENT_BROKEN = Cause("`docker` is there and does not work.", INSTALL["linux"])
-PODMAN = "Podman answers here. It takes the GPU request and the mounts of this project differently."
+CLIENT_BROKEN = Cause("`docker` is installed but does not work.", INSTALL["linux"])
+PODMAN = "`docker` is Podman here, which handles this project's GPU request and mounts differently."
 IS_PODMAN = Cause(PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/")
 NOT_RUNNING = Cause(
     "Docker is not running.",
@@ -46,15 +46,15 @@ NOT_RUNNING = Cause(
     ),
 )
 NOT_ALLOWED = Cause(
-    "You are not in the group `docker`, or not yet in this login.",
+    "You are not in the group `docker`, or you joined it after logging in.",
     'sudo usermod -aG docker "$USER", then log out and in again',
     ("permission denied while trying to connect to the Docker daemon socket",),
 )
-HANGS = Cause("The engine hangs.", "sudo systemctl restart docker")
+HANGS = Cause("The engine does not respond.", "sudo systemctl restart docker")
 UNREACHABLE = Cause("The other machine cannot be reached.", "docker context ls", ("error during connect",))
 NO_CONTEXT = Cause("The chosen context does not exist.", "docker context use default", ("context not found",))
 TOO_NEW = Cause(
-    "The client is older than what this engine still talks to.",
+    "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
     ("client version 1.41 is too old. Minimum supported API version is 1.44",),
 )
@@ -67,12 +67,12 @@ DESKTOP_ON_LINUX = Cause(
     "docker context use default, which is Docker Engine where that is installed as well",
 )
 ROOTLESS = Cause(
-    "In a rootless engine your user is root inside, and the GPU needs extra set-up.",
+    "The engine is rootless: your user is root in the container, and GPUs need extra setup.",
     "docker context use default",
     status=WARN,
 )
 OLD = Cause(
-    "This engine's builder does not know the cache mounts of the Dockerfile.",
+    "This engine's builder does not support the cache mounts in the Dockerfile.",
     "Update Docker: https://docs.docker.com/engine/install/",
     ("the --mount option requires BuildKit",),
     status=WARN,
@@ -122,7 +122,7 @@ def cdi(said: dict[str, Any]) -> bool:
 
 @check("client", "Docker client", causes=(NOT_INSTALLED, WSL_SWITCH, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
 def client(saw: Any, stack: Stack) -> Finding:
-    """Every entrance calls `docker`."""
+    """Everything that starts the container calls `docker`."""
     said = saw.client.words
     if saw.client.late:
         return CLIENT_HANGS(said)
@@ -157,7 +157,7 @@ def client(saw: Any, stack: Stack) -> Finding:
     ),
 )
 def engine(saw: Any, stack: Stack) -> Finding:
-    """It must answer, to this user, and be Docker with root's daemon."""
+    """It must respond to this user, and must be Docker with its root daemon."""
     said = facts(saw.info)
     if not said:
         return _silent(complaint(saw.info), saw)

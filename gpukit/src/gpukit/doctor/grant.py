@@ -9,10 +9,12 @@ from typing import Any
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import cdi, desktop, facts, remote
 from gpukit.errors.known import known
+from gpukit.errors.refusals import NO_DRIVER
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
+from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -29,32 +31,33 @@ NO_TOOLKIT = Cause(
     (OLD_WORDS, NEW_WORDS),
 )
 NOT_CONFIGURED = Cause(
-    "NVIDIA's Container Toolkit is installed, and Docker has not been told of it.",
+    "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
     "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "Docker has been told of NVIDIA's runtime, and its program is missing: the toolkit was removed, or half of it.",
+    "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
+    "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
     ('exec: "nvidia-container-runtime": executable file not found in $PATH',),
 )
 NOT_RESTARTED = Cause(
-    "NVIDIA's Container Toolkit is installed and its specification is there, and Docker has not read it.",
+    "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
     "sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "Docker looks for GPUs in a CDI specification, and there is none.",
+    "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 NOT_REFRESHED = Cause(
-    "Docker looks for GPUs in a CDI specification, and there is none: the service that writes it does not run.",
+    "Docker looks for GPUs in a CDI specification, but there is none: the service that writes it is not running.",
     REFRESH,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 STALE = Cause(
-    "The CDI specification is of another driver ({old}) than the one that runs ({new}).",
+    "The CDI specification was written for driver {old}, but driver {new} is running.",
     GENERATE,
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
@@ -64,18 +67,18 @@ SNAP = Cause(
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
-    "Docker Desktop gives containers the GPU by itself, and finds none in its virtual machine.",
+    "Docker Desktop finds no GPU in its virtual machine.",
     "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "Docker looks for GPUs in a CDI specification, and in this WSL there is none.",
+    "Docker looks for GPUs in a CDI specification, but this WSL has none.",
     "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 REFUSED = Cause(  # replaced by launch's own sentence for these words
-    "The engine refuses the GPU for another reason, in the words that are shown.",
-    "`./launch explain -`, given those words, names the cause of many of them.",
+    "The engine refuses the GPU for another reason; its own message is shown.",
+    "Paste the message into `./launch explain -`, which knows the cause of many of them.",
 )
 CAUSES = (
     NO_TOOLKIT,
@@ -91,8 +94,7 @@ CAUSES = (
     REFUSED,
 )
 # What launch says where it does not know why.
-NOT_ASKED = "The engine could not be asked for its GPUs"
-VAGUE = ("The NVIDIA driver does not answer", NOT_ASKED)
+VAGUE = (NO_DRIVER, NOT_ASKED)
 UNSERVED = re.compile(r"could not select device driver", re.I)
 UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
 NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
@@ -103,7 +105,7 @@ GONE = re.compile(r"failed to stat CDI host device|failed to fulfil mount reques
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
 def gpu(saw: Any, stack: Stack) -> Finding:
-    """Asked of the engine itself: `docker info` does not tell, since Docker may serve GPUs by CDI."""
+    """Tested by requesting the GPU: `docker info` does not show it, because Docker may provide GPUs through CDI."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if saw.cards.late:

@@ -13,12 +13,12 @@ from gpukit.host.cards import cards
 from gpukit.project.stack import Stack
 
 NO_SLICE = Cause(
-    "MIG is on and no slice has been made, so CUDA finds no device.",
-    "sudo nvidia-smi mig -cgi 19 -C makes the smallest slices; `sudo nvidia-smi -mig 0` ends MIG.",
+    "MIG is enabled but no slice exists, so CUDA finds no device.",
+    "sudo nvidia-smi mig -cgi 19 -C creates the smallest slices; `sudo nvidia-smi -mig 0` disables MIG.",
     ("No CUDA GPUs are available",),
 )
 WHOLE_GPU = Cause(
-    "MIG cuts this GPU into slices, and GPUS names the whole GPU by its index: CUDA uses one slice and not the others.",
+    "MIG divides this GPU into slices, and GPUS names the whole GPU by its index: CUDA uses only one slice.",
     "GPUS=MIG-... with one of the UUIDs that `nvidia-smi -L` lists",
     status=WARN,
 )
@@ -27,12 +27,12 @@ MIXED = Cause(
     "GPUS={index} in .env, the index of the {name}",
 )
 NO_FABRIC = Cause(
-    "The GPUs are joined by NVSwitch, and the fabric manager, which must start them, does not run.",
-    "sudo systemctl enable --now nvidia-fabricmanager, of the driver's very version",
+    "The GPUs are connected by NVSwitch, and the fabric manager, which must start them, is not running.",
+    "sudo systemctl enable --now nvidia-fabricmanager, in exactly the driver's version",
     ("Error 802: system not yet initialized", "CUDA_ERROR_SYSTEM_NOT_READY"),
 )
 FABRIC_WAITS = Cause(
-    "The GPUs' fabric is not ready: the fabric manager has not finished, or is of another version than the driver.",
+    "The GPUs' fabric is not ready: the fabric manager has not finished, or its version is not the driver's.",
     "sudo systemctl restart nvidia-fabricmanager",
     ("Error 802: system not yet initialized",),
 )
@@ -49,7 +49,7 @@ def _unseen(saw: Any, stack: Stack) -> str:
 
 @check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
 def mig(saw: Any, stack: Stack) -> Finding:
-    """A GPU in MIG mode is used by its slices, and only by them."""
+    """A GPU in MIG mode can be used only through its slices."""
     unseen = _unseen(saw, stack)
     if unseen:
         return skipped(unseen)
@@ -82,7 +82,7 @@ def mixed(saw: Any, stack: Stack) -> Finding:
 
 @check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
 def fabric(saw: Any, stack: Stack) -> Finding:
-    """Where GPUs are joined by NVSwitch CUDA starts only once the fabric manager has."""
+    """On GPUs connected by NVSwitch, CUDA starts only after the fabric manager."""
     unseen = _unseen(saw, stack)
     if unseen:
         return skipped(unseen)

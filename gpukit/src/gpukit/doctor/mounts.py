@@ -19,20 +19,20 @@ FAR = Cause(
     ("bind source path does not exist",),
     status=WARN,
 )
-UNREADABLE = Cause("It says how the container runs, and cannot be read.", "git diff .devcontainer")
+UNREADABLE = Cause("It says how the container runs, but it cannot be read.", "git diff .devcontainer")
 COMMA = Cause("VS Code cannot mount it; `./launch` can.", "Move the folder to a path without a comma.", status=WARN)
-DANGLING = Cause("What the link points to is gone.", "rm {source}")
-A_FILE = Cause("A file stands where a folder must be.", "mv {source} {source}.old")
+DANGLING = Cause("The link points to a path that does not exist.", "rm {source}")
+A_FILE = Cause("This is a file, and it must be a folder.", "mv {source} {source}.old")
 MISSING = Cause("Docker mounts only what exists.", "mkdir -p {source}", ("bind source path does not exist",))
 NOT_TO_BE_MADE = Cause("The folder above it is not yours.", 'sudo install -d -o "$USER" {source}')
 NOT_YOURS = Cause(
-    "It belongs to somebody else, often root after a container ran as root.",
+    "It belongs to another user, often root after a container ran as root.",
     'sudo chown -R "$USER" {source}',
     ("PermissionError: [Errno 13] Permission denied",),
 )
-NOT_READABLE = Cause("You have no right to read it.", "ls -ld {source}, and ask its owner")
+NOT_READABLE = Cause("You do not have permission to read it.", "ls -ld {source}, and ask its owner")
 SILENT = Cause(
-    "It lies on a network drive that does not answer, and a container that mounts it would hang.",
+    "It is on a network drive that does not respond; a container that mounts it would hang.",
     "mount | grep nfs shows which; mount it again",
     ("Stale file handle",),
 )
@@ -66,7 +66,10 @@ def shown(path: str, command: bool = False) -> str:
     ),
 )
 def mounts(saw: Any, stack: Stack) -> Finding:
-    """Folders, there or about to be made, that this user may read and, where the mount is writable, write."""
+    """Each folder must exist or be possible to create.
+
+    This user must be able to read it and, unless the mount is read-only, to write it.
+    """
     if remote(saw.endpoint):
         if not facts(saw.info):
             return skipped(ELSEWHERE)

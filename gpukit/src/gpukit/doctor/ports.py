@@ -10,8 +10,8 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
 TAKEN = Cause(
-    "Something else on this machine listens on the port that {server} wants, so it cannot start.",
-    "{variable}={free} in .env gives it another port.",
+    "Another program on this machine uses the port that {server} needs, so {server} cannot start.",
+    "Set {variable}={free} in .env to use another port.",
     ("port is already allocated", "address already in use"),
 )
 

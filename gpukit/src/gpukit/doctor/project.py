@@ -9,18 +9,18 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.project.stack import Stack
 
 UNMERGED = Cause(
-    "An update met changes of yours and left both in the files, to be chosen from.",
+    "An update conflicts with your changes; the files contain both versions.",
     "Choose in each file between <<<<<<< and >>>>>>>, then: git add {files}",
     ("<<<<<<< before updating", "error: Committing is not possible because you have unmerged files."),
 )
 REJECTED = Cause(
-    "An update could not make some of its changes and left them in .rej files.",
-    "Make those changes by hand, then: rm {files}",
+    "An update could not apply some of its changes and left them in .rej files.",
+    "Apply those changes by hand, then: rm {files}",
     status=WARN,
 )
 SHADOW = Cause(
-    "The container sees this folder too, and VS Code and `uv run` take a virtual environment there for the project's "
-    "Python instead of the image's, which has the base's torch.",
+    "The container sees this folder too, and VS Code and `uv run` use a virtual environment in it instead of the "
+    "image's Python, which has the base's torch.",
     "mv {name} ~/{name}-of-this-project",
     ("ModuleNotFoundError: No module named 'torch'",),
     status=WARN,
@@ -29,7 +29,7 @@ SHADOW = Cause(
 
 @check("merge", "Update finished", causes=(UNMERGED, REJECTED))
 def merge(saw: Any, stack: Stack) -> Finding:
-    """A file with conflict markers is no configuration, and no program."""
+    """A file with conflict markers is neither valid configuration nor valid code."""
     files = sorted({*saw.merge.unmerged, *saw.merge.marked})
     if files:
         return UNMERGED(_some(files), "no conflicts", files=" ".join(files[:5]))

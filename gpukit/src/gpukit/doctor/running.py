@@ -17,28 +17,28 @@ NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 LOST = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
-    "The container lost its GPU, as `systemctl daemon-reload` on this machine takes it away from those that run.",
+    "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
     "./launch stop, then start it again",
     (LOST,),
 )
 LOST_INSIDE = Cause(  # replaced by what the words mean
-    "The GPU does not answer in the container, in words that are known.",
-    "`./launch explain -`, given those words, says the same.",
+    "The GPU does not work in the container; the error text is a known one.",
+    "Paste the message into `./launch explain -`.",
 )
 UPDATED = Cause(
-    "The driver was updated under the running container, which still has the old one's libraries.",
+    "The driver was updated while the container was running; the container still has the old libraries.",
     "./launch stop, then start it again",
 )
 TRAP = Cause(
-    "Each `systemctl daemon-reload` (also one by a package's update) will take the GPU from containers that run: "
-    "systemd manages their cgroups, and the driver's device files are not known to it.",
+    "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
+    "systemd manages their cgroups and does not know the driver's device files.",
     "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
     (LOST,),
     status=WARN,
 )
 TOO_EARLY = Cause(
-    "This container was started at boot before the driver was loaded, and did not come up.",
-    "docker start {name}; so that it does not happen again: sudo systemctl enable nvidia-persistenced",
+    "Docker started this container at boot before the driver was loaded, and the start failed.",
+    "docker start {name}; to prevent this: sudo systemctl enable nvidia-persistenced",
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
     status=WARN,
 )
@@ -49,7 +49,7 @@ EARLY = re.compile(r"driver not loaded|custom device \"/dev/nvidia|unresolvable 
     "running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED, LOST_INSIDE)
 )
 def running(saw: Any, stack: Stack) -> Finding:
-    """Where a container of this project runs, it must still have its GPU."""
+    """A running container of this project must still have its GPU."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if remote(saw.endpoint):
@@ -73,7 +73,9 @@ def running(saw: Any, stack: Stack) -> Finding:
 
 @check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(TRAP,))
 def reload(saw: Any, stack: Stack) -> Finding:
-    """With systemd's cgroups a container keeps a GPU over `systemctl daemon-reload` only if systemd knows its nodes."""
+    """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
+    device nodes.
+    """
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     said = facts(saw.info)
@@ -93,7 +95,7 @@ def reload(saw: Any, stack: Stack) -> Finding:
 
 @check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,))
 def restart(saw: Any, stack: Stack) -> Finding:
-    """A container that Docker starts at boot must not be earlier than the driver."""
+    """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
     if remote(saw.endpoint):

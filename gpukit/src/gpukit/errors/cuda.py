@@ -439,7 +439,7 @@ RULES = (
         ),
         "The driver's compiler for kernels (libnvidia-ptxjitcompiler) is not in the container.",
         "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or NVIDIA_DRIVER_CAPABILITIES with compute; "
-        "then make the container anew.",
+        "then recreate the container.",
         GRANT,
     ),
     Words(
@@ -877,7 +877,7 @@ RULES = (
             r"Serialization[^\n]{0,80}(?:Version|magic) tag does not match",
         ),
         "TensorRT's engine was built on another card, or by another TensorRT.",
-        "Build the engine anew on this card.",
+        "Rebuild the engine on this GPU.",
         VERIFY,
     ),
     Words(

@@ -7,12 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpukit.errors.refusals import classify
+from gpukit.errors.refusals import VAGUE, classify
 from gpukit.errors.rules import GENERAL, OPEN, PARTICULAR, Words
 
 LONGEST = 1_000_000  # characters of a log that are read, from its end
 DISTINCT = 80_000  # and that are looked at, once lines that differ in numbers only stand once
-VAGUE = ("The image cannot be built", "The NVIDIA driver does not answer", "The container has no")
 ENGINE = re.compile(
     r"docker|podman|daemon|container|OCI runtime|nvidia-c|failed to solve|buildx|compose|\bCDI\b|runc|"
     r"runtime (?:specified|name)|rlimit|toomanyrequests|device driver \"|--gpus",
@@ -33,40 +32,43 @@ OURS = re.compile(
 NEXT = (  # what of an unknown text says where its cause is to be found, and where
     (
         r"ChildFailedError|exitcode\s*:|multiprocessing\.api:failed|mpirun noticed|Engine core init",
-        "It only says that a process failed: its cause is the first Traceback above, of the rank that failed first "
+        "This only says that a process failed. The cause is the first traceback above, of the rank that failed first "
         "(torchrun --tee 3 --log-dir outputs/ranks keeps each rank's own).",
     ),
     (
         r"did not complete successfully: exit code|returned a non-zero code|executor failed running|failed to solve",
-        "It only repeats that a step of the build failed: the cause is in that step's own lines above; "
+        "This only says that a step of the build failed. The cause is in the output of that step above; "
         "`./launch build` prints them all.",
     ),
     (
         r"Command failed: |postCreateCommand|vscode|devcontainer|Shell server|extension host",
-        "It is VS Code that repeats what failed: the engine's or the command's own words stand some lines above; "
-        "`./launch up` starts the same container with less around it, and `./launch doctor` looks at the machine.",
+        "VS Code repeats what failed: the message of the engine or the command is some lines above. "
+        "`./launch up` starts the same container with less output, and `./launch doctor` checks the machine.",
     ),
     (
         r"Segmentation fault|SIGSEGV|exit(?:ed)?(?: with)? code:? 139|core dumped|Aborted",
-        "`python -X faulthandler` names the line that was running; `./launch verify` looks whether the compiled "
-        "packages fit each other.",
+        "`python -X faulthandler` shows the line that was running; `./launch verify` checks whether the compiled "
+        "packages are compatible.",
     ),
     (
         r"Error response from daemon|docker|podman|crun|runc|containerd|OCI runtime|nvidia-ctk|nvidia-container|NVRM|"
         r"modprobe|dmesg|systemd",
-        "`./launch doctor` looks at this machine and its engine; then search for that line as it is.",
+        "`./launch doctor` checks this machine and its engine; then search the web for that exact line.",
     ),
     (
         r"CUDA error|illegal|cudnn|cublas|nvrtc|triton|nccl|ptxas",
-        "Run it once with CUDA_LAUNCH_BLOCKING=1, and NCCL_DEBUG=INFO for several GPUs, which name the right place; "
-        "`./launch verify` looks at PyTorch and the GPU inside; then search for that line as it is.",
+        "Run it once with CUDA_LAUNCH_BLOCKING=1, and with NCCL_DEBUG=INFO for several GPUs, to find the right place; "
+        "`./launch verify` checks PyTorch and the GPU in the container; then search the web for that exact line.",
     ),
     (
         r"Traceback|\w+(?:Error|Exception): |\.py\"?[:,] ",
-        "The last frame above that line which is in a file of yours is the place to look at; `./launch verify` says "
-        "whether PyTorch and the GPU work; then search for that line as it is.",
+        "Look at the last frame above that line that is in a file of yours; `./launch verify` checks whether PyTorch "
+        "and the GPU work; then search the web for that exact line.",
     ),
-    (r"", "`./launch doctor` and `./launch verify` look at what can be seen; then search for that line as it is."),
+    (
+        r"",
+        "`./launch doctor` and `./launch verify` check everything they can; then search the web for that exact line.",
+    ),
 )
 TELLING = re.compile(r"\b\w*(?:error|exception|failed|failure|fatal|denied|refused)\b", re.IGNORECASE)
 
@@ -175,8 +177,8 @@ def next_to_look_at(text: str) -> str:
     return next(advice for pattern, advice in NEXT if re.search(pattern, text, re.IGNORECASE))
 
 
-def tell(source: str) -> int:
-    """Print what is known. Exit code 0 where the cause is, 2 where it is not, or is one of several."""
+def report(source: str) -> int:
+    """Print what is known. The exit code is 0 for one cause, and 2 for none or several."""
     from gpukit.findings.finding import plain
     from gpukit.findings.private import mask
     from gpukit.project.location import root
@@ -193,7 +195,7 @@ def tell(source: str) -> int:
     if known and known.maybe:
         print(f"seen    {hidden(plain(known.line))[:500]}")
         print(f"certain {hidden(plain(known.cause))[:500]}")
-        print("These words leave the cause open. It may be that")
+        print("This text has several possible causes:")
         for what, told in known.maybe:
             print(f"  - {what}: {told}")
         print(f"first   {known.remedy}")
@@ -208,7 +210,7 @@ def tell(source: str) -> int:
     if not lines:
         print("explain: the text is empty", file=sys.stderr)
         return 2
-    print("This text is not known here. Its most telling lines:")
+    print("This text is unknown. Its most relevant lines:")
     for line in lines:
         print(f"  {hidden(plain(line))[:500]}")
     print(next_to_look_at(text))

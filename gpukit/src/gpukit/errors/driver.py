@@ -19,8 +19,7 @@ RULES = (
         ),
         "The NVIDIA driver was updated, and the old one is still loaded; or only a container says it: then it "
         "was made before the update, or its image holds driver files of its own.",
-        "Restart this machine; where only a container says it, make that anew, from an image without libnvidia-* "
-        "files.",
+        "Restart this machine; where only a container says it, recreate it from an image without libnvidia-* files.",
         DRIVER,
     ),
     Words(

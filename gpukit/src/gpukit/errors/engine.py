@@ -24,7 +24,7 @@ RULES = (
         "wsl-integration",
         "The command 'docker' could not be found in this WSL 2 distro",
         (r"could not be found in this WSL ?\d? distro",),
-        "Docker Desktop does not serve this WSL distribution.",
+        "Docker Desktop is not enabled for this WSL distribution.",
         "Switch it on in Docker Desktop: Settings, Resources, WSL integration.",
         "./launch doctor --only client",
     ),
@@ -505,7 +505,7 @@ RULES = (
             r"is marked for removal and cannot be (?:started|connected)",
         ),
         "The container is being removed, and Docker does not come to an end with it.",
-        "sudo systemctl restart docker, then start it anew.",
+        "sudo systemctl restart docker, then start it again.",
         ENGINE,
     ),
     Words(
@@ -1201,7 +1201,7 @@ LATE = (
             r"Some index files failed to download",
         ),
         "apt could not fetch a file or a list from a source of packages.",
-        "./launch build --no-cache, which fetches the lists anew",
+        "./launch build --no-cache, which downloads the lists again",
         BUILD,
         maybe=(
             (

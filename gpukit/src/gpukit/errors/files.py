@@ -312,7 +312,7 @@ RULES = (
             r"over its data quota|Git LFS[^\n]{0,40}(?:bandwidth|quota)",
         ),
         "Git LFS could not fetch a large file: the download broke off, the server refuses it, or its quota is used up.",
-        "GIT_LFS_SKIP_SMUDGE=1 git clone, then git lfs pull, which goes on where it broke off; models by hf download.",
+        "GIT_LFS_SKIP_SMUDGE=1 git clone, then git lfs pull, which resumes where it stopped; for models: hf download.",
         "git lfs logs last",
     ),
     Words(
@@ -369,7 +369,7 @@ RULES = (
             r"unexpected pos \d+ vs|Invalid magic number|not a TorchScript archive",
         ),
         "The file is not as this torch writes a checkpoint.",
-        "The same file, fetched or saved anew, by one process only.",
+        "Download or save the same file again, from one process only.",
         VERIFY,
         maybe=(
             (
@@ -493,7 +493,8 @@ LATE = (
             r"(?:open|read|cat):? (/[^\s:]+\.\w{2,5}): [Ii]s a directory",
         ),
         "{0} is a folder where a file is expected; Docker makes such a folder where the file of a mount was missing.",
-        "Look whether it is an empty folder on the machine: remove it there, put the file, make the container anew.",
+        "Look whether it is an empty folder on the machine: remove it there, put the file in its place, and "
+        "recreate the container.",
         MOUNTS,
     ),
     Words(

@@ -1179,7 +1179,7 @@ LATE = (
         (r"undefined symbol:? (\w+)",),
         "A compiled file lacks {0}: it was built without a part of itself (often the CUDA part), or for other "
         "libraries.",
-        "Build the package anew in this image, or take its release for this torch and this CUDA.",
+        "Rebuild the package in this image, or take its release for this torch and this CUDA.",
         VERIFY,
     ),
     Words(

@@ -13,6 +13,12 @@ TOOLKIT = (
 )
 CDI = "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` and restart Docker"
 BUILDING = ("engine", "disk", "image", "build")  # the kinds that a build can meet; its steps may print anything
+DOWN = "Docker does not respond"
+# Sentences that name no cause: what another rule knows of the same text comes first.
+NO_DRIVER = "The NVIDIA driver does not respond on this machine"
+NO_COMMAND = "The container has no command"
+NOT_BUILT = "The image cannot be built"
+VAGUE = (NO_DRIVER, NO_COMMAND, NOT_BUILT)
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 # Of what kind, what the engine says, and what that means. The first that matches counts; {0} is its first group.
@@ -27,38 +33,38 @@ RULES = [
         "engine",
         r"Cannot connect to the Docker daemon|failed to connect to the docker API|Is the docker daemon running|"
         r"error during connect|docker\.sock: connect:|docker_engine: The system cannot find",
-        "Docker does not answer: start it with `sudo systemctl start docker`, or open Docker Desktop.",
+        f"{DOWN}: start it with `sudo systemctl start docker`, or open Docker Desktop.",
     ),
     (
         "engine",
         r"client version \S+ is too old\. Minimum supported API version",
-        "What calls Docker here is older than what this engine still talks to: update Docker's client.",
+        "The Docker client is too old for this engine: update it.",
     ),
     (
         "engine",
         r"is not a docker command|unknown shorthand flag: 'f' in -f",
-        "Docker Compose v2 is missing here: install the package docker-compose-plugin.",
+        "Docker Compose v2 is missing: install the package docker-compose-plugin.",
     ),
     (
         "engine",
         r"--mount option requires BuildKit|buildx component is missing|BuildKit is enabled but the buildx",
-        "Docker's builder is missing here: install the package docker-buildx-plugin.",
+        "Docker's builder is missing: install the package docker-buildx-plugin.",
     ),
     (
         "gpu",
         r"could not select device driver",
-        f"Docker here cannot give a container GPUs: {TOOLKIT}.",
+        f"Docker cannot give containers GPUs: {TOOLKIT}.",
     ),
     (
         "gpu",
         r"failed to discover GPU vendor from CDI|no known GPU vendor found",
-        f"Docker knows no GPU here: install NVIDIA's Container Toolkit, then {CDI}.",
+        f"Docker finds no GPU: install NVIDIA's Container Toolkit, then {CDI}.",
     ),
     (
         "gpu",
         r"unresolvable CDI devices? nvidia\.com/gpu=(?!all\b)([\w:.-]+)",
         "There is no GPU {0} on this machine: `nvidia-smi -L` lists those that are there, GPUS chooses one; "
-        f"if it is there, {CDI}.",
+        f"if it exists, {CDI}.",
     ),
     (
         "gpu",
@@ -75,7 +81,7 @@ RULES = [
     (
         "gpu",
         r"driver/library version mismatch|nvml error: .*version mismatch",
-        "The NVIDIA driver was updated and the old one is still loaded: restart this machine.",
+        "The NVIDIA driver was updated but the old one is still loaded: restart this machine.",
     ),
     (
         "gpu",
@@ -93,7 +99,7 @@ RULES = [
     (
         "gpu",
         r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed: operation not permitted",
-        "This engine may not open the GPU's devices to a container, being rootless or in a container itself: "
+        "This engine may not open the GPU's devices to a container, because it is rootless or itself in a container: "
         "use root's engine, or give it its GPUs by CDI.",
     ),
     (
@@ -105,13 +111,13 @@ RULES = [
     (
         "gpu",
         r"mount error: file creation failed: [^\n]{0,300}?(lib[\w-]+\.so[\w.]*): file exists",
-        "The image has a file of the driver itself in it, {0}: take it out with `rm` in the Dockerfile.",
+        "The image contains a file of the driver, {0}: remove it with `rm` in the Dockerfile.",
     ),
     (
         "gpu",
         r"driver not loaded|libnvidia-ml\.so|nvidia-container-cli: initialization error|"
         r"Failed to initialize NVML|nvml error|driver rpc error|nvidia-container-cli: ",
-        "The NVIDIA driver does not answer on this machine: `nvidia-smi` must work here first.",
+        f"{NO_DRIVER}: `nvidia-smi` must work first.",
     ),
     (
         "gpu",
@@ -121,7 +127,7 @@ RULES = [
     (
         "disk",
         r"no space left on device|disk quota exceeded",
-        "The disk is full: `./launch clean` and `docker system df` show what can go.",
+        "The disk is full: `./launch clean` and `docker system df` show what can be removed.",
     ),
     ("image", r"toomanyrequests|pull rate limit", "The registry limits anonymous pulls: log in with `docker login`."),
     (
@@ -133,13 +139,13 @@ RULES = [
         "image",
         r"(?:resolve source metadata for |pull access denied for |load metadata for |manifest for )(\S+?)[:,]? .*?"
         r"(?:unauthorized|authentication required|access denied|denied:|authorization failed|403 Forbidden)",
-        "The registry does not give {0} to you: check its name, then `docker login` to that registry.",
+        "You have no access to {0}: check its name, then `docker login` to that registry.",
     ),
     (
         "image",
         r"(?:resolve source metadata for |load metadata for |manifest for )(\S+?)[:,]? .*?"
         r"(?:not found|manifest unknown|does not exist)",
-        "There is no image {0}: set another with BASE_IMAGE=... or in the Dockerfile's ARG BASE_IMAGE.",
+        "The image {0} does not exist: set another with BASE_IMAGE=... or in the Dockerfile's ARG BASE_IMAGE.",
     ),
     (
         "image",
@@ -150,37 +156,38 @@ RULES = [
     (
         "mount",
         r"bind source path does not exist: (.*)",
-        "{0} does not exist, and devcontainer.json mounts it: make that folder, or take the mount out.",
+        "{0} does not exist, and devcontainer.json mounts it: create that folder, or remove the mount.",
     ),
     (
         "mount",
         r"mounting \"(.*?)\" to rootfs.*not a directory|Are you trying to mount a directory onto a file",
-        "A mount in devcontainer.json joins a file and a folder ({0}): move the file away, or take the mount out.",
+        "A mount in devcontainer.json maps a file to a folder, or a folder to a file ({0}): move the file away, "
+        "or remove the mount.",
     ),
     (
         "network",
         r"network (\S+) not found",
-        "Docker's network {0}, which runArgs asks for, is missing: `docker network create {0}` makes it.",
+        "Docker's network {0}, which runArgs asks for, is missing: create it with `docker network create {0}`.",
     ),
     (
         "port",
         r"(?:port is already allocated|address already in use|ports are not available)",
-        "That port is taken on this machine.",
+        "That port is in use on this machine.",
     ),
     (
         "name",
         r"container name \"?/?([^\" ]+)\"? is already in use",
-        "A container named {0} is there already: `./launch stop` ends it.",
+        "A container named {0} exists already: `./launch stop` stops it.",
     ),
     (
         "limit",
         r"error setting rlimit|rlimits?.{0,60}operation not permitted",
-        "This engine may not set the limits in devcontainer.json: take the --ulimit lines out of runArgs.",
+        "This engine may not set the limits in devcontainer.json: remove the --ulimit lines from runArgs.",
     ),
     (
         "command",
         r'exec:? "?([^\s"]+)"?(?: failed)?: (?:executable file not|stat .*no such|no such file|permission denied)',
-        "The container has no command `{0}`: check its name, and that it is executable.",
+        NO_COMMAND + " `{0}`: check its name, and that it is executable.",
     ),
     (
         "image",
@@ -190,22 +197,23 @@ RULES = [
     (
         "build",
         r"([\w.-]+) is \S+ here and was \S+ in the base",
-        "The build would change {0}, which the base brings: the guard's words above say what to do.",
+        "The build would change {0}, which comes with the base image: the guard's message above says what to do.",
     ),
     (
         "build",
         r"No solution found when resolving dependencies",
-        "What pyproject.toml asks for does not fit together, or not what the base brings: uv's words above name it.",
+        "The requirements in pyproject.toml conflict with each other or with the base image: uv's message above "
+        "names them.",
     ),
     (
         "build",
         r"ERROR: (?:failed to build: )?failed to solve: (?!process)(.*)",
-        "The image cannot be built: {0}.",
+        NOT_BUILT + ": {0}.",
     ),
     (
         "build",
         r"failed to solve: process",
-        "The image cannot be built: a step of the Dockerfile failed, and its lines above say why.",
+        f"{NOT_BUILT}: a step of the Dockerfile failed; its output above says why.",
     ),
 ]
 

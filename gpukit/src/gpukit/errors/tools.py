@@ -200,7 +200,7 @@ RULES = (
         "no such volume: nvidia_driver_381.22",
         (r"no such volume: nvidia_driver_",),
         "This container was made with nvidia-docker 1 for a driver that is gone.",
-        "Make it anew: ./launch stop, then start it again.",
+        "Recreate it: ./launch stop, then start it again.",
         GRANT,
     ),
     Words(
@@ -458,7 +458,7 @@ RULES = (
         "persistenced-socket",
         "failed to fulfil mount request: open /run/nvidia-persistenced/socket: no such device or address",
         (r"nvidia-persistenced/socket[^\n]{0,40}(?:no such|permission denied|connection refused)",),
-        "The driver's daemon nvidia-persistenced does not run, or was started anew since Docker looked.",
+        "The driver's daemon nvidia-persistenced is not running, or was restarted since Docker looked.",
         "sudo systemctl restart nvidia-persistenced docker",
         BOTH,
     ),
@@ -573,8 +573,8 @@ RULES = (
         ),
         "The driver's part for video is not in the container: it is mounted only where video is asked for, "
         "and some machines' drivers come without it.",
-        "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video in containerEnv, then make the container anew; "
-        "ldconfig -p | grep nvcuvid shows it on the machine.",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video in containerEnv, then recreate the container; ldconfig "
+        "-p | grep nvcuvid shows it on the machine.",
         GRANT,
     ),
 )

@@ -33,7 +33,7 @@ from gpukit.findings.private import mask
 from gpukit.project.location import root
 from gpukit.project.stack import Stack, StackError, load
 
-ISSUE = "what a report says is fit to be pasted in an issue: secrets and names of people and machines are hidden"
+ISSUE = "you can paste it in an issue: secrets and the names of users and machines are hidden"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def command(
     try:
         return _command(tool, checks, look, options, record, show)
     except KeyboardInterrupt:
-        print(f"\n{tool}: stopped before the end", file=sys.stderr)
+        print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader left, as in `verify | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -160,7 +160,7 @@ def _command(
         chosen = select(checks, options.only, options.skip, options.quick)
     except KeyError as error:
         known = ", ".join(each.id for each in checks)
-        return _blind(tool, hide(f"there is no check {error.args[0]!r}; there are: {known}"), options.json)
+        return _blind(tool, hide(f"there is no check {error.args[0]!r}; the checks are: {known}"), options.json)
     if not chosen:
         return _blind(tool, "no check is left to run", options.json)
     try:
@@ -217,28 +217,28 @@ def explain(each: Check) -> str:
     """What a check looks at, and all that it can find, in plain text."""
     lines = [f"{each.title} [{each.id}]", *([f"  {each.about}"] if each.about else [])]
     if each.needs:
-        lines.append(f"  It stands on: {', '.join(each.needs)}.")
+        lines.append(f"  It needs: {', '.join(each.needs)}.")
     for cause in each.causes:
         lines += ["", f"  {cause.status}  {_blanks(cause.why)}"]
-        lines += [f'        one sees  "{words}"' for words in cause.says]
-        lines.append(f"        remedy    {_blanks(cause.remedy)}")
+        lines += [f'        error text  "{words}"' for words in cause.says]
+        lines.append(f"        remedy      {_blanks(cause.remedy)}")
     return "\n".join(lines)
 
 
 def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
-    """The troubleshooting page: for each tool and check what one sees, why, and what to do."""
+    """The troubleshooting page: the causes of each tool's checks, with remedy and error text."""
     lines = [
-        "# When something does not work",
+        "# Troubleshooting",
         "",
-        "`./launch doctor` looks at the host, `./launch verify` inside the container; both name the cause and the one",
-        "thing to do. This page lists what they can find, from the checks themselves: cause, remedy, error text.",
-        "`./launch explain ID` prints one entry, `--report` writes a file fit for an issue.",
-        "`./launch explain FILE` names the cause of an error text; [the texts that it knows](#about) come last.",
+        "`./launch doctor` checks the host, `./launch verify` the container. Both print the cause and one remedy.",
+        "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
+        "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
+        "cause of an error text; [the texts that it knows](#about) are at the end.",
     ]
     tools = [(tool, title, list(checks)) for tool, title, checks in tools]
     often = _often(tools)
     if often:
-        lines += ["", '<a id="often"></a>', "", "## What is often to be done", ""]
+        lines += ["", '<a id="often"></a>', "", "## Common remedies", ""]
         lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
@@ -248,7 +248,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
                 "",
                 f'<a id="{tool}-common"></a>',
                 "",
-                "### What several checks can meet",
+                "### Causes that several checks can find",
                 "",
                 *_causes(common, often),
             ]
@@ -260,7 +260,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
             if own:
                 lines += ["", *_causes(own, often)]
             if len(own) < len(each.causes):
-                lines += ["", f"And [what several checks can meet](#{tool}-common)."]
+                lines += ["", f"Also [the causes that several checks can find](#{tool}-common)."]
     return "\n".join([*lines, ""])
 
 
@@ -290,9 +290,9 @@ def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
     for cause in dict.fromkeys(causes):
         says = " ".join(f"`{words}`" for words in cause.says)
         number = often.get(cause.remedy)
-        remedy = f"[as under {number}](#often)" if number else _row(cause.remedy)
+        remedy = f"[common remedy {number}](#often)" if number else _row(cause.remedy)
         rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {says} |")
-    return ["| | cause | remedy | one sees |", "|---|---|---|---|", *rows]
+    return ["| | cause | remedy | error text |", "|---|---|---|---|", *rows]
 
 
 def _blanks(text: str) -> str:
@@ -310,7 +310,7 @@ def colourful(stream: Any) -> bool:
 def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argparse.ArgumentParser:
     width = max(len(each.id) for each in checks)
     listed = "\n".join(f"  {each.id:<{width}}  {each.title}" for each in checks)
-    codes = "exit code: 0 nothing fails, 1 a check fails, 2 could not look"
+    codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
     parser = argparse.ArgumentParser(
         prog=tool,
         description=about,
@@ -318,17 +318,21 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--stack", type=Path, metavar="FILE", help="what to expect (default: stack.json)")
-    parser.add_argument("--only", type=_ids, default=[], metavar="ID,..", help="run these checks and those they need")
-    parser.add_argument("--skip", type=_ids, default=[], metavar="ID,..", help="leave these checks out")
-    parser.add_argument("--quick", action="store_true", help="only what takes a moment")
-    parser.add_argument("--stress", action="store_true", help="load the hardware as far as is safe")
+    parser.add_argument(
+        "--stack", type=Path, metavar="FILE", help="the file with the expected values (default: stack.json)"
+    )
+    parser.add_argument(
+        "--only", type=_ids, default=[], metavar="ID,..", help="run only these checks and those that they need"
+    )
+    parser.add_argument("--skip", type=_ids, default=[], metavar="ID,..", help="skip these checks")
+    parser.add_argument("--quick", action="store_true", help="run only the quick checks")
+    parser.add_argument("--stress", action="store_true", help="also load the hardware, within safe limits")
     parser.add_argument(
         "--report",
         nargs="?",
         const=True,
         metavar="FILE",
-        help=f"write a Markdown file for an issue, without secrets and names (default: outputs/{tool}-report.md)",
+        help=f"write a Markdown file for an issue, without secrets or names (default: outputs/{tool}-report.md)",
     )
     if records:
         parser.add_argument(
@@ -336,7 +340,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
             nargs="?",
             const=True,
             metavar="FILE",
-            help="keep the run as a small JSON file for the template's table of what is known to work; needs a GPU",
+            help="write the run as a small JSON file for the template's table of verified hardware; needs a GPU",
         )
     return parser
 

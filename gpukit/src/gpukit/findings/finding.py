@@ -1,4 +1,4 @@
-"""What one check says, and how people and programs read it."""
+"""The result of one check, and how it is shown to people and programs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TEXTS = ("seen", "expected", "cause", "remedy")
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that can be wrong, and the one thing to do about it, as a check and as the page about it say it.
+    """One thing that can be wrong and its remedy, for the check and for docs/troubleshooting.md.
 
-    `why` and `remedy` may hold names in braces, filled in where it is found. `says`: the words people meet it in.
+    `why` and `remedy` may have names in braces, filled in when it is found. `says`: error texts by which users meet it.
     """
 
     why: str
@@ -51,14 +51,6 @@ class Cause:
 
 def passed(seen: str, expected: str = "") -> Finding:
     return Finding("", "", PASS, seen, expected)
-
-
-def warned(seen: str, expected: str = "", *, cause: str, remedy: str) -> Finding:
-    return Finding("", "", WARN, seen, expected, cause, remedy)
-
-
-def failed(seen: str, expected: str = "", *, cause: str, remedy: str) -> Finding:
-    return Finding("", "", FAIL, seen, expected, cause, remedy)
 
 
 def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "") -> Finding:
@@ -99,12 +91,12 @@ def verdict(findings: list[Finding]) -> str:
     skips = [check for check in skips if check not in blind]
     rest = f" {count(len(skips), 'check')} skipped." if skips else ""
     if fails:
-        advice = "Start with the first." if len(fails) > 1 else "What to do stands above."
+        advice = "Start with the first." if len(fails) > 1 else "See the remedy above."
         return f"FAIL: {', '.join(fails)}. {advice}{rest}"
     if blind:
-        return f"UNKNOWN: could not look at {', '.join(blind)}.{rest}"
+        return f"UNKNOWN: could not check {', '.join(blind)}.{rest}"
     if warns:
-        return f"PASS, with something to look at: {', '.join(warns)}.{rest}"
+        return f"PASS, with warnings: {', '.join(warns)}.{rest}"
     if len(skips) == len(findings):
         return f"SKIP: nothing was checked.{rest}"
     return f"PASS: {count(len(findings) - len(skips), 'check')} passed.{rest}"

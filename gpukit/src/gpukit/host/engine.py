@@ -30,8 +30,8 @@ class Engine:
         docker = shutil.which("docker", path=self.env.get("PATH"))
         if not docker and not self.dry:
             if Path("/etc/gpukit").is_dir():
-                raise RefusalError("You are inside the container already: run the command itself, without ./launch.")
-            raise RefusalError("Docker is not installed here: `./launch setup` shows the commands that install it.")
+                raise RefusalError("This is the inside of the container: run the command itself, without ./launch.")
+            raise RefusalError("Docker is not installed: `./launch setup` shows the commands that install it.")
         return [docker or "docker", *arguments]
 
     def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
@@ -40,7 +40,7 @@ class Engine:
         try:
             done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise RefusalError(f"Docker did not answer within {seconds} s: restart it.", kind="engine") from None
+            raise RefusalError(f"Docker did not respond within {seconds} s: restart it.", kind="engine") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
     def get(self, *arguments: str) -> str:
@@ -54,8 +54,10 @@ class Engine:
         """The refusal for what this engine said."""
         refusal = errors.explain(said, otherwise, self.cpu_helps, kinds)
         host = self.env.get("DOCKER_HOST")
-        if host and str(refusal).startswith("Docker does not answer"):
-            sentence = f"No Docker answers at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
+        if host and str(refusal).startswith(errors.DOWN):
+            sentence = (
+                f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
+            )
             refusal.args = (sentence,)
         return refusal
 
@@ -87,7 +89,7 @@ class Engine:
         info = self.get("info", "--format", "{{json .}}")
         version = self.get("version", "--format", "{{json .}}")
         if "podman" in version.lower() or "buildahVersion" in info:
-            raise RefusalError("This `docker` is Podman, which is not supported yet: install Docker Engine beside it.")
+            raise RefusalError("This `docker` is Podman, which is not supported yet: also install Docker Engine.")
         if "name=rootless" in info:
             raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
 

@@ -12,6 +12,7 @@ from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import say
 
 PROBE = "gpukit-probe"
+NOT_ASKED = "The engine could not be asked for its GPUs"
 SECONDS = 60  # a driver that loads, or a GPU that hangs
 # The engine gets as far as looking for a program that is not there: everything before that it has granted.
 GRANTED = re.compile(r"/none\W{0,3}:? .*no such file|executable file not found|exec /none failed", re.IGNORECASE)
@@ -36,7 +37,7 @@ def preflight(project: Project) -> int:
         raise
     if GRANTED.search(errors):
         return 0
-    refusal = project.engine.explain(errors, "The engine could not be asked for its GPUs")
+    refusal = project.engine.explain(errors, NOT_ASKED)
     if refusal.kind in ("gpu", "engine"):
         raise refusal
     say(str(refusal))  # not about GPUs, so the container's own start will tell

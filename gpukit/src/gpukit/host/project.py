@@ -30,7 +30,7 @@ class Project:
         self.cpu = cpu and (root / CPU).is_file()
         self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
         if cpu and self.gpus is not None:
-            raise RefusalError(f"There is no {CPU} here: this project has no configuration without a GPU.")
+            raise RefusalError(f"This project has no {CPU}, the configuration without a GPU.")
         self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
         base = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
         self.tag = base + "-cpu" * self.cpu
@@ -77,16 +77,16 @@ class Project:
         self.engine.argv()  # Docker must be there
         self.gpu_is_chosen()
         if self.config.ignored:
-            say(f"launch leaves out what only VS Code does: {', '.join(self.config.ignored)}.")
+            say(f"launch ignores these keys, which only VS Code supports: {', '.join(self.config.ignored)}.")
         path = self.config.path.relative_to(self.root)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         if self.as_root:
-            say("You are root, so the container runs as root too; an ordinary user in the group docker is better.")
+            say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
 
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
-            raise RefusalError("No GPU is chosen: set GPUS, as in `GPUS=0` or `GPUS=0,1`, or give launch --gpus.")
+            raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
         if self.gpus and not re.fullmatch(r"[\w.,:/=-]+", self.gpus):
             raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
 

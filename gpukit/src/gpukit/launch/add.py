@@ -22,9 +22,9 @@ sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK)
 """
 # What gives a container that runs the next build.
 AGAIN = {
-    "dev": "`./launch stop`, then `./launch up` starts it with the next build",
-    "notebook": "`./launch stop`, then `./launch notebook` starts it with the next build",
-    "vscode": '"Rebuild Container" in VS Code gives it the next build',
+    "dev": "run `./launch stop`, then `./launch up`",
+    "notebook": "run `./launch stop`, then `./launch notebook`",
+    "vscode": 'choose "Rebuild Container" in VS Code',
 }
 
 
@@ -63,13 +63,13 @@ def add(project: Project, packages: list[str]) -> int:
         if not found:
             project.engine.ask("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
-    says = f" and to {', '.join(having)}; the next build has it too" if having else "; the next build has it"
+    says = f" and to {', '.join(having)}, and to the next build" if having else "; the next build installs it"
     say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
     for one, why in without.items():
         if why:
-            say(f"{one.name} cannot take it ({why.rstrip('.')}): {AGAIN.get(one.role, AGAIN['dev'])}.")
+            say(f"{one.name} does not have it yet ({why.rstrip('.')}): {AGAIN.get(one.role, AGAIN['dev'])}.")
     if (project.root / "requirements.txt").is_file():
-        say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
+        say("requirements.txt does not pin them yet: run `./launch pin`.")
     return 0
 
 
@@ -79,11 +79,13 @@ def apply(project: Project, text: str, packages: list[str]) -> str:
     for package in packages:
         name = pyproject.name_of(package)
         if pyproject.matches(name, protected):
-            raise RefusalError(f"{name} comes with the base image and stays as it is: another base brings another.")
+            raise RefusalError(
+                f"{name} comes with the base image and cannot be changed: choose another base to get another version."
+            )
         requirements = pyproject.Requirements(text)
         present = {pyproject.name_of(value): value for value in requirements.values()}
         if name in present and pyproject.canonical(package) in (name, pyproject.canonical(present[name])):
-            say(f"{name} is in pyproject.toml already, as {present[name]!r}.")
+            say(f"{name} is already in pyproject.toml, as {present[name]!r}.")
         else:
             text = requirements.set(package)
     return text
@@ -119,7 +121,9 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
         if code:
             raise refusal(project, errors, packages, "")
         return ""
-    return f"it replaces {', '.join(replaced)}, which a running container may not" if replaced else "it does not fit"
+    return (
+        f"it replaces {', '.join(replaced)}, which a running container may not" if replaced else "it is not compatible"
+    )
 
 
 def refusal(project: Project, said: str, packages: list[str], protected: str) -> RefusalError:
@@ -131,13 +135,13 @@ def refusal(project: Project, said: str, packages: list[str], protected: str) ->
         asked = re.findall(rf"(?<![\w.-]){re.escape(name)}((?:[<>=!~]=|[<>])[^\s;]*[^\s;,.])", text)
         asked = [one for one in asked if one not in (f"=={version}", f"<{version}", f">{version}")]
         if asked:
-            need = f"it needs {name}{asked[0]}, and the base keeps {name} {version}"
+            need = f"it needs {name}{asked[0]}, and the base has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
     missing = re.search(r"([\w.-]+) was not found in the package registry", text)
     if missing:
         return RefusalError(f"{which} cannot be added: there is no package {missing[1]}.")
     because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
     if because:
-        pinned = " (`./launch pin --remove` lets the others move)" * (project.root / "requirements.txt").is_file()
+        pinned = " (`./launch pin --remove` unpins the others)" * (project.root / "requirements.txt").is_file()
         return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}{pinned}")
     return project.engine.explain(said, f"{which} cannot be added")

@@ -24,12 +24,12 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     containers = own(project) + compose.all_of(project)
     alive = [found.name for found in containers if found.running]
     if alive:
-        raise RefusalError(f"{', '.join(alive)} is still running: `./launch stop` ends it first.")
+        raise RefusalError(f"{', '.join(alive)} is still running: run `./launch stop` first.")
     theirs = vscode(project)
     containers += [found for found in theirs if not found.running]
     open_ones = [found.name for found in theirs if found.running]
     pictures = images(project, theirs)
-    slow = threading.Timer(2, say, ["Looking whether the newest checkpoints are whole ..."])
+    slow = threading.Timer(2, say, ["Checking whether the newest checkpoints are complete ..."])
     slow.daemon = True
     slow.start()
     try:
@@ -38,7 +38,7 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
         slow.cancel()
     nets = networks(project, containers)
     for name in open_ones:
-        say(f"{name} runs in VS Code, so it stays, and its image: close VS Code or `./launch stop` it first.")
+        say(f"{name} runs in VS Code, so it and its image are kept: close VS Code, or run `./launch stop` first.")
     for found in containers:
         print(f"  {'':>8}  container {found.name}")
     for name in nets:
@@ -48,9 +48,9 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     for path in checkpoints:
         print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
     if not containers and not nets and not pictures and not checkpoints:
-        say("Nothing of this project is left to remove.")
+        say("There is nothing of this project to remove.")
         return 0
-    say("Shared layers count in each size. The build cache is of all projects: `docker builder prune` empties it.")
+    say("Each size includes shared layers. All projects share the build cache: `docker builder prune` empties it.")
     if project.dry or not confirmed(yes):
         return 0
     for found in containers:
@@ -64,7 +64,7 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     removed["image"] = len(pictures) - len(failed)
     say(f"Removed {', '.join(count(number, thing) for thing, number in removed.items() if number) or 'nothing'}.")
     if failed:
-        raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it stays.")
+        raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it was kept.")
     return 0
 
 
@@ -76,7 +76,7 @@ def confirmed(yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise RefusalError("Nothing was removed: answer on a terminal, or pass --yes.")
+        raise RefusalError("Nothing was removed: run this in a terminal, or pass --yes.")
     try:
         return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:  # Ctrl-D

@@ -66,12 +66,12 @@ def up(project: Project) -> str:
     if code:
         late = late_servers(project) if re.search(r"is unhealthy|not healthy|deadline exceeded", said) else []
         if late:
-            advice = f"`./launch logs {late[0]}` says why, `./launch stop` ends what runs"
-            raise RefusalError(f"{' and '.join(late)} did not answer within {SECONDS} s: {advice}.")
+            advice = f"`./launch logs {late[0]}` shows why, `./launch stop` stops what is running"
+            raise RefusalError(f"{' and '.join(late)} did not respond within {SECONDS} s: {advice}.")
         undo(project, before)
         raise refusal(project, said)
     container = running(project)[0].name
-    say(f"{container} is up with its services: `./launch shell` enters it, `./launch stop` ends them.")
+    say(f"{container} is up with its services: `./launch shell` opens a shell in it, `./launch stop` stops them.")
     for service, port in published(project):
         say(f"  {service}: http://localhost:{port}")
     return container
@@ -97,8 +97,10 @@ def refusal(project: Project, said: str) -> RefusalError:
     for variable, default in re.findall(r"\$\{(\w+):?-(\d+)\}:\d+", text):
         if (project.env.get(variable) or default) == port:
             moved = f"{variable}={int(port) + 1} ./launch up"
-            return RefusalError(f"Port {port} is taken on this machine: `{moved}` (or in .env) moves it.", kind="port")
-    return RefusalError(f"Port {port} is taken on this machine: choose another in compose.yaml.", kind="port")
+            return RefusalError(
+                f"Port {port} is in use on this machine: choose another with `{moved}` (or in .env).", kind="port"
+            )
+    return RefusalError(f"Port {port} is in use on this machine: choose another in compose.yaml.", kind="port")
 
 
 def all_of(project: Project) -> list[Found]:

@@ -62,16 +62,16 @@ def run(project: Project, command: list[str]) -> int:
 
 def run_detached(project: Project, command: list[str], name: str = "") -> int:
     if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise RefusalError(f"{name!r} is no name for a container: letters, digits, dots, dashes and underscores are.")
+        raise RefusalError(f"{name!r} is not a container name: use letters, digits, dots, dashes, and underscores.")
     short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
     arguments = ["--detach", *flags(project, name, "run"), project.tag, *command]
     if project.show_start("run", *arguments):
         return 0
-    make_room(project, name, "give this one --name, or end that one with `./launch stop`")
+    make_room(project, name, "give this one a --name, or stop that one with `./launch stop`")
     project.prepare()
     image.ensure(project)
     start(project, *arguments)
-    say(f"{name} runs: `./launch logs -f{f' {short}' * bool(short)}` follows it, `./launch stop` ends it.")
+    say(f"{name} is running: `./launch logs -f{f' {short}' * bool(short)}` shows its output, `./launch stop` stops it.")
     return 0
 
 
@@ -79,7 +79,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
     """Take away a container of this name that has ended; refuse where it still runs."""
     for found in own(project):
         if found.name == name and found.running:
-            raise RefusalError(f"{name} is running already: {otherwise}.")
+            raise RefusalError(f"{name} is already running: {otherwise}.")
         if found.name == name:
             project.engine.ask("rm", name)
 
@@ -93,13 +93,13 @@ def up(project: Project) -> str:
     if project.show_start("run", *arguments):
         return name
     if any(found.name == name and found.running for found in own(project)):
-        say(f"{name} is running already: `./launch shell` enters it.")
+        say(f"{name} is already running: `./launch shell` opens a shell in it.")
         return name
     make_room(project, name, "")
     project.prepare()
     image.ensure(project)
     start(project, *arguments)
-    say(f"{name} is up: `./launch shell` enters it, `./launch stop` ends it.")
+    say(f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
     return name
 
 
@@ -142,7 +142,9 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
     order = ("run", "notebook", "dev")
     found.sort(key=lambda one: order.index(one.role) if one.role in order else len(order))
     if not found:
-        raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs detached.")
+        raise RefusalError(
+            f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs in the background."
+        )
     arguments = ["logs", *["--follow"] * follow, found[0].name]
     if project.show(*arguments):
         return 0
@@ -156,7 +158,7 @@ def ended(project: Project, name: str) -> None:
     form = "--format={{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
     state, status, killed = [*project.engine.ask("inspect", form, name)[1].split(), "", "", ""][:3]
     if state == "exited":
-        say(f"{name} ended with status {status}" + (": its memory ran out." if killed == "true" else "."))
+        say(f"{name} ended with status {status}" + (": it ran out of memory." if killed == "true" else "."))
 
 
 def stop(project: Project) -> int:
@@ -166,7 +168,7 @@ def stop(project: Project) -> int:
     if project.dry:
         return int(not all(project.show("stop", "-t", "60", name) for name in alive))
     if alive:
-        say(f"Stopping {', '.join(alive)}: programs have a minute to save.")
+        say(f"Stopping {', '.join(alive)}: programs have one minute to save.")
         project.engine.get("stop", "-t", "60", *alive)
     gone = [found.name for found in ours if found.role != "run"]
     if gone:

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from gpukit.errors.refusals import BUILDING
+from gpukit.errors.refusals import BUILDING, NOT_BUILT
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -29,7 +29,7 @@ def build_arguments(project: Project) -> dict[str, str]:
 def refuse_credentials(arguments: dict[str, str]) -> None:
     for name, value in arguments.items():
         if re.search(r"://[^/@\s]+@", value):
-            raise RefusalError(f"{name} holds credentials, and `docker history` would show them: take them out.")
+            raise RefusalError(f"{name} contains credentials, which `docker history` would show: remove them.")
 
 
 def copied(project: Project) -> list[Path]:
@@ -74,7 +74,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, said = project.engine.stream(*command)
     if code:
-        raise project.engine.explain(said, "The image cannot be built", BUILDING)
+        raise project.engine.explain(said, NOT_BUILT, BUILDING)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:

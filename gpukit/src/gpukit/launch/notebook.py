@@ -40,7 +40,9 @@ def token(project: Project) -> str:
 
 def arguments(project: Project, name: str, port: int) -> list[str]:
     if re.search(r"--net(work)?[= ]host\b", " ".join(project.config.run_args)):
-        raise RefusalError("With --network=host in runArgs Jupyter would be open to the network: take it out first.")
+        raise RefusalError(
+            "With --network=host in runArgs Jupyter would be open to the network: remove that flag first."
+        )
     root = ["--allow-root"] * project.as_root
     jupyter = ["jupyter", "lab", "--ip=0.0.0.0", f"--port={INSIDE}", "--no-browser", *root]
     published = ["--restart=unless-stopped", f"--publish=127.0.0.1:{port}:{INSIDE}"]
@@ -49,12 +51,12 @@ def arguments(project: Project, name: str, port: int) -> list[str]:
 
 def notebook(project: Project) -> int:
     if not (project.root / "notebooks").is_dir():
-        raise RefusalError("This project has no notebooks: `copier update --data workflow=notebook` brings them.")
+        raise RefusalError("This project has no notebooks: `copier update --data workflow=notebook` adds them.")
     name = f"{project.tag}-notebook"
     if project.show_start("run", *arguments(project, name, INSIDE)):
         return 0
     if any(found.name == name and found.running for found in own(project)):
-        say(f"{name} is running already; `./launch stop` ends it.")
+        say(f"{name} is already running; `./launch stop` stops it.")
     else:
         make_room(project, name, "")
         project.prepare()
@@ -65,8 +67,8 @@ def notebook(project: Project) -> int:
         port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
         wait(int(port), lambda: ended(project, name))
     except KeyboardInterrupt:
-        advice = "`./launch notebook` prints its address, `./launch stop` ends it"
-        raise RefusalError(f"JupyterLab goes on starting: {advice}.", 130) from None
+        advice = "`./launch notebook` prints its address, `./launch stop` stops it"
+        raise RefusalError(f"JupyterLab is still starting: {advice}.", 130) from None
     print(f"http://127.0.0.1:{port}/lab?token={token(project)}", flush=True)
     return 0
 
@@ -81,7 +83,7 @@ def publish(project: Project, name: str) -> None:
                 raise
             continue
         if port != PORTS[0]:
-            say(f"Port {PORTS[0]} is taken, so this is on port {port}.")
+            say(f"Port {PORTS[0]} is in use, so this uses port {port}.")
         return
 
 
@@ -107,8 +109,8 @@ def wait(port: int, ended: Callable[[], str | None], seconds: int = 120) -> None
                 return
         last = ended()
         if last is not None:
-            raise RefusalError(f"JupyterLab ended at once; its last words were:\n{last}")
+            raise RefusalError(f"JupyterLab exited at once; its last output:\n{last}")
         if dots:
             print(".", end="", file=sys.stderr, flush=True)
         time.sleep(0.3)
-    raise RefusalError(f"JupyterLab does not answer on port {port} yet: `./launch logs notebook` says why.")
+    raise RefusalError(f"JupyterLab does not respond on port {port} yet: `./launch logs notebook` shows why.")

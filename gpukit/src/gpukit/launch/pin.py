@@ -45,7 +45,7 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
     image.ensure(project, gpu=False)
     found = json.loads(project.engine.get(*command))
     pyproject.write(path, HEADER + lines(found, project.stack.get("protected", [])))
-    say(f"{path.name} pins what the image has ({len(found)} packages); every later build installs exactly that.")
+    say(f"{path.name} pins the {len(found)} packages in the image; every later build installs exactly these.")
     return base_digest(project, digest)
 
 
@@ -62,7 +62,7 @@ def lines(found: dict[str, list], protected: list[str]) -> str:
 
 def mine(path) -> None:
     if path.exists() and not path.read_text(encoding="utf-8").startswith(HEADER.splitlines()[0]):
-        raise RefusalError(f"{path.name} is not from `./launch pin`: move its lines to pyproject.toml first.")
+        raise RefusalError(f"{path.name} was not written by `./launch pin`: move its lines to pyproject.toml first.")
 
 
 def base_digest(project: Project, write: bool) -> int:
@@ -74,10 +74,10 @@ def base_digest(project: Project, write: bool) -> int:
         raise RefusalError("The Dockerfile has no default for BASE_IMAGE to pin.")
     found = resolve(project, base[2])
     if not found and write:
-        raise RefusalError(f"{base[2]} has no digest here: it is not from a registry, or the registry does not answer.")
+        raise RefusalError(f"{base[2]} has no digest: it is not from a registry, or the registry does not respond.")
     if found and write:
         pyproject.write(dockerfile, text[: base.start()] + f"{base[1]}{base[2]}@{found}" + text[base.end() :])
-        say(f"The Dockerfile starts from {base[2]}@{found} now.")
+        say(f"The Dockerfile now starts from {base[2]}@{found}.")
     elif found:
         say(f"The base image is {base[2]}@{found}: `./launch pin --digest` writes that into the Dockerfile.")
     return 0
@@ -106,5 +106,5 @@ def unpin(project: Project) -> int:
     path.unlink(missing_ok=True)
     if loose != text:
         pyproject.write(dockerfile, loose)
-    say("Nothing is pinned any more: the next build takes the newest versions that pyproject.toml allows.")
+    say("Nothing is pinned now: the next build installs the newest versions that pyproject.toml allows.")
     return 0

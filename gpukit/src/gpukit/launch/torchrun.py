@@ -17,16 +17,16 @@ def command(argv: list[str], processes: str, gpus: str | None) -> list[str]:
     if not re.fullmatch(r"gpu|[1-9]\d*", processes):
         raise RefusalError(f"--nproc is {processes!r}: it must be a number of processes, or gpu for one on each GPU.")
     if processes == "gpu" and gpus is None:
-        raise RefusalError("--nproc gpu asks for GPUs, and there is none here: give it a number.")
+        raise RefusalError("--nproc gpu needs GPUs, and there is none: use a number.")
     chosen = len(gpus.split(",")) if gpus and gpus != "all" else 0
     if chosen and processes != "gpu" and int(processes) > chosen:
         raise RefusalError(
-            f"--nproc {processes} asks for as many GPUs, and GPUS chooses {chosen} ({gpus}): change one."
+            f"--nproc {processes} needs as many GPUs, but GPUS chooses {chosen} ({gpus}): change one of them."
         )
     name = PurePosixPath(argv[0]).name
     program = argv[1:] if re.fullmatch(r"python[\d.]*", name) else argv
     if name == "torchrun" or program[:2] == ["-m", "torch.distributed.run"]:
-        raise RefusalError("torchrun starts several processes itself: leave out --nproc, or torchrun.")
+        raise RefusalError("torchrun starts the processes itself: omit --nproc or torchrun.")
     module = program[:1] == ["-m"] and len(program) > 1
     if not module and not (program and program[0].endswith(".py")):
         raise RefusalError(

@@ -114,7 +114,7 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON with comments: {error}.") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold an object ({{...}}).")
+        raise ConfigError(f"{path} must be a JSON object ({{...}}).")
     return content
 
 

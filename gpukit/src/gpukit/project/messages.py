@@ -1,4 +1,4 @@
-"""What a command says to its user: progress on stderr, and a refusal in one sentence."""
+"""Messages to the user: progress on stderr, and a refusal in one sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 class RefusalError(Exception):
-    """The command cannot go on; the message is for the user, `code` the exit status, `kind` what it is about.
+    """The command cannot continue; the message is for the user, `code` the exit status, `kind` what it is about.
 
     `said` is the engine's own text where the refusal explains one.
     """

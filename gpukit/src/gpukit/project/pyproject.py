@@ -30,7 +30,7 @@ def name_of(requirement: str) -> str:
     """The package that a requirement is about; refuses what is no requirement."""
     match = REQUIREMENT.fullmatch(requirement.strip())
     if not match:
-        raise RefusalError(f"{requirement!r} is no package: write it as in `./launch add 'einops>=0.8'`.")
+        raise RefusalError(f"{requirement!r} is not a package: write it as in `./launch add 'einops>=0.8'`.")
     return canonical(match[1])
 
 
@@ -64,7 +64,7 @@ class Requirements:
             depth += 1 if bracket[0] == "[" else -1
             if not depth:
                 return bracket.start()
-        raise RefusalError(f"In pyproject.toml the list {self.key} does not end.")
+        raise RefusalError(f"The list {self.key} in pyproject.toml has no closing bracket.")
 
     def values(self) -> list[str]:
         return [value for _, _, value in self.items]

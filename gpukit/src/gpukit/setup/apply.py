@@ -66,7 +66,7 @@ class Log:
             code, said = self._run(line, quiet)
             if not code or not BUSY.search(said) or time.monotonic() > until:
                 return code, said
-            self.say(f"Another program uses apt: trying again for up to {PATIENCE / 60:.0f} minutes.")
+            self.say(f"Another program uses apt: retrying for up to {PATIENCE / 60:.0f} minutes.")
             time.sleep(PAUSE)
 
     def _run(self, line: str, quiet: bool) -> tuple[int, str]:
@@ -112,7 +112,7 @@ class Journal:
         except FileNotFoundError:
             self.entries = []
         except (OSError, ValueError) as error:
-            raise RefusalError(f"{self.path} cannot be read: {error}; move it away to begin anew.") from None
+            raise RefusalError(f"{self.path} cannot be read: {error}; move it away to start over.") from None
 
     @property
     def begun(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class Journal:
         try:
             shutil.copy2(file, kept)
         except OSError as error:
-            raise RefusalError(f"{file} cannot be kept for the way back: {error.strerror}.") from None
+            raise RefusalError(f"{file} cannot be saved for --undo: {error.strerror}.") from None
         return str(kept)
 
 
@@ -183,7 +183,7 @@ def apply(at: Setting, steps: list[Step], again: Callable[[], Setting], yes: boo
                 at = again()
                 problem = _step(step, at, log, journal)
             except BaseException:
-                log.say(f"Stopped in the step {step.id}. `./launch setup --apply` goes on there; log: {log.path}")
+                log.say(f"Stopped in the step {step.id}. `./launch setup --apply` continues there; log: {log.path}")
                 raise
             if problem:
                 log.say(f"{step.id}: {problem}")
@@ -191,18 +191,18 @@ def apply(at: Setting, steps: list[Step], again: Callable[[], Setting], yes: boo
                 if not step.blocks(at):
                     break  # what comes later may stand on it
     if failed:
-        log.say(f"Not done: {', '.join(failed)}. Log: {log.path}. `./launch setup --undo` takes back what was done.")
+        log.say(f"Not done: {', '.join(failed)}. Log: {log.path}. `./launch setup --undo` reverts what was done.")
         return 1
     for note in dict.fromkeys(note for step in steps for note in step.notes(at) if not step.waits(at)):
         log.say(note)
-    log.say(f"All done. Log: {log.path}. `./launch setup --undo` takes it back; `./launch doctor` looks at the whole.")
+    log.say(f"All done. Log: {log.path}. `./launch setup --undo` reverts it; `./launch doctor` checks everything.")
     return 0
 
 
 def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
     """Run and prove one step; what went wrong, or nothing."""
     if not due(step, at):
-        log.say(f"{step.id}: is there by now.")
+        log.say(f"{step.id}: is already done.")
         return ""
     if step.waits(at):
         log.say(f"{step.id}: {step.waits(at)} Then run `./launch setup --apply` again.")
@@ -231,12 +231,12 @@ def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
             break
         time.sleep(1)
     if code:
-        return f"Its commands ran, and `{proof}` does not prove it: {said.strip() or f'exit status {code}'}"
+        return f"Its commands ran, but the check `{proof}` fails: {said.strip() or f'exit status {code}'}"
     seen = " ".join(said.split())
-    log.say(f"{step.id}: proved{f': {seen}' if seen else ''}.")
+    log.say(f"{step.id}: verified{f': {seen}' if seen else ''}.")
     if entry is not None:
         journal.end(entry)
-        log.note(f"way back: {' && '.join(way_back(entry, '' if at.saw.root else 'sudo '))}")
+        log.note(f"revert: {' && '.join(way_back(entry, '' if at.saw.root else 'sudo '))}")
     return ""
 
 
@@ -244,25 +244,25 @@ def undo(yes: bool, dry: bool = False) -> int:
     """Take back the steps that were done or begun here, the last one first; `dry`: only show how."""
     log, journal = Log(), Journal()
     if not journal.entries:
-        say(f"setup: Nothing was done here that could be taken back: {journal.path} has no entry.")
+        say(f"setup: There is nothing to revert: {journal.path} has no entry.")
         return 0
     sudo = "" if os.geteuid() == 0 else "sudo "
     for entry in reversed(journal.entries):
         print(f"# {entry['step']}, begun {entry['began']}")
-        print("\n".join(way_back(entry, sudo)) or "# nothing to take back", flush=True)
+        print("\n".join(way_back(entry, sudo)) or "# nothing to revert", flush=True)
     if dry:
         return 0
     _ask("Run these lines now?", yes, "./launch setup --undo --yes")
     while journal.entries:
         entry = journal.entries[-1]
-        log.say(f"{entry['step']}: taken back")
+        log.say(f"{entry['step']}: reverted")
         problem = _take_back(way_back(entry, sudo), log)
         if problem:
             log.say(f"{entry['step']}: {problem} Log: {log.path}")
             return 1
         journal.entries.pop()
         journal.write()
-    log.say(f"All taken back. Log: {log.path}")
+    log.say(f"Everything was reverted. Log: {log.path}")
     return 0
 
 
@@ -273,7 +273,7 @@ def _take_back(lines: list[str], log: Log) -> str:
             code, planned = log.run(f"apt-get purge --simulate {' '.join(names)}", quiet=True)
             more = sorted(set(re.findall(r"^(?:Purg|Remv) ([\w.+-]+)", planned, re.MULTILINE)) - set(names))
             if code or more:
-                what = f"others need them by now ({', '.join(more)})" if more else planned.strip().splitlines()[-1]
+                what = f"other packages need them ({', '.join(more)})" if more else planned.strip().splitlines()[-1]
                 return f"Its packages stay: {what}."
         say(f"$ {line}")
         code, _ = log.run(line)
@@ -287,7 +287,7 @@ def _ask(question: str, yes: bool, otherwise: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusalError(f"Nobody can be asked here: `{otherwise}` does not ask.")
+        raise RefusalError(f"There is no terminal to ask on: use `{otherwise}`.")
     answer = ""
     with contextlib.suppress(EOFError):  # Ctrl-D
         answer = input(f"{question} [y/N] ")
@@ -302,10 +302,10 @@ def _root(at: Setting, log: Log) -> Iterator[None]:
         yield
         return
     if not at.saw.sudo:
-        raise RefusalError("These steps need root, and there is no sudo here: run this as root.")
+        raise RefusalError("These steps need root, and sudo is not installed: run this as root.")
     log.say("The steps need root: sudo asks for your password once, now.")
     if subprocess.run(["sudo", "-v"]).returncode:
-        raise RefusalError("sudo did not let you in: somebody who may become root here has to run this.")
+        raise RefusalError("sudo refused: a user who may use sudo here has to run this.")
     over = threading.Event()
 
     def awake() -> None:

@@ -1,4 +1,4 @@
-"""`./launch setup`: the steps that this host lacks, shown as commands; --apply runs them, --undo takes them back."""
+"""`./launch setup`: the steps that this host lacks, shown as commands; --apply runs them, --undo reverts them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gpukit.setup.systems import DRIVER, READ, SYSTEMS, TOOLKIT, page, read_mirr
 def main(root: Path, options: argparse.Namespace) -> int:
     """Exit status: 0 all is there or was done, 1 a step could not be done, 130 interrupted."""
     if Path("/etc/gpukit").is_dir():
-        raise RefusalError("You are inside the container: setup is for the machine around it.")
+        raise RefusalError("This is the inside of the container: run setup on the host.")
     if options.undo:
         if options.only:
-            raise RefusalError("--undo takes back every step, the last one first: leave --only out.")
+            raise RefusalError("--undo reverts every step, the last one first: omit --only.")
         return running.undo(options.yes, dry=getattr(options, "dry_run", False))
     again = _look(root, options)
     at = again()
@@ -33,7 +33,7 @@ def main(root: Path, options: argparse.Namespace) -> int:
     for sentence in elsewhere(at):
         say(f"setup: {sentence}")
     if not steps:
-        say(f"setup: {at.system.name} lacks nothing that a step here brings.")
+        say(f"setup: {at.system.name} has everything that setup can install.")
         return 0
     return running.apply(at, steps, again, options.yes)
 
@@ -47,7 +47,7 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
     wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
     for step in wanted:
         if step not in IDS:
-            raise RefusalError(f"There is no step {step}; there are {', '.join(IDS)}.")
+            raise RefusalError(f"There is no step {step}; the steps are {', '.join(IDS)}.")
     if options.hardware and options.hardware not in stack.targets:
         raise RefusalError(f"This project is not for {options.hardware}; it is for {', '.join(stack.targets)}.")
     mirrors = read_mirrors(options.mirrors)
@@ -64,18 +64,18 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
 
 
 def _refuse(saw: Any) -> None:
-    """Machines whose vendors have their own way, each with the page that tells it."""
+    """Refuse machines that setup does not support, with the page of their vendor."""
     if saw.system in ("macos", "windows"):
         raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[saw.system]}")
     if engines.remote(saw.endpoint):
         raise RefusalError(f"{engines.ELSEWHERE} Run setup there.")
     if saw.root and saw.user != "root":
-        raise RefusalError(f"Run setup as {saw.user}, without sudo: it asks for root where a step needs it.")
+        raise RefusalError(f"Run setup as {saw.user}, without sudo: it uses sudo where a step needs it.")
     release = saw.release
     if (release.get("ID", ""), release.get("VERSION_ID", "")) not in SYSTEMS:
         known = ", ".join(system.name for system in SYSTEMS.values())
         raise RefusalError(
-            f"setup knows {known}, and this is {release.get('PRETTY_NAME', 'another')}. Its vendors say how: Docker "
+            f"setup supports {known}; this is {release.get('PRETTY_NAME', 'another')}. See the vendors' pages: Docker "
             f"{page(release)}, NVIDIA's driver {DRIVER}/, NVIDIA's Container Toolkit {TOOLKIT}"
         )
 
@@ -89,17 +89,17 @@ def show(at: Setting, steps: list[Step]) -> int:
         reason = step.blocks(at) or step.waits(at)
         lines += [f"#    {note}" for note in [*[reason] * bool(reason), *step.notes(at)]]
         lines += [as_user(line, at) for line in step.commands(at)]
-        lines += [f"# proof: {as_user(step.proof(at), at)}"]
+        lines += [f"# check: {as_user(step.proof(at), at)}"]
     if lines:
         print("\n".join(lines[1:]), flush=True)
         say("")
     for sentence in elsewhere(at):
         say(f"setup: {sentence}")
     if not steps:
-        say(f"setup: {at.system.name} lacks nothing that a step here brings. `./launch doctor` looks at the whole.")
+        say(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest.")
         return 0
     say(
-        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was done. `./launch setup --apply` does "
-        "them one by one, proves each, and keeps a log and a way back."
+        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup --apply` "
+        "runs them one by one, verifies each, and keeps a log so that --undo can revert them."
     )
     return 0

@@ -212,7 +212,7 @@ def _driver_blocks(at: Setting) -> str:
 
 
 def _driver_notes(at: Setting) -> list[str]:
-    notes = ["It runs after a restart of the machine; then run `./launch setup` again."]
+    notes = ["Restart the machine to load it, then run `./launch setup` again."]
     if at.saw.secure_boot:
         notes.append(f"Secure Boot is on: {drivers.SECURE_BOOT.remedy}.")
     return notes
@@ -226,8 +226,8 @@ def _docker_blocks(at: Setting) -> str:
     if not there:
         return ""
     return (
-        f"{', '.join(there)} cannot stand beside Docker's own packages. If nothing else of yours needs them: "
-        f"`sudo apt-get remove {' '.join(there)}` takes them away, images stay; then run this again."
+        f"{', '.join(there)} conflict with Docker's own packages. If nothing else needs them: "
+        f"`sudo apt-get remove {' '.join(there)}` removes them and keeps images; then run this again."
     )
 
 
@@ -286,7 +286,7 @@ def _cdi_commands(at: Setting) -> list[str]:
 def _cdi_waits(at: Setting) -> str:
     if _running(at) or at.saw.exists(drivers.ADAPTER):
         return ""
-    return "There is no driver that runs yet, and it is the driver's list: restart the machine first."
+    return "The list is written for the running driver, and none is running yet: restart the machine first."
 
 
 # uv
@@ -314,7 +314,7 @@ STEPS = (
     Step(
         "dpkg",
         "An installation that was interrupted",
-        "dpkg was stopped in the middle of its work, and installs nothing until that is finished.",
+        "dpkg was interrupted, and installs nothing until that is repaired.",
         _here("dpkg(1), --configure"),
         lambda at: at.saw.unfinished,
         lambda at: ["sudo env DEBIAN_FRONTEND=noninteractive dpkg --configure -a", f"{INSTALL} --fix-broken"],
@@ -324,7 +324,7 @@ STEPS = (
     Step(
         "driver",
         "The NVIDIA driver",
-        "Programs reach the GPU through it, in a container too: it is the one part that the image cannot bring.",
+        "Programs use the GPU through it, in a container too. It is the only part that an image cannot contain.",
         _here(f"{DRIVER}/kernel-modules.html"),
         _driver_needed,
         _driver_commands,
@@ -336,7 +336,7 @@ STEPS = (
     Step(
         "docker",
         "Docker Engine",
-        "Every entrance of the project but the native one starts a container.",
+        "Everything except `./launch --native` runs in a container.",
         lambda at: f"{DOCKER}/{at.system.id}/",
         lambda at: at.docker_comes and not at.preinstalled[0],
         lambda at: [*_from("docker", *DOCKER_PACKAGES)(at), at.restart("start")],
@@ -348,7 +348,7 @@ STEPS = (
     Step(
         "engine",
         "Docker runs",
-        "Docker is installed, and nobody answers at its socket.",
+        "Docker is installed but not running.",
         lambda at: f"{DOCKER}/linux-postinstall/",
         _engine_needed,
         lambda at: [at.restart("start")],
@@ -366,8 +366,8 @@ STEPS = (
     ),
     Step(
         "runtime",
-        "Docker knows the toolkit",
-        "Docker has to be told of NVIDIA's runtime. It is restarted: containers that run are stopped.",
+        "Docker's configuration for the toolkit",
+        "Docker must be configured to use NVIDIA's runtime. This restarts Docker and stops running containers.",
         _here(TOOLKIT),
         _runtime_needed,
         lambda at: ["sudo nvidia-ctk runtime configure --runtime=docker", at.restart()],
@@ -378,7 +378,7 @@ STEPS = (
     Step(
         "cdi",
         "The list of GPUs (CDI)",
-        "Docker 28.3 and newer find the GPUs in it. Docker is restarted: containers that run are stopped.",
+        "Docker 28.3 and newer find the GPUs in it. This restarts Docker and stops running containers.",
         _here("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html"),
         _cdi_needed,
         _cdi_commands,
@@ -389,14 +389,15 @@ STEPS = (
     ),
     Step(
         "group",
-        "You may use Docker",
-        "Docker answers root and the group docker alone. Who is in that group can become root on this machine.",
+        "Membership in the group docker",
+        "Only root and members of the group docker can use Docker. Members of that group can become root on this "
+        "machine.",
         _here(f"{DOCKER}/linux-postinstall/"),
         lambda at: at.saw.user != "root" and not at.saw.in_group and not at.desktop,
         lambda at: ["sudo groupadd -f docker", f"sudo usermod -aG docker {at.saw.user}"],
         lambda at: f"id -nG {at.saw.user} | tr ' ' '\\n' | grep -x docker",
         undo=lambda at: [f"sudo gpasswd -d {at.saw.user} docker"],
-        notes=lambda at: ["It counts from your next login on: log out and in again."],
+        notes=lambda at: ["It takes effect at your next login: log out and in again."],
     ),
     Step(
         "uv",

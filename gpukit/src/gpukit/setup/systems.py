@@ -158,7 +158,7 @@ def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, s
                 filled = replace(filled, **{field: getattr(filled, field).format(**{**vars(filled), **names})})
             except (KeyError, ValueError, IndexError):
                 known = ", ".join(f"{{{word}}}" for word in names)
-                raise RefusalError(f"{name}.{field} has braces that setup cannot fill: it knows {known}.") from None
+                raise RefusalError(f"{name}.{field} has unknown names in braces; the known ones are {known}.") from None
         found[name] = filled
     return found
 
@@ -166,7 +166,7 @@ def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, s
 def read_mirrors(path: str) -> dict[str, dict[str, str]]:
     """A file that replaces addresses and keys: `{"docker": {"address": "https://mirror/docker"}}`; as in REPOSITORIES.
 
-    A mirror that passes the vendor's files on keeps the vendor's key; one that signs them anew has its own.
+    A mirror of the vendor's files keeps the vendor's key; one that signs them itself has its own.
     """
     if not path:
         return {}
@@ -182,7 +182,7 @@ def read_mirrors(path: str) -> dict[str, dict[str, str]]:
         for key, value in values.items():
             if name not in REPOSITORIES or key not in REPLACEABLE:
                 known = f"{', '.join(REPOSITORIES)}, each with {', '.join(REPLACEABLE)}"
-                raise RefusalError(f"{path} names {name}.{key}, which setup does not have: there are {known}.")
+                raise RefusalError(f"{path} names {name}.{key}, which setup does not know: the names are {known}.")
             # What stands here goes into a shell's line and into apt's files.
             form = r"[0-9A-F]{40}" if key == "fingerprint" else r"(?:https?|file)://[\w.{}/:@%~+-]+"
             if not isinstance(value, str) or not re.fullmatch(form, value):
