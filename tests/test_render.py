@@ -15,7 +15,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 from copier import run_copy
 from copier.errors import UserMessageError
 
