@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shlex
 import statistics
 import subprocess
@@ -58,15 +59,23 @@ def generate(template: Path, to: Path, **answers: str) -> Path:
     return to
 
 
-def side_by_side(steps: dict[str, Callable[[], object]], times: int) -> dict[str, list[float]]:
+def children() -> float:
+    """Seconds of CPU time, user and system, of the processes that were started from here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def side_by_side(
+    steps: dict[str, Callable[[], object]], times: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each step, one after the other in every round, so that whatever else runs here meets all of them."""
     seconds: dict[str, list[float]] = {what: [] for what in steps}
     for number in range(times + 1):
         for what, step in steps.items():
-            begun = time.perf_counter()
+            begun = clock()
             step()
             if number:  # the first round fills caches
-                seconds[what].append(time.perf_counter() - begun)
+                seconds[what].append(clock() - begun)
         print(f"round {number} of {times}" + " (not counted)" * (not number), file=sys.stderr, flush=True)
     return seconds
 

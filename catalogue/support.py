@@ -1,4 +1,4 @@
-"""What runs where: the one place that says which release serves which machine (copier.yml: fragments/support.jinja).
+"""What runs where: the one place that decides which release serves which machine.
 
 Run as a script, it writes catalogue.json.
 """
@@ -22,12 +22,6 @@ FILES = ("hardware", "images", "packages")
 def load(name: str) -> dict[str, Any]:
     """A file of the catalogue: "hardware", "images" or "packages"."""
     return yaml.safe_load((HERE / f"{name}.yml").read_text(encoding="utf-8"))
-
-
-def combined() -> str:
-    """The three files as one JSON text, catalogue.json: what copier.yml reads."""
-    contents = {name: value for file in FILES for name, value in load(file).items() if name != "sources"}
-    return json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
 
 
 def number(version: str) -> tuple[int, int]:
@@ -92,6 +86,24 @@ def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
     targets = list(targets)
     found = {base: current(base, targets, use_case) for base in load("images")["bases"]}
     return {base: name for base, name in found.items() if name}
+
+
+def combined() -> str:
+    """The three files as one JSON text, catalogue.json: what copier.yml reads.
+
+    Each machine has its id in it, and each release has `refused`: why it cannot be chosen, by hardware id and by range
+    of torch.
+    """
+    contents = {name: value for file in FILES for name, value in load(file).items() if name != "sources"}
+    machines, spans = contents["hardware"], [case["torch"] for case in contents["use_cases"].values() if case["torch"]]
+    contents["hardware"] = {name: {"id": name, **machine} for name, machine in machines.items()}
+    contents["releases"] = {base: dict(releases) for base, releases in contents["releases"].items()}
+    for releases in contents["releases"].values():
+        for name, release in releases.items():
+            reasons = {id: supports(machine, release) for id, machine in machines.items()}
+            reasons |= {span: outside(release, span) for span in spans}
+            releases[name] = {**release, "refused": {key: reason for key, reason in reasons.items() if reason}}
+    return json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def offered() -> Callable[..., dict[str, str]]:
         name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("hardware", "also_on", "use_case")
     }
     templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("cluster", "base", "release")}
-    context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
+        context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
         shown = yaml.safe_load(templates[question].render({**context, **answers}))
         if labels:
             return {value if isinstance(value, str) else value["value"]: label for label, value in shown.items()}

@@ -426,8 +426,22 @@ def test_torch_in_range(torch, span, reason):
     assert support.outside({"torch": torch}, span) == reason
 
 
+def test_what_copier_reads_is_the_catalogue():
+    """catalogue.json is generated; it adds only what fragments/support.jinja decides by."""
+    text = (ROOT / "catalogue/catalogue.json").read_text(encoding="utf-8")
+    assert text == support.combined(), "run `python catalogue/refresh.py`"
+    assert not re.search(r"\{[{%#]", text), "Jinja reads it"
+    contents = json.loads(text)
+    for machine in contents["hardware"].values():
+        machine.pop("id")
+    for releases in contents["releases"].values():
+        for release in releases.values():
+            release.pop("refused")
+    sources = [dict(support.load(file)) for file in FILES]
+    assert contents == {name: value for file in sources for name, value in file.items() if name != "sources"}
+
+
 def test_copier_decides_the_same():
-    """fragments/support.jinja is the same rule in Jinja, for copier.yml."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROOT),
         trim_blocks=True,
@@ -436,17 +450,16 @@ def test_copier_decides_the_same():
         extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
     )
     rule = environment.get_template("fragments/support.jinja").module
-    for name, machine in HARDWARE.items():
-        for base, release in EVERY_RELEASE:
-            assert str(rule.unsupported(RELEASES[base][release], machine)).strip() == support.supports(
-                machine, RELEASES[base][release]
-            ), (name, base, release)
+    contents = json.loads(support.combined())
     pairs = [[name] for name in IDS] + [list(pair) for pair in itertools.combinations(IDS, 2)]
     for targets, use_case in itertools.product(pairs, ["", "llm"]):
-        machines = [HARDWARE[name] for name in targets]
+        machines = [contents["hardware"][name] for name in targets]
         span = USE_CASES[use_case]["torch"] if use_case else ""
-        for base, releases in RELEASES.items():
+        for base, releases in contents["releases"].items():
             assert str(rule.current(releases, machines, span)).strip() == support.current(base, targets, use_case)
+            for name, release in releases.items():
+                reason = support.refused(RELEASES[base][name], targets, use_case)
+                assert str(rule.refused(release, machines, span)) == reason, (targets, base, name)
 
 
 def test_document_is_fresh():

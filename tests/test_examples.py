@@ -1,4 +1,4 @@
-"""The examples are what their answers generate, to the byte. UPDATE_EXAMPLES=1 writes them anew."""
+"""The examples are what their answers generate, to the byte. UPDATE_EXAMPLES=1 rewrites them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_example(generate: Callable[..., Path], name: str) -> None:
             lineterm="",
         )
     ]
-    told = "\n".join(changes[:200])
-    assert not changes, f"If this is meant: UPDATE_EXAMPLES=1 pytest tests/test_examples.py\n{told}"
+    shown = "\n".join(changes[:200])
+    assert not changes, f"If this is meant: UPDATE_EXAMPLES=1 pytest tests/test_examples.py\n{shown}"
     assert before == now
 
 
-def test_each_example_is_told_of() -> None:
+def test_each_example_is_listed() -> None:
     readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
     assert len(EXAMPLES) >= 5
     assert [name for name in EXAMPLES if f"({name}.yml)" not in readme] == []

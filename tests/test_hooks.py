@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,8 @@ from validation import flags  # noqa: E402
 from validation.compose import interpolated  # noqa: E402
 from validation.problem import CPU, MAIN  # noqa: E402
 from validation.runner import Validation  # noqa: E402
+
+from gpukit.wheel import vendor, writer  # noqa: E402
 
 FULL = {
     "hardware": "rtx-50",
@@ -566,13 +569,163 @@ def break_it(project: Path) -> None:
     change(project / MAIN, '"--ipc=host"', '"--ipc=private"')
 
 
-def test_run_says_one_line_and_leaves_nothing(plain: Path) -> None:
-    before = sorted(plain.rglob("*"))
+def contents(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_run_says_one_line_and_adds_only_the_wheel(plain: Path) -> None:
+    before = contents(plain)
     done = start(plain)
     assert done.returncode == 0
     assert done.stdout.startswith("validate: stack.json, ") and done.stdout.count("\n") == 1
     assert done.stderr == ""
-    assert sorted(plain.rglob("*")) == before
+    assert contents(plain) == sorted([*before, "vendor", f"vendor/{WHEEL}"])
+
+
+# run.py: the wheel
+
+NEW = writer.from_source(ROOT / "gpukit")
+WHEEL = writer.file_name(NEW)
+OLD = "gpukit-0.0.1-py3-none-any.whl"
+
+
+def wheels(project: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (project / "vendor").glob("*")}
+
+
+@pytest.fixture
+def older(plain: Path) -> Path:
+    """A project with the wheel of an older template."""
+    (plain / "vendor").mkdir()
+    with zipfile.ZipFile(plain / "vendor" / OLD, "w") as archive:
+        archive.writestr("gpukit/__init__.py", "")
+    return plain
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The wheel as an undisturbed run writes it."""
+    return vendor.put(NEW, tmp_path_factory.mktemp("whole")).read_bytes()
+
+
+def test_the_wheel_replaces_older_ones_and_stays_as_it_is(older: Path, whole: bytes) -> None:
+    (older / "vendor/mine.whl").write_bytes(b"another package")
+    assert start(older).returncode == 0
+    assert wheels(older) == {WHEEL: whole, "mine.whl": b"another package"}
+    written = (older / "vendor" / WHEEL).stat()
+    assert start(older).returncode == 0
+    assert (older / "vendor" / WHEEL).stat().st_ino == written.st_ino, "it is not written again"
+
+
+def test_the_wheel_is_written_before_anything_is_validated(plain: Path, whole: bytes) -> None:
+    break_it(plain)
+    assert start(plain).returncode == 1
+    assert wheels(plain) == {WHEEL: whole}
+
+
+def test_the_process_that_uv_starts_leaves_the_wheel_alone(plain: Path) -> None:
+    environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off"}
+    done = subprocess.run([sys.executable, HOOKS / "run.py", "--here"], cwd=plain, env=environment, capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(b"validate: ")
+    assert not (plain / "vendor").exists()
+
+
+def test_a_damaged_wheel_is_written_again(plain: Path, whole: bytes) -> None:
+    (plain / "vendor").mkdir()
+    (plain / "vendor" / WHEEL).write_bytes(whole[:5000])
+    assert start(plain).returncode == 0
+    assert wheels(plain) == {WHEEL: whole}
+
+
+def test_where_no_wheel_can_be_written_the_project_stays(plain: Path) -> None:
+    (plain / "vendor").write_text("in the way\n")
+    done = start(plain)
+    assert done.returncode == 0
+    assert done.stderr.startswith("wheel: not written: ") and done.stderr.count("\n") == 1
+    assert done.stdout.startswith("validate: stack.json, "), "the rest is still checked"
+    assert start(plain, GPU_TEMPLATE_STRICT="1").returncode == 1
+
+
+def test_a_full_disk_leaves_the_old_wheel(older: Path) -> None:
+    before = wheels(older)
+    limited = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
+        f"sys.path.insert(0, {str(HOOKS)!r}); runpy.run_path({str(HOOKS / 'run.py')!r}, None, '__main__')"
+    )
+    environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off", "COPIER_OPERATION": "copy"}
+    done = subprocess.run([sys.executable, "-c", limited], cwd=older, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("wheel: not written: ") and done.stderr.count("\n") == 1
+    assert wheels(older) == before
+
+
+# Each step that changes vendor/, by what Python calls for it, and by its first or a later call.
+STEPS = {
+    "folder": ("pathlib.Path.mkdir", 1),
+    "draft": ("tempfile.mkstemp", 1),
+    "first member": ("zipfile.ZipFile.writestr", 1),
+    "later member": ("zipfile.ZipFile.writestr", 70),
+    "directory of the archive": ("zipfile.ZipFile._write_end_record", 1),
+    "mode": ("os.chmod", 1),
+    "rename": ("os.replace", 1),
+    "older wheel": ("pathlib.Path.unlink", 1),
+}
+HOWS = {
+    "fails": "raise OSError(28, 'No space left on device')",
+    "interrupted": "raise KeyboardInterrupt",
+    "killed": "os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_ends_at_a_write_leaves_the_old_or_the_new_wheel(
+    older: Path, whole: bytes, step: str, how: str
+) -> None:
+    target, call = STEPS[step]
+    owner, _, name = target.rpartition(".")
+    old = wheels(older)[OLD]
+    code = f"""
+import os, pathlib, sys, tempfile, zipfile
+sys.path.insert(0, {str(HOOKS)!r})
+import run
+original, calls = {target}, 0
+def disturbed(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == {call}:
+        {HOWS[how]}
+    return original(*arguments, **options)
+{owner}.{name} = disturbed
+run.start = lambda project: run.FINE
+sys.argv = ["run.py"]
+sys.exit(run.main())
+"""
+    environment = {**os.environ, "COPIER_OPERATION": "copy"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=older, env=environment, capture_output=True, text=True)
+    left = wheels(older)
+    renamed = step == "older wheel"
+    drafts = {name for name in left if name.startswith(".gpukit-")}
+    if how == "killed":
+        assert done.returncode == -signal.SIGKILL
+    else:
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+        assert not drafts
+    assert {name: text for name, text in left.items() if name not in drafts} == {
+        OLD: old,
+        **({WHEEL: whole} if renamed else {}),
+    }
+    assert start(older).returncode == 0, "the next run puts it right"
+    assert {name: text for name, text in wheels(older).items() if name not in drafts} == {WHEEL: whole}
+
+
+def test_the_closing_message_is_printed_where_copier_is_quiet(releases: Path, tmp_path: Path, messages: object) -> None:
+    for quiet in (["--quiet"], []):
+        project = tmp_path / f"p{len(quiet)}"
+        command = [sys.executable, "-m", "copier", "copy", "--trust", "--defaults", *quiet, "--vcs-ref", "v1.0.0"]
+        done = subprocess.run([*command, releases, project], capture_output=True, text=True, check=True)
+        assert done.stderr.count("./launch verify") == 1 and f"cd {project}" in done.stderr
+        assert ("create" in done.stderr) == (not quiet)
 
 
 @pytest.mark.parametrize("operation", ["copy", "update"])
@@ -640,13 +793,18 @@ def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
     assert done.stderr.endswith("smoke: not run: it needs the docker package.\n")
 
 
-def test_a_mistake_in_a_hook_is_not_the_project_s(plain: Path) -> None:
-    (plain / "gpukit/launcher/devcontainer.py").write_text("raise RuntimeError('of ours')\n", encoding="utf-8")
-    done = start(plain)
-    assert done.returncode == 0
-    assert done.stderr == "hooks: could not run: RuntimeError: of ours (GPU_TEMPLATE_DEBUG=1 shows where).\n"
-    done = start(plain, GPU_TEMPLATE_STRICT="1", GPU_TEMPLATE_DEBUG="1")
-    assert done.returncode == 1 and "Traceback" in done.stderr
+def test_a_defect_of_a_hook_is_not_the_project_s(plain: Path, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(HOOKS)!r}); import run; from validation import runner;"
+        "runner.Validation.problems = lambda self: 1 / 0; sys.argv = ['run.py']; sys.exit(run.main())"
+    )
+    environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off", "COPIER_OPERATION": "copy"}
+    for extra, expected in ({}, 0), ({"GPU_TEMPLATE_STRICT": "1", "GPU_TEMPLATE_DEBUG": "1"}, 1):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=plain, env={**environment, **extra}, capture_output=True, text=True)
+        assert done.returncode == expected
+        assert "hooks: could not run: ZeroDivisionError: " in done.stderr
+        assert ("Traceback" in done.stderr) == bool(extra)
 
 
 @pytest.fixture
@@ -664,11 +822,12 @@ def conflict(plain: Path, default_gitconfig: object) -> Path:
     return plain
 
 
-def test_a_merge_conflict_is_announced(conflict: Path, tmp_path: Path) -> None:
-    said = f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify.\n"
-    for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the marks in the file say it
+def test_a_merge_conflict_is_announced_and_the_wheel_is_written(conflict: Path, tmp_path: Path, whole: bytes) -> None:
+    expected = f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify.\n"
+    for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the markers in the file show it
         done = start(conflict, COPIER_OPERATION="update", PATH=path)
-        assert (done.returncode, done.stderr) == (0, said)
+        assert (done.returncode, done.stderr) == (0, expected)
+        assert wheels(conflict) == {WHEEL: whole}
     assert start(conflict, COPIER_OPERATION="update", GPU_TEMPLATE_STRICT="1").returncode == 1
 
 
@@ -705,6 +864,7 @@ def copy(releases: Path, project: Path, version: str = "v1.0.0", **options: obje
 def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "copied"
     copy(releases, project, skip_tasks=True)
+    vendor.put(writer.from_source(releases / "gpukit"), project)
     git("init", "-q", cwd=project)
     git("add", "-A", cwd=project)
     git("commit", "-qm", "generated", cwd=project)
@@ -712,8 +872,8 @@ def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
-def said(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list[str]]:
-    """What the hooks said since the last call. They run as processes, with the environment that `copier` sets."""
+def messages(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list[str]]:
+    """What the hooks printed since the last call. They run as processes, with the environment that `copier` sets."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
 
     def lines() -> list[str]:
@@ -723,65 +883,65 @@ def said(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list
     return lines
 
 
-def test_copy_runs_them_once(releases: Path, tmp_path: Path, said: Callable[[], list[str]]) -> None:
+def test_copy_runs_them_once(releases: Path, tmp_path: Path, messages: Callable[[], list[str]]) -> None:
     copy(releases, tmp_path / "p")
-    assert [line.partition(" ")[0] for line in said()] == ["validate:"]
+    assert [line.partition(" ")[0] for line in messages()] == ["validate:"]
 
 
 def test_nothing_runs_when_tasks_are_skipped_or_nothing_is_written(
-    releases: Path, tmp_path: Path, said: Callable[[], list[str]]
+    releases: Path, tmp_path: Path, messages: Callable[[], list[str]]
 ) -> None:
     copy(releases, tmp_path / "p", skip_tasks=True)
     copy(releases, tmp_path / "q", pretend=True)
-    assert said() == []
+    assert messages() == []
     assert (tmp_path / "p").exists() and not (tmp_path / "q").exists()
 
 
-def test_recopy_and_update_run_them_once(copied: Path, said: Callable[[], list[str]]) -> None:
+def test_recopy_and_update_run_them_once(copied: Path, messages: Callable[[], list[str]]) -> None:
     run_recopy(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.0.0")
-    assert len(said()) == 1
+    assert len(messages()) == 1
     run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
-    assert len(said()) == 1
+    assert len(messages()) == 1
     git("add", "-A", cwd=copied)
     git("commit", "-qm", "updated", cwd=copied)
     run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0", skip_tasks=True)
-    assert said() == []
+    assert messages() == []
 
 
 def test_a_defect_of_the_template_is_not_handed_out(
-    releases: Path, tmp_path: Path, said: Callable[[], list[str]]
+    releases: Path, tmp_path: Path, messages: Callable[[], list[str]]
 ) -> None:
     with pytest.raises(TaskError):
         copy(releases, tmp_path / "p", version="v1.2.0")
-    assert any("/init: must be true" in line for line in said())
+    assert any("/init: must be true" in line for line in messages())
     assert not (tmp_path / "p").exists()
 
 
-def test_update_to_a_defect_leaves_the_merged_tree(copied: Path, said: Callable[[], list[str]]) -> None:
+def test_update_to_a_defect_leaves_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"customizations"', '// for us all\n  "customizations"')
     git("commit", "-qam", "mine", cwd=copied)
     with pytest.raises(TaskError):
         run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.2.0")
-    assert any("/init: must be true" in line for line in said())
+    assert any("/init: must be true" in line for line in messages())
     text = (copied / MAIN).read_text(encoding="utf-8")
     assert "// for us all" in text and '"shutdownAction": "none"' in text
     assert "_commit: v1.2.0" in (copied / ".copier-answers.yml").read_text(encoding="utf-8")
 
 
-def test_update_judges_the_merged_tree(copied: Path, said: Callable[[], list[str]]) -> None:
+def test_update_judges_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
     """The user's edit is gone while Copier renders; judged is what the user has in the end."""
     break_it(copied)
     git("commit", "-qam", "mine", cwd=copied)
     with pytest.raises(TaskError):
         run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
-    assert any('--ipc is "private"' in line for line in said())
+    assert any('--ipc is "private"' in line for line in messages())
 
 
-def test_update_announces_a_conflict_and_ends_well(copied: Path, said: Callable[[], list[str]]) -> None:
+def test_update_announces_a_conflict_and_ends_well(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
     git("commit", "-qam", "mine", cwd=copied)
     run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
-    assert said() == [f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify."]
+    assert messages() == [f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify."]
 
 
 # smoke
@@ -927,7 +1087,7 @@ def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
         ),
         ({"CODE_verify": "2"}, ["preflight", "build", "verify"], 0, "smoke: verify could not look at everything."),
     ]
-    for number, (codes, asked, code, said) in enumerate(cases):
+    for number, (codes, asked, code, message) in enumerate(cases):
         for operation in ("update", "copy"):
             log.unlink(missing_ok=True)
             listening = tmp_path / f"{number}{operation}"
@@ -935,7 +1095,7 @@ def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
             environment = {"GPU_TEMPLATE_SMOKE": "build", "DOCKER_HOST": f"unix://{listening}", **codes}
             done = start(plain, COPIER_OPERATION=operation, **environment)
             assert log.read_text(encoding="utf-8").splitlines() == asked
-            assert said in done.stdout + done.stderr
+            assert message in done.stdout + done.stderr
             assert done.returncode == (0 if operation == "copy" else code)  # a copy is not deleted for this
 
 
@@ -1050,11 +1210,15 @@ def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) ->
 def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copier gives a hook a quarter of a second after Ctrl-C and then kills it."""
     host = docker_at("plain")
-    slow = (
-        "import smoke, run; smoke.LOOK = 'sleep 60'; smoke.asks = lambda arguments: False; raise SystemExit(run.main())"
-    )
+    slow = "import smoke, run; run.put_wheel = lambda project: 0; smoke.LOOK = 'sleep 60'; "
+    slow += "smoke.asks = lambda arguments: False; raise SystemExit(run.main())"
     change(plain / MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--label=nvidia.com/gpu=none"')
-    environment = {**os.environ, "DOCKER_HOST": host, "BASE_IMAGE": image_at(host), "PYTHONPATH": str(HOOKS)}
+    environment = {
+        **os.environ,
+        "DOCKER_HOST": host,
+        "BASE_IMAGE": image_at(host),
+        "PYTHONPATH": f"{HOOKS}:{ROOT / 'gpukit/src'}",
+    }
     code = f"from validation import runner; runner.run = lambda project: 0; {slow}"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
@@ -1066,7 +1230,7 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
         process.send_signal(signal.SIGINT)
         time.sleep(0.25)
         process.kill()
-        assert "hooks: stopped" in process.communicate()[1]
+        assert "hooks: interrupted" in process.communicate()[1]
     while left_behind(host, plain) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_behind(host, plain) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from copier import run_copy, run_update
 
+from gpukit.wheel import vendor, writer
 from tests.conftest import HERE, ROOT, git, quick
 
 sys.path.insert(0, str(ROOT / "hooks"))
@@ -46,6 +48,7 @@ def template(copier_template: Path, tmp_path: Path) -> Path:
 
 
 def release(template: Path) -> None:
+    subprocess.run([sys.executable, "catalogue/support.py"], cwd=template, check=True)
     commit(template, "new")
     git("tag", NEW, cwd=template)
 
@@ -126,8 +129,6 @@ def clean(project: Path) -> bool:
 def test_an_update_equals_a_fresh_copy(template: Path, project: Callable[..., Path], tmp_path: Path) -> None:
     mine = project(tracking=["mlflow"], credentials=["aws"])
     change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
-    (template / "gpukit/src/gpukit/verify/places.py").unlink()
-    (template / "gpukit/src/gpukit/new.py").write_text('"""New."""\n')
     (template / "template/launch").rename(template / "template/start")
     release(template)
     update(mine)
@@ -195,7 +196,7 @@ def test_what_you_deleted_stays_away(template: Path, project: Callable[..., Path
     mine = project()
     gone = [
         "src/my_gpu_project/data.py",
-        "tests/test_environment.py",
+        "tests/test_train.py",
         "notebooks/quickstart.ipynb",
         ".vscode/launch.json",
     ]
@@ -243,7 +244,7 @@ def test_a_conflict_is_announced_and_not_hidden(
 ) -> None:
     mine = project()
     change(mine / "Dockerfile", 'CMD ["bash"]', 'CMD ["zsh"]')
-    change(mine / "launch", "#!/usr/bin/env python3\n", "#!/usr/bin/env python3\n# mine\n")
+    change(mine / "launch", "#!/bin/sh\n", "#!/bin/sh\n# mine\n")
     commit(mine)
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
     release(template)
@@ -293,7 +294,7 @@ def test_a_new_release_arrives_everywhere_at_once(
     readme = (mine / "README.md").read_text(encoding="utf-8")
     assert (stack(mine)["release"], stack(mine)["torch"], stack(mine)["image"]) == (name, torch, image)
     assert image in dockerfile
-    assert requirement is None or f'"{requirement}"' in dockerfile
+    assert requirement is None or stack(mine)["torch_install"]["requirement"] == requirement
     assert f"`{image}`" in readme and f"PyTorch {torch}," in readme and f"| Release | {name}, " in readme
     assert answers(mine)["release"] == "current"
     assert texts(mine) == texts(fresh(template, tmp_path / "fresh", NEW, base=base))
@@ -374,6 +375,91 @@ def test_who_follows_current_needs_no_such_notice() -> None:
     assert rules.ending({**past, "channel": "current"}) == ""
     assert rules.ending({**past, "channel": "pin", "end_of_life": None}) == ""
     assert rules.ending({**past, "channel": "pin"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A new gpukit
+
+
+def test_an_update_is_small_and_keeps_what_you_wrote(
+    template: Path, project: Callable[..., Path], copier: object
+) -> None:
+    """Two releases that differ in the base's release, the driver floor, and gpukit's code."""
+    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
+    mine = project()
+    old = vendor.put(writer.from_source(template / "gpukit"), mine)
+    change(mine / "pyproject.toml", '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
+    (mine / "apt.txt").write_text("ffmpeg\n")
+    change(mine / "Dockerfile", "WORKDIR /workspace\n", "WORKDIR /workspace\nENV MINE=1\n")
+    change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
+    commit(mine)
+    add_release(template, "wheel", driver="595.10")
+    with (template / "gpukit/src/gpukit/doctor/driver.py").open("a") as file:
+        file.write("\n\ndef added() -> None:\n    pass\n")
+    release(template)
+    update(mine, hooks=True)
+    git("add", "-A", cwd=mine)
+    assert git("ls-files", "-u", cwd=mine) == ""
+    rows = [row.split("\t") for row in git("diff", "--cached", "--no-renames", "--numstat", cwd=mine).splitlines()]
+    wheels = {name for added, _, name in rows if added == "-"}
+    new = writer.file_name(writer.from_source(template / "gpukit"))
+    assert wheels == {f"vendor/{old.name}", f"vendor/{new}"} and old.name != new
+    assert [path.name for path in (mine / "vendor").iterdir()] == [new]
+    assert len(rows) <= 9
+    assert sum(int(added) + int(removed) for added, removed, name in rows if name not in wheels) <= 40
+    assert (stack(mine)["release"], stack(mine)["driver"]) == (RELEASES["wheel"][0], "595.10")
+    assert '"einops>=0.8",' in (mine / "pyproject.toml").read_text(encoding="utf-8")
+    assert (mine / "apt.txt").read_text() == "ffmpeg\n"
+    assert "ENV MINE=1" in (mine / "Dockerfile").read_text(encoding="utf-8")
+    assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
+    assert Validation(mine).problems() == []
+
+
+def test_a_conflict_does_not_keep_the_new_wheel_away(
+    template: Path, project: Callable[..., Path], copier: object
+) -> None:
+    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
+    mine = project()
+    vendor.put(writer.from_source(template / "gpukit"), mine)
+    change(mine / "stack.json", f'"release": "{stack(mine)["release"]}"', '"release": "mine"')
+    commit(mine)
+    add_release(template, "wheel")
+    with (template / "gpukit/src/gpukit/doctor/driver.py").open("a") as file:
+        file.write("\n\ndef added() -> None:\n    pass\n")
+    release(template)
+    update(mine, hooks=True)
+    assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"stack.json"}
+    new = writer.file_name(writer.from_source(template / "gpukit"))
+    assert [path.name for path in (mine / "vendor").iterdir()] == [new]
+
+
+def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: Path, copier: object) -> None:
+    """Whatever the user ignores everywhere, and where git turns line ends into CRLF."""
+    ignores = tmp_path / "ignores"
+    ignores.write_text("vendor/\n*.whl\n")
+    config = tmp_path / "gitconfig"
+    config.write_text(
+        f"[user]\n\tname = a\n\temail = a@example.org\n"
+        f"[core]\n\texcludesFile = {ignores}\n\tautocrlf = true\n\tsafecrlf = false\n"
+    )
+    copier.setenv("GIT_CONFIG_GLOBAL", str(config))
+    mine = project()
+    wheel = vendor.put(writer.from_source(ROOT / "gpukit"), mine)
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": str(config)}
+    for command in (
+        ["git", "-C", str(mine), "add", "-A"],
+        ["git", "-C", str(mine), "commit", "-qm", "generated"],
+        ["git", "clone", "-q", str(mine), str(tmp_path / "elsewhere")],
+    ):
+        subprocess.run(command, env=environment, check=True)
+    clone = tmp_path / "elsewhere"
+    assert (clone / "vendor" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert b"\r\n" in (clone / "README.md").read_bytes(), "this git does turn line ends"
+    done = subprocess.run([clone / "launch", "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([clone / "launch", "--dry-run", "run", "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(clone) in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------------

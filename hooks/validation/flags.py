@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# The one-letter options of `docker run`, and those without a value: needed to read `--ipc host` as well as `--ipc=host`.
+# docker run's one-letter options, and those without a value: needed to read `--ipc host` as well as `--ipc=host`.
 LONG = {"-e": "--env", "-h": "--hostname", "-l": "--label", "-m": "--memory", "-p": "--publish", "-u": "--user"}
 LONG |= {"-v": "--volume", "-w": "--workdir", "-P": "--publish-all", "--net": "--network"}
 SWITCHES = {"--init", "--privileged", "--publish-all", "--read-only", "--rm", "--no-healthcheck", "--oom-kill-disable"}
