@@ -1,7 +1,7 @@
-"""`./launch --native`: where its environment lies, what is refused, and that no way in puts another torch there.
+"""`./launch --native`: where its environment is, what is refused, and that nothing installs another torch in it.
 
 Most of it with real uv and real pip, and with wheels of a few lines in torch's place, so that it takes seconds.
-tests/launcher/test_native_training.py trains with the real one.
+test_native_training.py trains with the real one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError
+from gpukit.wheel import writer
 from tests.conftest import cannot
 
-from .conftest import TEMPLATE, write_project
+from .conftest import write_project
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FACTS = {
@@ -40,7 +41,9 @@ FACTS = {
     "index": "https://download.pytorch.org/whl/cu130",
     "cpu_index": "https://download.pytorch.org/whl/cpu",
     "cuda": "13.0",
+    "package_index": True,
     "python": PYTHON,
+    "pythons": [PYTHON],
     "driver": "580",
     "protected": ["torch", "nvidia-*"],
 }
@@ -131,8 +134,6 @@ class Native:
 
     def __init__(self, root: Path, indexes: Path, cpu: bool = True) -> None:
         self.root, self.home, self.cpu = write_project(root / "small"), root / "home", cpu
-        ignored = shutil.ignore_patterns("__pycache__", "*.jinja", "train", "launcher")
-        shutil.copytree(TEMPLATE / "gpukit", self.root / "gpukit", ignore=ignored, dirs_exist_ok=True)
         self.facts()
         (self.root / "pyproject.toml").write_text(PYPROJECT)
         self.env = {
@@ -159,7 +160,7 @@ class Native:
         (self.root / "stack.json").write_text(json.dumps(stack))
 
     def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(self.root / "launch"), "--native", *["--cpu"] * self.cpu, *arguments]
+        return ["/bin/sh", str(self.root / "launch"), "--native", *["--cpu"] * self.cpu, *arguments]
 
     def launch(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -276,7 +277,7 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
             "error: Request failed after 3 retries\n  cause: Failed to fetch: `https://download.pytorch.org/whl/cpu/a/`",
             "cannot reach https://download.pytorch.org:",
         ),
-        ("error: No interpreter found for Python 3.12 in managed installations", "Python 3.12 is not on this machine"),
+        ("error: No interpreter found for Python 3.12 in managed installations", "Python 3.12 is not installed"),
         (
             "  x No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.13.0+cpu has no wheels with a "
             "matching Python ABI tag (e.g., `cp314`) and you require torch, your requirements are unsatisfiable.",
@@ -315,7 +316,11 @@ def test_what_programs_find(small: Path) -> None:
 
 
 def test_without_uv(fresh: Native) -> None:
-    assert "https://docs.astral.sh/uv/" in fresh.refused("build", PATH="/nowhere")
+    tools = fresh.home.parent / "tools"
+    tools.mkdir()
+    for name, program in {"python3": sys.executable, "dirname": shutil.which("dirname")}.items():
+        (tools / name).symlink_to(str(program))
+    assert "https://docs.astral.sh/uv/" in fresh.refused("build", PATH=str(tools))
     assert not fresh.home.joinpath("x").parent.exists() or not list(fresh.home.glob("*/pyvenv.cfg"))
 
 
@@ -432,15 +437,15 @@ def test_a_build_of_another_kind_is_refused(tmp_path: Path, indexes: Path) -> No
     """As an index does that has only builds for CPUs under the version that was asked for."""
     found = Native(tmp_path, indexes, cpu=False)
     said = found.refused("build", UV_INDEX=f"pytorch={(indexes / 'cpu').as_uri()}")
-    assert "torch 2.13.0+cpu, a build without CUDA" in said and "CUDA 13.0" in said and "UV_INDEX" in said
+    assert "torch 2.13.0+cpu" in said and "without CUDA" in said and "CUDA 13.0" in said and "UV_INDEX" in said
     assert not (found.path / "stamp.json").exists()
     assert found.launch("build").returncode == 0
     assert found.torch() == "2.13.0+cu130"
 
 
 def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
-    fresh.facts(python="3.99")
-    assert "Python 3.99 is not on this machine" in fresh.refused("build")
+    fresh.facts(python="3.99", pythons=["3.99"])
+    assert "Python 3.99 is not installed" in fresh.refused("build")
 
 
 @contextlib.contextmanager
@@ -474,10 +479,112 @@ def test_without_the_network(fresh: Native, indexes: Path) -> None:
         }
         assert f"cannot reach {address}" not in fresh.launch("build", **env).stderr
     done = fresh.launch("build", "--no-cache", **env)
-    assert done.returncode == 0 and "has kept" in done.stderr, done.stderr
+    assert done.returncode == 0 and "cache alone" in done.stderr, done.stderr
     assert fresh.torch() == "2.13.0+cpu"
     shutil.rmtree(fresh.env["UV_CACHE_DIR"])
     assert f"cannot reach {address}" in fresh.refused("build", "--no-cache", **env)
+
+
+# gpukit, Python, and PyTorch's index
+
+
+def test_a_changed_wheel_reinstalls_only_gpukit(fresh: Native) -> None:
+    fresh.launch("build")
+    (old,) = (fresh.root / "vendor").iterdir()
+    version = writer.version(writer.read(old))
+    members = {
+        name.replace(version, "9.0.0"): content.replace(version.encode(), b"9.0.0")
+        for name, content in {**writer.read(old), "gpukit/newer.py": b""}.items()
+    }
+    old.unlink()
+    writer.write(members, fresh.root / "vendor")
+    (fruit,) = fresh.path.glob("lib/*/site-packages/fruit-*.dist-info")
+    before = fruit.stat().st_mtime_ns
+    look = "import gpukit.newer, os; print(os.environ['PYTHONPATH'], os.environ['GPUKIT_PROJECT'])"
+    offline = {"UV_INDEX": "pytorch=http://127.0.0.1:9", "UV_DEFAULT_INDEX": "http://127.0.0.1:9"}
+    done = fresh.launch("run", "--", "python", "-c", look, **offline)
+    assert done.stdout.split() == [str(fresh.root / "src"), str(fresh.root)], done.stderr
+    assert fruit.stat().st_mtime_ns == before
+    assert not fresh.launch("run", "--", "gpukit", "--help", **offline).stderr
+
+
+@pytest.mark.parametrize(
+    ("python", "pythons", "found"),
+    [
+        (PYTHON, [PYTHON], True),
+        ("3.99", ["3.98", PYTHON, "3.99"], True),  # not the image's, but there are wheels for it
+        ("3.99", ["3.98"], False),  # uv then downloads the image's
+    ],
+)
+def test_an_installed_python_behind_failing_shims(fresh: Native, python: str, pythons: list[str], found: bool) -> None:
+    fresh.facts(python=python, pythons=pythons)
+    shims = fresh.home.parent / "shims"
+    shims.mkdir()
+    for name in ("python", "python3", *(f"python3.{minor}" for minor in range(9, 16)), "python3.99"):
+        (shims / name).write_text(f'#!/bin/sh\necho "pyenv: {name}: command not found" >&2\nexit 127\n')
+        (shims / name).chmod(0o755)
+    (shims / "python3.98").write_text("not a program of this machine")
+    (shims / "python3.98").chmod(0o755)
+    env = {**fresh.env, "PATH": os.pathsep.join([str(shims), fresh.env["PATH"]])}
+    chosen = Environment(Project(fresh.root, env, cpu=True)).python()
+    assert Path(chosen).samefile(sys.base_prefix + f"/bin/python{PYTHON}") if found else chosen == python
+    if found:
+        fresh.facts(python=python, pythons=pythons)
+        done = fresh.launch("run", "--", "python", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+        assert done.stdout.strip() == PYTHON, done.stderr
+
+
+@contextlib.contextmanager
+def refusing(status: int) -> Iterator[str]:
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("status", "cpu"), [(None, True), (403, True), (None, False), (403, False)])
+def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | None, cpu: bool) -> None:
+    """Another server's build is installed only if it is the same one, or if any does; and this is recorded."""
+    found = Native(tmp_path, indexes, cpu=cpu)
+    del found.env["UV_INDEX"]
+    with refusing(status) if status else contextlib.nullcontext("http://127.0.0.1:9") as address:
+        urls = {"index": f"{address}/whl/cu130", "cpu_index": f"{address}/whl/cpu"}
+        found.facts(**urls, cuda="13.0")  # the package index's is built for CUDA 13.2
+        done = found.launch("build")
+        assert (done.returncode == 0) == cpu, done.stderr
+        if not cpu:
+            assert not (found.path / "stamp.json").exists()
+            found.facts(**urls, cuda="13.2")
+            done = found.launch("build", "--no-cache")
+    assert sum("does not respond" in line for line in done.stderr.splitlines()) == 1, done.stderr
+    assert found.torch() == "2.13.0" and (found.path / "torch-index.txt").read_text() == "package index\n"
+
+
+def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path) -> None:
+    del fresh.env["UV_INDEX"]
+    with served(indexes) as address:
+        fresh.facts(cpu_index=f"{address}/cpu")
+        assert fresh.launch("build").returncode == 0
+    done = fresh.launch("build", "--no-cache")
+    assert done.returncode == 0 and fresh.torch() == "2.13.0+cpu", done.stderr
+    assert not (fresh.path / "torch-index.txt").exists()
+
+
+def test_cloned_elsewhere_without_the_network(fresh: Native, indexes: Path) -> None:
+    with served(indexes) as address:
+        env = {"UV_INDEX": f"pytorch={address}/cpu", "UV_DEFAULT_INDEX": f"{address}/ordinary", "UV_HTTP_RETRIES": "0"}
+        assert fresh.launch("build", **env).returncode == 0
+    fresh.root = fresh.root.rename(fresh.root.parent / "elsewhere")
+    look = "import gpukit.project.location as place; print(place.root())"
+    done = fresh.launch("run", "--", "python", "-c", look, **env)
+    assert done.stdout.strip() == str(fresh.root), done.stderr
 
 
 # The guard

@@ -49,7 +49,7 @@ class Trained:
         self.train = ["run", "--", "python", "-m", f"{package}.train", *STEPS, "--name"]
 
     def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(self.root / "launch"), "--native", *arguments]
+        return ["/bin/sh", str(self.root / "launch"), "--native", *arguments]
 
     def launch(self, *arguments: str, code: int = 0) -> str:
         done = subprocess.run(self.argv(*arguments), env=self.env, capture_output=True, text=True, timeout=600)

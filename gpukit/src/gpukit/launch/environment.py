@@ -1,6 +1,6 @@
-"""The environment of `./launch --native`: on this machine, made by uv from what the image is made from.
+"""The environment of `./launch --native`: uv creates it on this machine from what the image is built from.
 
-It lies outside the project, so that no container sees it. A stamp in it, written last, says what it was made from.
+It is outside the project, so that containers do not see it. A stamp in it, written last, records what is in it.
 """
 
 from __future__ import annotations
@@ -12,34 +12,49 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import pkgutil
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import guard
 from gpukit.project.messages import RefusalError, say
+from gpukit.project.stack import version
 
-FORMAT = 1
+FORMAT = 2
 INSTALLING = "https://docs.astral.sh/uv/getting-started/installation/"
-ANEW = "`./launch --native build --no-cache` makes the environment anew"
-# Of uv's settings, those that would have it work on something else than it is told.
+RECREATE = "`./launch --native build --no-cache` recreates the environment"
+# Settings of uv's that would make it use another environment or other packages than those on its command line.
 OTHERS = ("UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_TORCH_BACKEND", "UV_CONSTRAINT", "UV_PYTHON", "VIRTUAL_ENV")
 WANTED = """
 import pathlib, sys
-sys.path.insert(0, "gpukit")
-from layers import TORCH, name, wanted
+sys.path.insert(0, sys.argv[1])
+from gpukit.image.layers import TORCH, name, wanted
 print("\\n".join(line for line in wanted(pathlib.Path()) if name(line) in TORCH))
 """
-UNREACHABLE = re.compile(r"(?:Failed to fetch:? `|error sending request for url \()(https?://[^/`)\s]+)|dns error")
-# What uv says, and what that means. The first that matches counts; {0} is its first group.
+OLDEST = (3, 11)  # requires-python of projects
+# Prints version and interpreter. A shim, such as pyenv's, may exist and fail; a free-threaded Python has other wheels.
+INTERPRETER = """
+import sys, sysconfig
+if sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print("%d.%d" % sys.version_info[:2], sys.executable, sep="\\n")
+"""
+# Enough for an index that responds; one that does not is given up after 10 seconds, and not after uv's two minutes.
+PROBE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
+UNREACHABLE = re.compile(
+    r"(?:Failed to fetch:? `?|error sending request for url \(|An index \((?=\S+\) returned a (?:403|407|5\d\d)))"
+    r"(https?://[^/`)\s]+)|dns error"
+)
+# uv's error texts, and what they mean. The first match counts; {0} is its first group.
 RULES = [
     (
         r"No interpreter found for (Python [\d.]+)|No download found for request: (\S+)",
-        "{0} is not on this machine, and uv does not fetch it: `uv python install` does, or your distribution.",
+        "{0} is not installed, and uv did not download it: run `uv python install`, or install your distribution's.",
     ),
     (
         r"(?s)(?:Because|╰─▶|hint:).*?\b([\w-]+)(?:[=<>][^ ]*)? has no wheels with a matching "
@@ -99,11 +114,13 @@ class Environment:
         self.project = project
         facts = project.stack.get("native")
         if not facts:
-            raise RefusalError("stack.json says nothing of `--native` yet: `copier update --trust` brings it.")
+            raise RefusalError("stack.json has no `native` part yet: `copier update --trust` adds it.")
         self.gpu = project.gpus is not None
         self.cuda = facts["cuda"] if self.gpu else None
         self.torch, self.driver, self.patterns = facts["torch"], facts["driver"], facts["protected"]
         self.index = facts["index"] if self.gpu else facts["cpu_index"]
+        self.package_index = facts["package_index"] or not self.gpu  # whether its build supports every target
+        self.pythons = facts["pythons"]
         self.base = {
             "format": FORMAT,
             "python": facts["python"],
@@ -121,15 +138,27 @@ class Environment:
         # a home directory may be shared by machines of another kind
         self.path = home / f"{project.slug}-{place}-{platform.machine()}-{flavour}"
         self.interpreter = self.path / "bin/python"
-        self.site = self.path / f"lib/python{facts['python']}/site-packages"
         self.record, self.stamp = self.path / "protected.txt", self.path / "stamp.json"
-        self.pythonpath = f"{project.root / 'src'}{os.pathsep}{project.root}"  # of what is started in it
+        self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
+        self.pythonpath = str(project.root / "src")  # of what is started in it
         self.held: list[int] = []
+
+    @property
+    def site(self) -> Path:
+        return next(self.path.glob("lib/python*/site-packages"), self.path / "none")
+
+    @property
+    def wheel(self) -> Path:
+        """gpukit's, which the project carries."""
+        found = list((self.project.root / "vendor").glob("gpukit-*.whl"))
+        if len(found) != 1:
+            raise RefusalError(f"vendor/ has {len(found) or 'no'} gpukit wheels: it must have one.")
+        return found[0]
 
     # Whether it is there
 
     def made(self) -> dict[str, object]:
-        """What it was made from; nothing where it is not there, or was not finished."""
+        """What it was created from; nothing if it does not exist or is incomplete."""
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(self.stamp.read_text(encoding="utf-8"))
             return found if isinstance(found, dict) else {}
@@ -140,25 +169,28 @@ class Environment:
         for name in ("pyproject.toml", "requirements.txt"):
             file = self.project.root / name
             digest.update(file.read_bytes() if file.is_file() else b"")
-        return {**self.base, "packages": digest.hexdigest()}
+        wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
+        return {**self.base, "packages": digest.hexdigest(), "gpukit": wheel}
 
-    def current(self) -> bool:
-        """Whether it is what is wanted, and nothing that was installed with it has been taken away since."""
-        made = self.made()
+    def current(self, except_gpukit: bool = False) -> bool:
+        """Whether it is what is wanted, and has every package that was installed with it."""
+        made, wanted = self.made(), self.wanted()
         names = made.pop("names", None)
-        return made == self.wanted() and isinstance(names, list) and set(names) <= self.names()
+        if except_gpukit:
+            made["gpukit"] = wanted["gpukit"]
+        return made == wanted and isinstance(names, list) and set(names) <= self.names() and self.interpreter.exists()
 
     def names(self) -> set[str]:
         """Of the packages that are there."""
         return {path.name.partition("-")[0] for path in self.site.glob("*.dist-info")}
 
     def ensure(self, fresh: bool = False) -> None:
-        """Make it, or install what is new; from then on it is held, by this process and by what becomes of it.
+        """Create it, or install what is new; from then on this process, and what it becomes, holds it.
 
         Raises:
-            RefusalError: it cannot be made, or a package that is protected was changed in it.
+            RefusalError: it cannot be created, or a protected package in it was changed.
         """
-        using, waiting = Path(f"{self.path}.use"), f"{self.path.name} is being made anew by another command: waiting."
+        using, waiting = Path(f"{self.path}.use"), f"Another command recreates {self.path.name}: waiting for it."
         while True:
             use = locked(using, fcntl.LOCK_SH, waiting)
             if not fresh and self.current():
@@ -178,23 +210,27 @@ class Environment:
     def check(self) -> None:
         changes = guard.changed(guard.recorded(self.record), [str(self.site)])
         if changes:
-            raise RefusalError(f"{'; '.join(map(str, changes))}: {ANEW}.")
+            raise RefusalError(f"{'; '.join(map(str, changes))}: {RECREATE}.")
 
-    # How it is made
+    # How it is created
 
     def set_up(self, fresh: bool) -> None:
         if self.current() and not fresh:
-            return  # made by whoever was waited for
+            return  # by the command that this one waited for
         made, wanted = self.made(), self.wanted()
-        if fresh or {name: made.get(name) for name in self.base} != self.base:
+        create = fresh or {name: made.get(name) for name in self.base} != self.base or not self.interpreter.exists()
+        if create:
             self.make_room()
             build = f"for CUDA {self.cuda}" if self.cuda else "for CPUs"
-            say(f"Making {self.path}, once: PyTorch {build}, and what pyproject.toml asks for.")
+            say(f"Creating {self.path}, once: PyTorch {build}, and the dependencies in pyproject.toml.")
             self.make()
         else:
             self.check()
-            say(f"Installing what pyproject.toml asks for now into {self.path}.")
-        self.uv("pip", "install", *self.requirements())
+        if create or not self.current(except_gpukit=True):
+            if not create:
+                say(f"Installing the dependencies in pyproject.toml into {self.path}.")
+            self.uv("pip", "install", *self.requirements())
+        self.uv("pip", "install", "--quiet", "--offline", "--no-deps", "--reinstall", str(self.wheel))
         self.check()
         self.finish(wanted)
 
@@ -205,50 +241,105 @@ class Environment:
             use = locked(Path(f"{self.path}.use"), fcntl.LOCK_EX)
         except BlockingIOError:
             raise RefusalError(
-                f"{self.path} must be made anew, and a program that was started in it still runs: wait for it, or "
+                f"{self.path} must be recreated, and a program that was started in it still runs: wait for it, or "
                 "end it with `./launch --native stop`."
             ) from None
         try:
-            self.stamp.unlink(missing_ok=True)  # first: what is interrupted here is made again
+            self.stamp.unlink(missing_ok=True)  # first: if this is interrupted, it is created again
             shutil.rmtree(self.path)
         finally:
             os.close(use)
 
     def make(self) -> None:
-        self.uv("venv", "--quiet", "--seed", f"--python={self.base['python']}", f"--prompt={self.project.slug}")
-        ask = subprocess.run([self.interpreter, "-I", "-c", WANTED], capture_output=True, text=True, check=False)
+        self.uv("venv", "--quiet", "--seed", f"--python={self.python()}", f"--prompt={self.project.slug}")
+        look = [self.interpreter, "-I", "-c", WANTED, str(self.wheel)]
+        ask = subprocess.run(look, capture_output=True, text=True, check=False)
         if ask.returncode:
             raise RefusalError(f"pyproject.toml cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
-        index = self.project.env.get("UV_INDEX") or f"pytorch={self.index}"
-        self.uv("pip", "install", *ask.stdout.split("\n")[:-1], str(self.base["requirement"]), UV_INDEX=index)
+        requirements = [*ask.stdout.split("\n")[:-1], str(self.base["requirement"])]
+        self.uv("pip", "install", *requirements, **self.index_for(requirements))
         self.assert_build()
         guard.write(guard.installed(self.patterns, [str(self.site)]), self.record)
         hold(self.site, guard.recorded(self.record))
         configure(self.path, self.record)
-        shutil.copy2(guard.__file__, self.site / "_gpukit_guard.py")
+        (self.site / "_gpukit_guard.py").write_bytes(pkgutil.get_data("gpukit.image", "guard.py") or b"")
         own = f"sys.prefix == {str(self.path)!r} and os.getenv('PYTHONPATH', '') in ('', {self.pythonpath!r})"
         line = f"import os, sys; {own} or __import__('_gpukit_guard').overlaid()\n"
         (self.site / "_gpukit_guard.pth").write_text(line, encoding="utf-8")
 
+    def python(self) -> str:
+        """The interpreter for uv: of the image's version, otherwise of the nearest one that PyTorch has wheels for.
+
+        uv's own come first, since they have the headers that torch.compile needs. uv stops at the first program of the
+        right name, even if that is a shim that fails, so PATH is searched here.
+
+        Returns:
+            a path; or the image's version, which uv then downloads
+        """
+        first = str(self.base["python"])
+        minor = version(first)[1]
+        wanted = sorted({first, *self.pythons}, key=lambda each: abs(version(each)[1] - minor))
+        _, listed, _ = self.ask("python", "list", "--only-installed", UV_PYTHON_PREFERENCE="only-managed")
+        programs = [line.split()[1] for line in listed.splitlines() if "/" in line]
+        folders = self.project.env.get("PATH", os.defpath).split(os.pathsep)
+        for name in [*(f"python{each}" for each in wanted), "python3", "python"]:
+            programs += [program for folder in folders if (program := shutil.which(name, path=folder))]
+        found: dict[str, str] = {}
+        for program in programs:
+            ask = [program, "-I", "-S", "-c", INTERPRETER]
+            with contextlib.suppress(OSError):  # of another architecture
+                output = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.splitlines()
+                found |= {output[0]: output[1]} if output and output[0] not in found else {}
+            if first in found:
+                return found[first]
+        for each in wanted:
+            if each in found and version(each) >= OLDEST:
+                say(f"Python {first} is not installed: using Python {each}, which this PyTorch has wheels for too.")
+                return found[each]
+        return first
+
+    def index_for(self, requirements: list[str]) -> dict[str, str]:
+        """The settings of uv's that name PyTorch's index, or none if the package index's build is to be used instead.
+
+        PyTorch's index answers 403 for what it does not have, so uv goes on with the next index, and does the same if
+        a proxy refuses. Only builds from PyTorch's index have a local version (+cu130).
+        """
+        own = self.project.env.get("UV_INDEX")
+        settings = {"UV_INDEX": own or f"pytorch={self.index}"}
+        if own or not self.package_index or sys.platform != "linux":
+            return settings
+        dry = ["pip", "install", "--dry-run", "--no-deps", *requirements]
+        for how in (PROBE, {"UV_OFFLINE": "1"}):  # then what uv has in its cache
+            code, _, said = self.ask(*dry, **settings, **how)
+            if code == 0 and re.search(r"\+ torch==\S+\+", said):
+                return settings
+            if code and not UNREACHABLE.search(said) and how is PROBE:
+                return settings  # another error, which the installation reports
+        say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
+        return {}
+
     def assert_build(self) -> None:
-        """On arm64 above all, where an index may hand out a build for CPUs under the same version."""
+        """On arm64 above all, an index may have a build for CPUs under the same version."""
         look = "import torch; print(torch.__version__, torch.version.cuda)"
         done = subprocess.run([self.interpreter, "-I", "-c", look], capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip() or f"it ended with status {done.returncode}").splitlines()[-1]
             raise RefusalError(f"The torch in {self.path} cannot be imported here: {last}")
-        version, cuda = done.stdout.split()[-2:]
+        torch, cuda = done.stdout.split()[-2:]
+        own = "UV_INDEX" in self.project.env
+        if "+" not in torch and not own and sys.platform == "linux":
+            self.torch_index.write_text("package index\n", encoding="utf-8")
         if [*cuda.split(".")[:2]] == [*(self.cuda or "None").split(".")[:2]]:
             return
-        if self.cuda or "UV_INDEX" not in self.project.env:  # a mirror may have no builds for CPUs
+        if self.cuda or not (own or self.torch_index.exists()):  # such an index may have no builds for CPUs
             kinds = ["without CUDA" if each in (None, "None") else f"for CUDA {each}" for each in (cuda, self.cuda)]
             raise RefusalError(
-                f"What uv found for {platform.machine()} is torch {version}, a build {kinds[0]}, and this is to be one "
-                f"{kinds[1]}: name an index that has it with UV_INDEX=pytorch=URL, then {ANEW}."
+                f"uv found torch {torch} for {platform.machine()}, a build {kinds[0]}, and this project needs one "
+                f"{kinds[1]}: name an index that has it with UV_INDEX=pytorch=URL, then {RECREATE}."
             )
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
-        """The very arguments of the build."""
+        """The same arguments as in the image."""
         pinned = ["--requirement=requirements.txt"] if (self.project.root / "requirements.txt").is_file() else []
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 
@@ -259,31 +350,32 @@ class Environment:
         draft.replace(self.stamp)
 
     def uv(self, *arguments: str, **more: str) -> None:
-        """Run uv with its progress on stderr. Without the network it is asked again for what it has kept."""
+        """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
         code, said = stream(command, env, keep=self.held)
         if code and UNREACHABLE.search(said) and "UV_OFFLINE" not in env:
-            say("The network does not answer, so uv is asked for what it has kept of earlier downloads.")
+            say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
-                shutil.rmtree(self.path, ignore_errors=True)  # it was made, and has no pip
+                shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
             raise explain(said)
 
-    def ask(self, *arguments: str) -> tuple[int, str]:
-        """Run uv quietly: exit status, and what it says."""
-        done = subprocess.run(self.command(*arguments), env=self.settings({}), capture_output=True, text=True)
-        return done.returncode, done.stderr
+    def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
+        """Run uv quietly: its exit status, output, and errors."""
+        done = subprocess.run(self.command(*arguments), env=self.settings(more), capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
 
     def command(self, *arguments: str) -> list[str]:
-        own = Path.home() / ".local/bin/uv"  # where its installer puts it, which a fresh shell has on its PATH
+        own = Path.home() / ".local/bin/uv"  # where its installer puts it; only a new shell has that on its PATH
         uv = shutil.which("uv", path=self.project.env.get("PATH")) or (str(own) if own.is_file() else None)
         if uv is None:
-            raise RefusalError(f"uv makes the environment, and it is not installed here: {INSTALLING} says how.")
-        return [uv, *arguments, *([str(self.path)] if arguments[0] == "venv" else [f"--python={self.interpreter}"])]
+            raise RefusalError(f"uv creates the environment, and it is not installed: see {INSTALLING}.")
+        where = {"venv": [str(self.path)], "pip": [f"--python={self.interpreter}"]}
+        return [uv, *arguments, *where.get(arguments[0], [])]
 
     def settings(self, more: dict[str, str]) -> dict[str, str]:
-        """uv's environment. As in the build, PyTorch's index is for PyTorch alone."""
+        """uv's environment. As in the image, PyTorch's index is for PyTorch alone."""
         env = {name: value for name, value in self.project.env.items() if name not in (*OTHERS, "UV_INDEX")}
         if self.record.is_file():
             env["UV_CONSTRAINT"] = str(self.record)

@@ -84,6 +84,7 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         "VIRTUAL_ENV": str(environment.path),
         "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
         "PYTHONPATH": environment.pythonpath,
+        "GPUKIT_PROJECT": str(project.root),
         "PYTHONNOUSERSITE": "1",
         "UV_CONSTRAINT": str(environment.record),
         "PIP_CONSTRAINT": str(environment.record),
@@ -170,7 +171,7 @@ def add(project: Project, packages: list[str]) -> int:
         file = Path(folder, "pyproject.toml")
         file.write_text(edited, encoding="utf-8")
         for arguments in (["--dry-run"], []):
-            code, said = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
+            code, _, said = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
             if code:
                 held = environment.record.read_text(encoding="utf-8")
                 raise adding.refusal(project, said, packages, held)
