@@ -153,8 +153,8 @@ class Step:
             return self._batches.samples(batch)
         except SplitError as error:
             raise SystemExit(
-                f"Cannot train on this data: {error}. `collate` must return tensors, or lists with one entry per sample, "
-                "in a tuple, list, or dict."
+                f"Cannot train on this data: {error}. `collate` must return tensors, or lists with one entry per "
+                "sample, in a tuple, list, or dict."
             ) from None
 
     def _attempt(self, batch: Any, total: int, count: float, seed: int) -> tuple[Tensor | None, str | None]:
@@ -275,8 +275,8 @@ class Step:
             failure = _first_line(error)
         if failure is not None:  # some parameters may have changed already, so the step cannot be repeated
             raise SystemExit(
-                f"Out of memory in the optimizer ({failure}), whose memory does not depend on the batch: use an optimizer "
-                "with less state, a smaller model, or free memory on the device."
+                f"Out of memory in the optimizer ({failure}), whose memory does not depend on the batch: use an "
+                "optimizer with less state, a smaller model, or free memory on the device."
             )
         return share
 

@@ -1,4 +1,4 @@
-"""Checkpoints: one folder per saved step, written atomically and verified when loaded; the newest and the best are kept.
+"""Checkpoints: one folder per saved step, written atomically and verified when loaded; the newest and the best stay.
 
 A checkpoint is written to a temporary folder, flushed to disk, and renamed: after a kill, a full disk, or a power
 failure, it exists completely or not at all, and earlier ones are unchanged. A manifest holds the size and SHA-256 of

@@ -92,8 +92,8 @@ class Order(Sampler[list[tuple[int, int]]]):
         smallest = min(self._start(last + 1) - self._start(last) for last in self._last_two())
         if smallest < world:
             raise DataError(
-                f"The smallest batch of an epoch has {smallest} samples for {world} processes: with {length} samples in "
-                f"total, use --batch-size {2 * world} or more, or fewer processes."
+                f"The smallest batch of an epoch has {smallest} samples for {world} processes: with {length} samples "
+                f"in total, use --batch-size {2 * world} or more, or fewer processes."
             )
 
     def _last_two(self) -> range:
@@ -245,7 +245,7 @@ def length(dataset: Dataset) -> int:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise DataError(
             f"{type(dataset).__name__} can only be read from the beginning, so a run could not resume within an epoch: "
-            "use a map-style data set, with `__getitem__` and `__len__` (for a stream: of its shards or records on disk)."
+            "use a map-style data set with `__getitem__` and `__len__` (for a stream: of its shards or records)."
         )
     try:
         found = len(dataset)

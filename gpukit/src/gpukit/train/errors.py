@@ -69,8 +69,8 @@ def check_finite(
     failed = bool(valid) and not torch.stack(valid).all().item()
     if ranks.any(failed) if ranks else failed:
         raise TrainingError(
-            f"Training diverged: {what} is NaN or infinite at step {step}. Resume from the last checkpoint with a smaller "
-            "--lr."
+            f"Training diverged: {what} is NaN or infinite at step {step}. Resume from the last checkpoint with a "
+            "smaller --lr."
         )
 
 

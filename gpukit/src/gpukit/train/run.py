@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 def on_main(ranks: Ranks, do: Callable[[], Result]) -> Result:
-    """Run `do()` on rank 0, and return its result on all ranks. If it fails, rank 0 raises the error and the others exit."""
+    """Run `do()` on rank 0; return its result on all ranks. If it fails, rank 0 raises its error; the others exit."""
     if ranks.world == 1:
         return do()
     result = failure = None
@@ -115,8 +115,8 @@ class Run:
             last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
             if last in lost:
                 raise TrainingError(
-                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or start "
-                    "a new run with --no-resume."
+                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
+                    "start a new run with --no-resume."
                 )
             if ours:
                 with contextlib.suppress(CheckpointError):  # in use: create a new run

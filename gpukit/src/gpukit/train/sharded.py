@@ -40,7 +40,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import NEW_RUN, FOLDER, FORMAT, MANIFEST, RANKS, SPARE, STATE, CheckpointError
+from gpukit.train.checkpoint import FOLDER, FORMAT, MANIFEST, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
 from gpukit.train.errors import LOST_RANK
 from gpukit.train.hashed import DamageError, Written, readable, sync_folder, verify
 from gpukit.train.ranks import Ranks
@@ -330,7 +330,7 @@ def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any]
 
 
 def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
-    """The results of `do()` on all ranks. If it fails on some, the first of them raises its error, and the others exit."""
+    """The results of `do()` on all ranks. If it fails, the first rank that failed raises its error; the others exit."""
     result = failure = None
     try:
         result = do()

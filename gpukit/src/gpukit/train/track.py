@@ -35,7 +35,7 @@ Rows = list[tuple[int, dict[str, float]]]
 
 
 class Backend(Protocol):
-    """A tracker; all calls come from one thread. Its constructor starts it, and may call `wait(seconds)` for more time."""
+    """A tracker, called from one thread. Its constructor starts it, and may call `wait(seconds)` for more time."""
 
     module: ClassVar[str]
 

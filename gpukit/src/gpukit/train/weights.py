@@ -1,7 +1,8 @@
 """Weights in a safetensors file: a list of names, types, and shapes, then the numbers. It cannot contain code.
 
 The package `safetensors` is not used, because checkpoints are hashed while they are written, without a second copy of
-the weights in memory, and record which weights are tied. Any program that supports the format can read the files. Source: https://huggingface.co/docs/safetensors, "Format".
+the weights in memory, and record which weights are tied. Any program that supports the format can read the files.
+Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
 from __future__ import annotations
