@@ -13,8 +13,6 @@ import pytest
 import yaml
 from copier import run_copy
 
-from gpukit.wheel import vendor, writer
-
 ROOT = Path(__file__).resolve().parents[1]
 HERE = "9999.0.0"  # the tag under which the working tree, uncommitted changes included, is released to the tests
 
@@ -73,7 +71,6 @@ def quick() -> Iterator[None]:
 def generate(plain_template: Path, tmp_path_factory: pytest.TempPathFactory):
     """Render a project: `generate(hardware="h100", ...)` -> its folder. The same answers give the same folder."""
     made: dict[str, Path] = {}
-    wheel = writer.from_source(ROOT / "gpukit")
 
     def render(**answers: object) -> Path:
         key = repr(sorted(answers.items()))
@@ -81,7 +78,6 @@ def generate(plain_template: Path, tmp_path_factory: pytest.TempPathFactory):
             path = tmp_path_factory.mktemp("project") / "project"
             with quick():
                 run_copy(str(plain_template), path, data=answers, defaults=True, quiet=True, skip_tasks=True)
-            vendor.put(wheel, path)  # as the hook does
             made[key] = path
         return made[key]
 

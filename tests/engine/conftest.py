@@ -32,7 +32,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import cannot
+from gpukit.wheel import vendor, writer
+from tests.conftest import ROOT, cannot
 
 HERE = Path(__file__).parent
 SLUG = "engine-tests"  # of every project: so their images share what they can
@@ -418,6 +419,7 @@ def project(
         if str(path) not in made:
             answers = {**({"hardware": "rtx-50"} if slight else ANSWERS[base]), **answers}
             shutil.copytree(generate(project_name="Engine tests", workflow=workflow, base=base, **answers), path)
+            vendor.put(writer.from_source(ROOT / "gpukit"), path)  # as the hook does
             if slight:
                 (path / "Dockerfile").write_text(SLIGHT)
             if not engine.grants:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.wheel import vendor, writer
 from tests.conftest import cannot
 from tests.engine.bare import SUITES, Bare, prepared, vendors
 from tests.engine.conftest import Engine
@@ -53,7 +54,9 @@ def another(request, plain: Engine, generate, tmp_path_factory) -> Iterator[Host
     if not image:
         pytest.skip(f"no image of Debian {request.param} is here, nor can one be pulled")
     folder = vendors(tmp_path_factory.mktemp("vendors"), SUITES[request.param])
-    hosts = Hosts(plain, image, generate(hardware="rtx-50"), folder, request.param)
+    project = shutil.copytree(generate(hardware="rtx-50"), tmp_path_factory.mktemp("setup") / "project")
+    vendor.put(writer.running(), project)
+    hosts = Hosts(plain, image, project, folder, request.param)
     yield hosts
     for host in hosts.made:
         host.end()

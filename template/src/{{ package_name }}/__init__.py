@@ -1,1 +1,1 @@
-"""Settings, data, model, checkpoints and the training loop."""
+"""Settings, data, model, and the training loop."""

@@ -1,10 +1,8 @@
-"""A training step that survives running out of memory: the same global batch in smaller parts, and nothing dropped.
+"""A training step that recovers from running out of memory: it repeats the same global batch in smaller parts.
 
 The method is Composer's (`device_train_microbatch_size="auto"`, https://docs.mosaicml.com/projects/composer): the batch
-that the optimizer sees is fixed, and only the part that is on the device at one time shrinks. Unlike there, parts are
-weighted by what they hold, random numbers and buffers are put back before a batch is tried again, and parts grow again.
-
-As a command, `python -m gpukit.train.finder`, it looks for the largest batch that fits (finder.py).
+that the optimizer sees is fixed, and only the part that is on the device at one time shrinks. Unlike in Composer, parts
+are weighted by their number of targets, random state and buffers are restored before a retry, and parts grow again.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
 from gpukit.train.task import Task
 
-# What an error says where memory ran out, in lower case. tests/train/oom-words.txt has each in full, with its origin.
+# Substrings of out-of-memory errors, in lower case. tests/train/oom-words.txt has the full texts and their origins.
 WORDS = (
     "out of memory",  # CUDA and its driver, HIP, NCCL, Triton, MPS
     "outofmemory",  # hipErrorOutOfMemory, and a torch.OutOfMemoryError that another error quotes
@@ -34,7 +32,7 @@ WORDS = (
     "cufft_alloc_failed",
     "allocation_failed",  # cuDNN since 9: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
     "failed to cuda calloc",  # NCCL
-    "cudnn_status_not_supported",  # also what cuDNN says where no algorithm fits in the memory that is left
+    "cudnn_status_not_supported",  # also raised by cuDNN if no algorithm fits in the free memory
     "valid cudnn algorithm to run convolution",
     "unable to find an engine to execute this computation",
     "can't allocate memory",  # PyTorch on the CPU
@@ -42,16 +40,16 @@ WORDS = (
     "not enough memory",  # PyTorch on the CPU, Windows
     "bad_alloc",  # C++
 )
-# oneDNN's, where there is no memory for what it makes; a primitive *descriptor* that it cannot make is no such thing.
+# oneDNN's text for a lack of memory; failing to create a primitive *descriptor* has other causes.
 ONEDNN = re.compile(r"could not create a primitive(?! descriptor)")
 
 
 def is_oom(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, of the GPU or of the host: by its type, then by its words.
+    """Whether an error means that the GPU or the host ran out of memory, judged by its type and its text.
 
-    An error that another one caused counts as well (`raise ... from ...`, torch.compile). What does not: a kernel that
-    needs more shared memory than the chip has (Triton's OutOfResources) and a launch that is too large ("invalid
-    configuration argument"); these do not depend on what memory is left.
+    Its causes are checked too (`raise ... from ...`, torch.compile). A kernel that needs more shared memory than the
+    chip has (Triton's OutOfResources) and a launch that is too large ("invalid configuration argument") do not count,
+    since they do not depend on the free memory.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -67,24 +65,23 @@ def is_oom(error: BaseException) -> bool:
 
 
 class Step:
-    """One optimizer step on this rank's part of the global batch, whatever the memory.
+    """One optimizer step on this rank's part of the global batch, split into smaller parts if memory runs out.
 
     The gradient is that of the mean loss over all valid targets of the global batch: a sum over all parts on all ranks,
     divided by the number of valid targets (why not a mean of means: https://huggingface.co/blog/gradient_accumulation).
-    However the batch is split it is the same, but for rounding and for layers that look across samples: BatchNorm sees
-    one part at a time.
+    It does not depend on the split, except for rounding and for layers that mix samples: BatchNorm sees one part at a
+    time.
 
-    Where forward or backward runs out of memory on some rank, all ranks drop what they have of the gradient, put back
-    the random state and the model's buffers, halve `microbatch` and go through the same batch again. After `grow_after`
-    clean steps it doubles again, up to what was given at the start; after a growth that failed it waits twice as long.
-    Parameters change only once every part has succeeded.
+    If forward or backward runs out of memory on any rank, all ranks discard their gradients, restore the random state
+    and the model's buffers, halve `microbatch`, and repeat the batch. After `grow_after` steps without an error it
+    doubles again, up to its initial value; after a failed increase it waits twice as long. Parameters change only after
+    every part has succeeded.
 
-    `clip`: largest norm of the gradient. `microbatch`: most samples on the device at one time; None: the whole batch.
-    `retries` counts repeated batches. `notes`: sentences to be shown, which the caller takes out.
+    `clip`: maximum gradient norm. `microbatch`: maximum number of samples on the device at one time; None: the whole
+    batch. `retries`: number of repeated batches. `notes`: messages to show; the caller removes them.
 
-    Random numbers are torch's, of the CPU and of the device, seeded for each step. Dropout draws as many as a part
-    needs: for one seed and one split its masks are always the same, for another split they are others, of the same
-    distribution.
+    Random numbers come from torch's generators for the CPU and the device, seeded in each step. Dropout draws as many
+    as a part needs: its masks are the same for the same seed and split, and differ for another split.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class Step:
         self._buffers = _Buffers(task.model)
         self._norms = [each for each in task.model.modules() if isinstance(each, _BatchNorm)]
         if self.ranks.world > 1 and any(isinstance(each, SyncBatchNorm) for each in self._norms):
-            raise SystemExit("SyncBatchNorm would wait forever for a rank that is out of memory: use BatchNorm.")
+            raise SystemExit("SyncBatchNorm blocks if one rank runs out of memory: use BatchNorm.")
         self._generators = [torch.default_generator]
         if device.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[device.device.index or 0])
@@ -123,12 +120,14 @@ class Step:
         self.ranks.reserve(self.parameters)
 
     def __call__(self, batch: Any, seed: int) -> Tensor:
-        """Mean loss over the valid targets of the global batch, before this step: 0-d, detached, on the device.
+        """Run the step; return the mean loss over the valid targets of the global batch (0-d, detached, on the device).
 
-        `batch`: as the DataLoader gives it; empty or None where there are fewer samples than ranks. `seed`: for this
-        step and this rank. A batch without any valid target changes nothing, and its loss is 0. SystemExit with one
-        sentence where a single sample does not fit, or the optimizer's own memory does not, or where the batch does not
-        show how many samples it holds.
+        `batch`: from the DataLoader; empty or None if there are fewer samples than ranks. `seed`: for this step and
+        this rank. A batch without valid targets changes nothing, and its loss is 0.
+
+        Raises:
+            SystemExit: with one sentence, if a single sample or the optimizer state does not fit in memory, or if the
+                number of samples in the batch cannot be determined.
         """
         total = self._samples(batch)
         targets = self.task.targets
@@ -154,8 +153,8 @@ class Step:
             return self._batches.samples(batch)
         except SplitError as error:
             raise SystemExit(
-                f"The data cannot be trained on: {error}; let `collate` give tensors, or lists with an entry for each "
-                "sample, in a tuple, list or dict."
+                f"Cannot train on this data: {error}. `collate` must return tensors, or lists with one entry per "
+                "sample, in a tuple, list, or dict."
             ) from None
 
     def _attempt(self, batch: Any, total: int, count: float, seed: int) -> tuple[Tensor | None, str | None]:
@@ -165,13 +164,13 @@ class Step:
         except Exception as error:
             if not is_oom(error):
                 raise
-            failure = _said(error)
-        # Only here, behind the handler, nothing holds the tensors of the failed attempt any more.
+            failure = _first_line(error)
+        # Only here, after the handler, nothing references the tensors of the failed attempt.
         self._clear()
         return None, failure
 
     def _gradients(self, batch: Any, total: int, count: float, seed: int) -> Tensor | None:
-        """Gradients of this rank's share of the mean loss; returns that share, None where there is no sample."""
+        """Compute the gradients of this rank's share of the mean loss; return that share, None without samples."""
         for generator in self._generators:
             generator.manual_seed(seed)
         random.seed(seed)
@@ -201,7 +200,7 @@ class Step:
         try:
             parts = self._batches.split(batch, sizes)
         except SplitError as error:
-            raise SystemExit(f"The batch does not fit, nor can it be split: {error}; take a smaller one.") from None
+            raise SystemExit(f"The batch does not fit in memory and cannot be split: {error}. Reduce it.") from None
         targets = self.task.targets
         return parts if targets is None else [part for part in parts if _number(targets(part))]
 
@@ -221,7 +220,7 @@ class Step:
         return self._weight
 
     def _clear(self) -> None:
-        """Leave nothing of an attempt behind but what the allocator keeps."""
+        """Free everything that an attempt allocated."""
         for parameter in self.parameters:
             parameter.grad = None
         self._buffers.put_back()
@@ -230,7 +229,7 @@ class Step:
             torch.cuda.empty_cache()
 
     def _shrink(self, total: int, failure: str | None, last_try: bool) -> bool:
-        """Smaller parts for all ranks; True where there are none: then the same is tried again, with empty caches."""
+        """Halve the parts on all ranks; True if that is not possible: then the same size is tried once more."""
         if failure is None:  # another rank ran out
             self._clear()
         self.retries += 1
@@ -242,8 +241,8 @@ class Step:
             if last_try:
                 norm = ", and BatchNorm needs 2" if fewest > 1 and tried > 1 else ""
                 raise SystemExit(
-                    f"Out of memory with {tried} sample{'s' * (tried > 1)} at a time{norm} ({failure}): take a smaller "
-                    "model or smaller samples, or recompute activations (torch.utils.checkpoint)."
+                    f"Out of memory with {tried} sample{'s' * (tried > 1)} at a time{norm} ({failure}): use a smaller "
+                    "model, smaller samples, or activation checkpointing (torch.utils.checkpoint)."
                 )
             return True
         self.microbatch = tried // 2
@@ -251,14 +250,16 @@ class Step:
             self._wait *= 2
         self._clean, self._grown = 0, False
         self.notes.append(
-            f"Out of memory with {tried} samples ({failure}): the same batch again, {self.microbatch} at a time."
+            f"Out of memory with {tried} samples ({failure}): repeating the batch, {self.microbatch} at a time."
         )
         if fewest > 1:
-            self.notes.append(f"BatchNorm's statistics are now those of {self.microbatch} samples, not of the batch.")
+            self.notes.append(
+                f"BatchNorm now computes its statistics over {self.microbatch} samples instead of the batch."
+            )
         return False
 
     def _update(self, share: Tensor | None) -> Tensor:
-        """Parameters, once every rank has its gradients; returns the loss of the global batch."""
+        """Update the parameters; return the loss of the global batch."""
         task, failure = self.task, None
         try:
             if self.ranks.world > 1:
@@ -271,11 +272,11 @@ class Step:
         except Exception as error:
             if not is_oom(error):
                 raise
-            failure = _said(error)
-        if failure is not None:  # parameters may have changed in part: there is no trying again
+            failure = _first_line(error)
+        if failure is not None:  # some parameters may have changed already, so the step cannot be repeated
             raise SystemExit(
-                f"Out of memory in the optimizer ({failure}): its memory does not depend on the batch, so take an "
-                "optimizer that keeps less, a smaller model, or free what else is on the device."
+                f"Out of memory in the optimizer ({failure}), whose memory does not depend on the batch: use an "
+                "optimizer with less state, a smaller model, or free memory on the device."
             )
         return share
 
@@ -314,10 +315,10 @@ class Step:
         self.microbatch = self.most if bigger >= (self.most or self._whole) else bigger
         self._grown = True
         size = "the whole batch" if self.microbatch is None else f"{self.microbatch} samples"
-        self.notes.append(f"{self._wait} steps without running out of memory: trying {size} at a time again.")
+        self.notes.append(f"No out-of-memory error in {self._wait} steps: trying {size} at a time again.")
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to split and scale as the unbroken one would."""
+        """The state that a resumed run needs to split and scale batches in the same way."""
         return {
             "microbatch": self.microbatch,
             "whole": self._whole,
@@ -328,7 +329,7 @@ class Step:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on as `state_dict` says, with at most the `microbatch` that this Step was made with."""
+        """Restore `state_dict`, with at most the `microbatch` that this Step was created with."""
         self.microbatch = state["microbatch"]
         if self.most is not None:
             self.microbatch = min(self.most, self.microbatch or self.most)
@@ -339,7 +340,7 @@ class Step:
 
 
 class _Buffers:
-    """A model's buffers as they were before an attempt: running statistics must count each sample once."""
+    """A copy of a model's buffers before an attempt, since running statistics must count each sample once."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.places = state_buffers(model)
@@ -358,7 +359,7 @@ class _Buffers:
             buffer.copy_(copy)
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 

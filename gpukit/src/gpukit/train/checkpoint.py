@@ -1,9 +1,9 @@
-"""Checkpoints: a folder for each saved step, never half written, checked when read, the newest few and the best kept.
+"""Checkpoints: one folder per saved step, written atomically and verified when loaded; the newest and the best stay.
 
-A step is written aside, forced to the disk and renamed: after a kill, a full disk or a loss of power there is either
-the whole folder or none, and those before it are as they were. A manifest holds size and SHA-256 of each file, and its
-own. Nothing in a checkpoint can run on loading. The order of fsync and rename is that of LWN, "Ensuring data reaches
-disk", https://lwn.net/Articles/457667/.
+A checkpoint is written to a temporary folder, flushed to disk, and renamed: after a kill, a full disk, or a power
+failure, it exists completely or not at all, and earlier ones are unchanged. A manifest holds the size and SHA-256 of
+each file, and its own. Loading a checkpoint never executes code from it. The order of fsync and rename follows LWN,
+"Ensuring data reaches disk", https://lwn.net/Articles/457667/.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
 RANKS = "ranks"  # in the manifest of a checkpoint in shards: how many saved it (sharded.py)
-ANEW = "or start anew with another --name"
+NEW_RUN = "or start a new run with another --name"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be saved or used; the text is one sentence for a person, with the remedy."""
+    """A checkpoint cannot be saved or loaded; the message is one sentence for the user, with the remedy."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a checkpoint holds, on the CPU; the weights are views of one piece of memory.
+    """The contents of a checkpoint, on the CPU; the weights are views of one buffer.
 
-    `passed_over`: a sentence for each newer checkpoint that cannot be used.
+    `passed_over`: a message for each newer checkpoint that cannot be used.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class Loaded:
 
 
 def fingerprint(model: nn.Module) -> dict[str, str]:
-    """What tells one model from another, for `about`: name -> type and shape of each tensor of its state_dict."""
+    """Identifies a model, for `about`: name -> type and shape of each tensor in its state_dict."""
     tensors = {name: one for name, one in model.state_dict().items() if isinstance(one, Tensor)}
     return {name: f"{str(one.dtype)[6:]} {list(one.shape)}" for name, one in tensors.items()}
 
@@ -80,16 +80,19 @@ def save(
     keep: int = 3,
     metric: float | None = None,
 ) -> Path:
-    """Write the checkpoint of `step` below the folder `run` and return its folder.
+    """Write the checkpoint of `step` to the folder of the run; return the checkpoint's folder.
 
-    `weights`: a state_dict, tensors of any shape and type. `state`: nested dicts and lists of tensors and plain values,
-    which torch.load(weights_only=True) takes. Both may lie on any device; in memory, one tensor at a time is copied.
-    `about` tells what run this is, in values that JSON can hold. Kept are the `keep` newest and the one of the lowest
-    `metric` (nan is never the best). CheckpointError where it cannot be saved: those before are then as they were.
+    `weights`: a state_dict. `state`: nested dicts and lists of tensors and plain values that
+    torch.load(weights_only=True) accepts. Both may be on any device; one tensor at a time is copied to memory.
+    `about` identifies the run, in JSON values. The `keep` newest checkpoints and the one with the lowest `metric` are
+    kept (NaN is never the best).
+
+    Raises:
+        CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
     """
     _check(weights, state, keep)
     folder, name = run / FOLDER, f"step-{step:08d}"
-    with _told(folder), claim(run):
+    with _file_errors(folder), claim(run):
         _sweep(folder)
         _room(folder, safetensors.size(weights) + _size(state))
         spare = folder / f".{name}{SPARE}"
@@ -106,9 +109,10 @@ def save(
 
 
 def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
-    """The checkpoint of the highest step that is whole; None where none was ever saved.
+    """Load the intact checkpoint with the highest step; None if none was ever saved.
 
-    CheckpointError where there are some and none is whole, or where the run that saved it was another than `about`.
+    Raises:
+        CheckpointError: all checkpoints are damaged, or they were saved by a run that does not match `about`.
     """
     passed_over = []
     for path in _saved(run / FOLDER):
@@ -118,7 +122,7 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
                 _compare(path, manifest["about"], about)
             loaded = _load(path, manifest)
         except DamageError as damage:
-            passed_over.append(f"{path.name} is passed over: {damage}.")
+            passed_over.append(f"{path.name} is skipped: {damage}.")
         else:
             loaded.passed_over.extend(passed_over)
             return loaded
@@ -128,32 +132,32 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
 
 
 def _none_whole(run: Path, passed_over: list[str]) -> CheckpointError:
-    said = f"No checkpoint in {run / FOLDER} can be used: {' '.join(passed_over)}"
-    return CheckpointError(f"{said} Restore one from a copy, {ANEW}.")
+    message = f"No checkpoint in {run / FOLDER} can be used: {' '.join(passed_over)}"
+    return CheckpointError(f"{message} Restore one from a backup, {NEW_RUN}.")
 
 
 def load(path: Path) -> Loaded:
-    """The checkpoint in the folder `path`; CheckpointError, which says why, where it is not whole."""
+    """Load the checkpoint in the folder `path`; CheckpointError with the reason if it is damaged."""
     try:
         return _load(path, _manifest(path))
     except DamageError as damage:
-        raise CheckpointError(f"{path} cannot be used: {damage}; take another checkpoint, {ANEW}.") from damage
+        raise CheckpointError(f"{path} cannot be used: {damage}. Use another checkpoint, {NEW_RUN}.") from damage
 
 
 def exists(run: Path) -> bool:
-    """Whether a checkpoint was ever saved there, whole or not."""
+    """Whether the run has a checkpoint, intact or not."""
     return bool(_saved(run / FOLDER))
 
 
 @contextlib.contextmanager
 def claim(run: Path) -> Iterator[None]:
-    """Be the one process that saves into `run`; CheckpointError where there is another. May be nested.
+    """Lock the run for this process; CheckpointError if another process holds the lock. May be nested.
 
-    The lock is the process's own (POSIX, fcntl(2)): its data loader's workers do not have it, and however it ends, the
-    lock is gone with it.
+    The lock belongs to the process (POSIX, fcntl(2)): its data loader workers do not inherit it, and it is released
+    when the process ends.
     """
     folder = run / FOLDER
-    with _told(folder):
+    with _file_errors(folder):
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(run)
@@ -177,7 +181,9 @@ def _lock(path: Path) -> int:
     except (BlockingIOError, PermissionError):
         os.close(file)
         run = path.parents[1]
-        raise CheckpointError(f"Another process trains into {run}: let it end, or choose another --name.") from None
+        raise CheckpointError(
+            f"Another process is writing to {run}: wait until it ends, or use another --name."
+        ) from None
     except OSError:
         pass  # a file system without locks
     return file
@@ -187,7 +193,7 @@ _holders: set[tuple[int, Path]] = set()
 
 
 def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], manifest: dict[str, Any]) -> None:
-    """The three files, on the disk when this returns."""
+    """Write the three files and flush them to disk."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()  # the thread below copies on a stream of its own
     with contextlib.ExitStack() as files, ThreadPoolExecutor(4) as threads:
@@ -205,7 +211,7 @@ def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], m
 
 
 def _metric(value: float | None) -> float | None:
-    """As a manifest has it: no number is none."""
+    """The metric as the manifest stores it: None if it is NaN or infinite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -220,25 +226,25 @@ def _first_line(below: bytes) -> bytes:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says, once its own sum is right; CheckpointError where another gpukit wrote it."""
+    """The manifest, if its checksum matches; CheckpointError if it has another format."""
     with readable(path / MANIFEST):
         first, _, below = (path / MANIFEST).read_bytes().partition(b"\n")
     if first + b"\n" != _first_line(below):
-        raise DamageError(f"{MANIFEST} is not what was written")
+        raise DamageError(f"{MANIFEST} has a wrong checksum")
     manifest = json.loads(b"{" + below)
     if manifest["format"] != FORMAT:
-        raise CheckpointError(  # it is whole: to pass it over would be to write over it some time
-            f"{path} is of format {manifest['format']}, and this gpukit reads format {FORMAT}: use the version of the "
-            f"template that saved it, {ANEW}."
+        raise CheckpointError(  # it is intact: if it were skipped, it would be overwritten later
+            f"{path} has format {manifest['format']}, but this gpukit reads format {FORMAT}: use the gpukit that saved "
+            f"it, {NEW_RUN}."
         )
     if _step(path) != manifest["step"]:
-        raise DamageError(f"it is that of step {manifest['step']} under another name")
+        raise DamageError(f"its name does not match its step, {manifest['step']}")
     return manifest
 
 
 def _load(path: Path, manifest: dict[str, Any]) -> Loaded:
     if RANKS in manifest:
-        raise CheckpointError(f"{path} was saved in shards: resume with --fsdp, {ANEW}.")
+        raise CheckpointError(f"{path} is a sharded checkpoint: resume with --fsdp, {NEW_RUN}.")
     with ThreadPoolExecutor(2) as threads:
         reads = {name: threads.submit(read, path / name, manifest["files"][name]) for name, read in READERS.items()}
     weights, state = (reads[name].result() for name in (WEIGHTS, STATE))
@@ -256,15 +262,15 @@ def _read_state(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        said = str(error).strip().partition("\n")[0]
-        raise DamageError(f"{path.name} is what was written, but torch {torch.__version__} says: {said}") from error
+        message = str(error).strip().partition("\n")[0]
+        raise DamageError(f"{path.name} is intact, but torch {torch.__version__} cannot load it: {message}") from error
 
 
 READERS = {WEIGHTS: _read_weights, STATE: _read_state}
 
 
 def _compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """CheckpointError that names the first thing in which the run that saved it was another."""
+    """CheckpointError that names the first difference between the run that saved it and this one."""
     for key, value in json.loads(json.dumps(wanted)).items():
         before = saved.get(key)
         if before == value:
@@ -272,15 +278,15 @@ def _compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(before, dict):
             name = next(name for name in [*value, *before] if before.get(name) != value.get(name))
             there, here = before.get(name, "absent"), value.get(name, "absent")
-            said = f"another {key}: {name} is {there} there and {here} here"
+            difference = f"another {key}: {name} is {there} there and {here} here"
         else:
-            said = f"{key} = {before}, and this run has {value}"
-        raise CheckpointError(f"{path} was saved with {said}; {_remedy(key, before)}, {ANEW}.")
+            difference = f"{key} = {before}, but this run has {value}"
+        raise CheckpointError(f"{path} was saved with {difference}; {_remedy(key, before)}, {NEW_RUN}.")
 
 
 def _remedy(key: str, before: Any) -> str:
     if key == "samples":
-        return "give it the data that it had"
+        return "resume with the same data"
     if isinstance(before, (str, int, float)):
         return f"resume with --{key.replace('_', '-')} {before}"
     return f"resume with the same {key.replace('_', ' ')}"
@@ -288,23 +294,23 @@ def _remedy(key: str, before: Any) -> str:
 
 def _check(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> None:
     if keep < 1:
-        raise CheckpointError(f"keep is {keep}: at least 1 checkpoint has to be kept.")
+        raise CheckpointError(f"keep is {keep}, but must be at least 1.")
     for name, tensor in weights.items():
         if not safetensors.plain(tensor):
             raise CheckpointError(
-                f"weights[{name!r}] is {_kind(tensor)}, which a checkpoint cannot hold: make it an ordinary tensor."
+                f"weights[{name!r}] is {_kind(tensor)}, which cannot be saved: convert it to an ordinary tensor."
             )
     _check_plain(state, "state")
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """CheckpointError where torch.load(weights_only=True) would refuse it: said now, not when it is needed."""
+    """CheckpointError if torch.load(weights_only=True) would refuse the value: now, instead of when it is loaded."""
     if safetensors.plain(value):
         _check_plain(vars(value), where)
     elif type(value) not in PLAIN:
         raise CheckpointError(
-            f"{where} is {_kind(value)}, and a checkpoint holds tensors and plain values only: "
-            "leave it out, or make it a number, a text, a list or a dict."
+            f"{where} is {_kind(value)}, but checkpoints contain only tensors and plain values: "
+            "remove it, or convert it to a number, a string, a list, or a dict."
         )
     elif isinstance(value, dict):
         for key, one in value.items():
@@ -325,7 +331,7 @@ def _kind(value: Any) -> str:
 
 
 def _size(state: Any) -> int:
-    """Bytes of the tensors in it, those that share memory once."""
+    """Bytes of all tensors in `state`; shared memory counts once."""
     found: dict[int, int] = {}
 
     def look(value: Any) -> None:
@@ -348,38 +354,38 @@ def _room(folder: Path, needed: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:
         raise CheckpointError(
-            f"{folder} has {free / 1e6:,.1f} MB of room and the checkpoint needs {needed / 1e6:,.1f} MB: make room or "
-            "keep fewer checkpoints, then resume; those saved before are as they were."
+            f"{folder} has {free / 1e6:,.1f} MB free, but the checkpoint needs {needed / 1e6:,.1f} MB: free space or "
+            "use a smaller --keep, then resume. Earlier checkpoints are unchanged."
         )
 
 
 @contextlib.contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Errors of the file system as a sentence."""
+def _file_errors(folder: Path) -> Iterator[None]:
+    """Report errors of the file system as CheckpointError."""
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{_reason(folder, error)}; those saved before are as they were.") from error
+        raise CheckpointError(f"{_reason(folder, error)}. Earlier checkpoints are unchanged.") from error
 
 
 def _reason(folder: Path, error: OSError) -> str:
-    said = error.strerror or str(error)
+    text = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk is full, so no checkpoint was saved in {folder} ({said}): make room, then resume"
+        return f"The disk is full, so no checkpoint was saved in {folder} ({text}): free space, then resume"
     if error.errno == errno.EFBIG:
-        return f"No checkpoint was saved in {folder} ({said}): raise the limit that `ulimit -f` shows, then resume"
+        return f"No checkpoint was saved in {folder} ({text}): raise the limit that `ulimit -f` shows, then resume"
     if error.errno == errno.EROFS:
-        return f"{folder} is on a file system that is read-only ({said}): mount it anew, or choose another --output-dir"
+        return f"{folder} is on a read-only file system ({text}): remount it, or use another --output-dir"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{folder} is no folder ({said}): move what is in its place, or choose another --name"
+        return f"{folder} is not a folder ({text}): move the file away, or use another --name"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{folder} cannot be used by this user ({said}): give it to this user, or choose another --output-dir"
-    return f"{folder} cannot be read or written ({said}): see whether its disk is there, then resume"
+        return f"No permission to use {folder} ({text}): change its owner, or use another --output-dir"
+    return f"{folder} cannot be read or written ({text}): check its disk, then resume"
 
 
 def _saved(folder: Path) -> list[Path]:
-    """Folders of checkpoints, whole or not, the newest first."""
-    with _told(folder):
+    """The folders of all checkpoints, intact or not, newest first."""
+    with _file_errors(folder):
         try:
             found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
         except FileNotFoundError:
@@ -392,7 +398,7 @@ def _step(path: Path) -> int:
 
 
 def _place(spare: Path, path: Path) -> None:
-    """Rename, and let the disk know. What has the name already stays a checkpoint until the new one has it."""
+    """Rename and sync. An existing folder of that name stays a valid checkpoint until the new one replaces it."""
     old = path.with_name(f"{path.name}.old")
     if path.exists():
         if old.exists():
@@ -405,7 +411,7 @@ def _place(spare: Path, path: Path) -> None:
 
 
 def _prune(folder: Path, step: int, keep: int) -> None:
-    """Remove all but the `keep` newest up to `step` and the best of all. Those that cannot be read are not counted."""
+    """Remove all but the `keep` newest up to `step` and the best. Damaged ones are neither counted nor removed."""
     metrics: dict[Path, float] = {}
     for path in _saved(folder):
         with contextlib.suppress(DamageError, CheckpointError):
@@ -420,10 +426,10 @@ def _prune(folder: Path, step: int, keep: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Renamed first: half of it is then no checkpoint.
+    """Rename, then remove, so that a partly removed folder is not mistaken for a checkpoint.
 
-    The names are gone when this returns. A file's blocks are freed when it is closed, which takes 1 ms for 1 MiB, and
-    long for a large one: training goes on meanwhile.
+    The names are gone when this returns. Freeing the blocks takes about 1 ms per MiB, so a thread does it while
+    training continues.
     """
     spare = path.with_name(f".{path.name}{SPARE}")
     shutil.rmtree(spare, ignore_errors=True)
@@ -434,6 +440,6 @@ def _remove(path: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed process left. The caller has the claim: none of it is being written."""
+    """Remove what a killed process left behind. The caller holds the lock, so nothing is being written."""
     for path in folder.glob(f".step-*{SPARE}"):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What batches cost, and what that makes of a plan to load them: arithmetic, no process is started here."""
+"""The cost of batches, and the predicted speed of a loader plan: arithmetic only, no process is started here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses of a run as a picture."""
+"""A plot of the losses of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PICTURE = "loss.png"
 
 
 def curve(run: Path) -> Path | None:
-    """Draw every figure of metrics.jsonl whose name ends in `loss` into loss.png; None where matplotlib is missing."""
+    """Plot every metric in metrics.jsonl whose name ends in `loss` to loss.png; None if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

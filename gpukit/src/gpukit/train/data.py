@@ -1,12 +1,12 @@
-"""Batches that depend on seed, epoch, index and step alone, and how they are loaded.
+"""Batches that depend only on the seed and the step, and their loader.
 
-    order = Order(len(dataset), batch_size=256, seed=0, first_step=1000)     # goes on where step 1000 begins
+    order = Order(len(dataset), batch_size=256, seed=0, first_step=1000)     # continues at step 1000
     batches = loader(dataset, 256, seed=0, first_step=1000, loading=Loading(workers=2))
 
-Nothing here has a state that a checkpoint must hold: the step is the state. Which samples make the batch of a step is
-computed from the seed and the step (`Order`); what a sample draws at random is computed from the seed, the epoch and
-the index of the sample (`Seeded`). So a resumed run, with as many workers or ranks as you like, sees the very bits that
-an unbroken one would have seen. `python -m gpukit.train.sweep` finds out how many workers are best (see tuner.py).
+Nothing here has state that a checkpoint must contain: the step is the state. The samples of a batch are computed from
+the seed and the step (`Order`), and the random numbers of a sample from the seed, the epoch, and the sample's index
+(`Seeded`). A resumed run therefore sees exactly the same data as an uninterrupted one, with any number of workers or
+ranks. `python -m gpukit.train.sweep` finds the fastest number of workers (tuner.py).
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ __all__ = [
 ]
 
 
-EMPTY = "The dataset is empty: there is nothing to train on."
+EMPTY = "The data set is empty."
 
 
 class DataError(Exception):
-    """The data cannot be loaded as asked; the text is one sentence for a person."""
+    """The data cannot be loaded; the message is one sentence for the user."""
 
 
 class Order(Sampler[list[tuple[int, int]]]):
-    """Endless batches of (epoch, index), this rank's part of each; which ones depends on the seed and the step alone.
+    """Endless batches of (epoch, index), this rank's part of each; they depend only on the seed and the step.
 
-    Every epoch holds each of `length` samples once, in `batches_per_epoch` = ceil(length / batch_size) batches. None
-    is larger than `batch_size`; where the last would be smaller than half of that, it shares evenly with the one
-    before, so that no rank is left without a sample and no BatchNorm with a single one. The parts of all ranks, one
-    after the other, make up the same batch for any number of ranks; their sizes differ by one at most.
+    Every epoch contains each of `length` samples once, in `batches_per_epoch` = ceil(length / batch_size) batches. None
+    is larger than `batch_size`; if the last one would be smaller than half of that, it shares its samples evenly with
+    the one before, so that no rank has no sample and no BatchNorm a single one. The parts of all ranks together are the
+    same batch for any number of ranks; their sizes differ by at most one.
 
     Method: the epoch's order is a shuffle by NumPy's RandomState, whose stream is frozen (NEP 19), keyed by `mix`.
     """
@@ -85,15 +85,15 @@ class Order(Sampler[list[tuple[int, int]]]):
         if length < 1:
             raise DataError(EMPTY)
         if batch_size < 1:
-            raise DataError(f"--batch-size {batch_size} is no batch: give at least 1.")
+            raise DataError(f"--batch-size must be at least 1, not {batch_size}.")
         self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
         self.rank, self.world, self.shuffle = rank, world, shuffle
         self.batches_per_epoch = math.ceil(length / batch_size)
         smallest = min(self._start(last + 1) - self._start(last) for last in self._last_two())
         if smallest < world:
             raise DataError(
-                f"The smallest batch of an epoch would have {smallest} samples for {world} processes: with {length} "
-                f"samples in all, use --batch-size {2 * world} or more, or fewer processes."
+                f"The smallest batch of an epoch has {smallest} samples for {world} processes: with {length} samples "
+                f"in total, use --batch-size {2 * world} or more, or fewer processes."
             )
 
     def _last_two(self) -> range:
@@ -128,16 +128,16 @@ class Order(Sampler[list[tuple[int, int]]]):
 
 
 class Seeded(Dataset):
-    """A dataset whose samples are asked for by (epoch, index), and draw the same random numbers whenever they are.
+    """A data set indexed by (epoch, index), whose samples draw the same random numbers each time they are read.
 
-    Before `dataset[index]`, torch's CPU generator, `random` and NumPy are seeded from seed, epoch and index, and so are
-    generators that the dataset and its transforms hold, or name in their modules. What no wrapper can seed: a generator
-    that a sample makes, anew or the first of them (`numpy_generator` is for that), and the system's own randomness.
+    Before `dataset[index]`, torch's CPU generator, `random`, and NumPy are seeded from the seed, the epoch, and the
+    index, and so are generators that the data set and its transforms hold or name in their modules. A generator that a
+    sample creates itself cannot be seeded here (use `numpy_generator`), nor can the operating system's.
 
-    A DataLoader fetches batches by `__getitems__`: in one thread as workers have, since sums of large tensors differ in
-    their last bits with the number of threads. As long as samples draw no random number they are not seeded one by one,
-    and a batched fetch of the dataset's own is used. That is tried with a known seed: where a number was drawn, what
-    came is thrown away, and samples are made one by one, each with its seed, from then on.
+    A DataLoader fetches batches with `__getitems__`: in one thread, as in a worker, since sums of large tensors differ
+    in their last bits with the number of threads. As long as samples draw no random numbers, they are not seeded one by
+    one, and the data set's own `__getitems__` is used. This is tested with a known seed: if a number was drawn, the
+    result is discarded, and samples are then read one by one, each with its own seed.
     """
 
     def __init__(self, dataset: Dataset, seed: int) -> None:
@@ -176,13 +176,13 @@ class Seeded(Dataset):
 
 
 class _Samples(list):
-    """The samples of a batch, and the seed for putting them together."""
+    """The samples of a batch, and the seed for collating them."""
 
     seed: int
 
 
 class Collated:
-    """`collate` (None: torch's default) for the samples of Seeded: what it draws, for masks or mixups, is seeded."""
+    """`collate` (None: torch's default) for the samples of Seeded, with seeded random numbers (for masks or mixup)."""
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
         self.collate = default_collate if collate is None else collate
@@ -230,27 +230,27 @@ def _share(batch: Any) -> None:
 
 @dataclass(frozen=True)
 class Loading:
-    """How batches are loaded. `prefetch`: batches for each worker; `context`: a start method, None is Python's own."""
+    """Loader settings. `prefetch`: batches per worker; `context`: the start method, None for Python's default."""
 
     workers: int = 0
     prefetch: int = 2
-    pin: bool = True  # acts with a CUDA device only
+    pin: bool = True  # only with a CUDA device
     persistent: bool = False
     context: str | None = None
-    reason: str = "as asked"
+    reason: str = "as set"
 
 
 def length(dataset: Dataset) -> int:
-    """How many samples a dataset has; DataError where it is not map-style, or has no length or no sample."""
+    """The number of samples; DataError if the data set is not map-style, has no length, or is empty."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise DataError(
-            f"{type(dataset).__name__} can only be read from its start, so a run could not resume in mid-epoch: give a "
-            "map-style dataset, with `__getitem__` and `__len__` (for a stream: of its shards or records on disk)."
+            f"{type(dataset).__name__} can only be read from the beginning, so a run could not resume within an epoch: "
+            "use a map-style data set with `__getitem__` and `__len__` (for a stream: of its shards or records)."
         )
     try:
         found = len(dataset)
     except TypeError:
-        raise DataError(f"{type(dataset).__name__} has no length: give it a `__len__`.") from None
+        raise DataError(f"{type(dataset).__name__} has no length: define `__len__`.") from None
     if not found:
         raise DataError(EMPTY)
     return found
@@ -268,10 +268,10 @@ def loader(
     device: torch.device | str | None = None,
     shuffle: bool = True,
 ) -> DataLoader:
-    """Endless batches from `first_step` on: this rank's part of the `batch_size` samples of each step.
+    """Endless batches from `first_step`: this rank's part of the `batch_size` samples of each step.
 
-    `ranks` has `rank` and `world` (None: one process). Batches are the same for any `loading`. Where the loop ends, the
-    workers end with the iterator; errors that come out of it are put into words by `explain`.
+    `ranks` has `rank` and `world` (None: one process). Batches are the same for any `loading`. The workers end with the
+    iterator; `explain` describes the errors that it raises.
     """
     loading = loading or Loading()
     rank, world = (ranks.rank, ranks.world) if ranks is not None else (0, 1)

@@ -1,4 +1,4 @@
-"""The device and how to compute on it, each choice with its reason; and how much memory there is."""
+"""The device, how to use it and why, and how much memory it has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gpukit.project.stack import Stack
 
 ROOT = Path("/")  # where /proc and /sys are
-RESERVE = 0.05  # of the memory that the kernel shares out: it ends the process that takes the last of it
+RESERVE = 0.05  # of the memory is left free, since the kernel kills the process that uses the last of it
 DTYPES = {
     "fp32": torch.float32,
     "float32": torch.float32,
@@ -53,11 +53,11 @@ _settle_vector_math()  # with the import: before any data or model is made
 
 @dataclass(frozen=True)
 class Device:
-    """Where and how to compute; `choose` makes one.
+    """Where and how to compute; `choose` returns one.
 
-    `dtype`: autocast's; float32 means that nothing is cast. `scaler`: the loss is scaled, as fp16 needs it.
-    `cudnn_benchmark`: cuDNN times its algorithms, which is faster for sizes that stay and may choose otherwise in the
-    next run. `line`: what `describe` says.
+    `dtype`: for autocast; float32 disables it. `scaler`: the loss is scaled, as fp16 requires. `cudnn_benchmark`: cuDNN
+    times its algorithms, which is faster for constant sizes, and may choose differently in the next run. `line`: the
+    text that `describe` returns.
     """
 
     device: torch.device
@@ -70,20 +70,20 @@ class Device:
     line: str = ""
 
     def describe(self) -> str:
-        """One line for a person: what was chosen, and why."""
+        """One line for the user: what was chosen, and why."""
         return self.line
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The context for forward and loss; backward needs none."""
+        """The autocast context for forward and loss; backward needs none."""
         if self.dtype == torch.float32:
             return PLAIN
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Set what PyTorch keeps for the whole process, and put the model on the device, in its layout, compiled.
+        """Set PyTorch's process-wide options, and move the model to the device, with its memory layout and compilation.
 
-        The same model comes back, and the keys of its state_dict stay: it is compiled in place, when first called.
-        Sizes that change are compiled once more, as dynamic ones, and not for every size (torch.compile's default).
+        Returns the same model with the same state_dict keys: it is compiled in place, at its first call. If sizes
+        change, it is recompiled once with dynamic sizes (torch.compile's default).
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -98,9 +98,9 @@ class Device:
         return model
 
     def move(self, batch: Any) -> Any:
-        """The batch with its tensors on the device, images channels-last if so chosen; pinned ones are not waited for.
+        """Move the tensors of a batch to the device, without waiting for pinned ones; images may become channels-last.
 
-        Tuples, lists and dicts are gone through; what has a `to` of its own is asked; anything else stays.
+        Handles tensors in tuples, lists, and dicts, and objects with a `to` method; anything else is returned as is.
         """
         if self.device.type == "cpu" and not self.channels_last:
             return batch
@@ -135,11 +135,11 @@ def choose(
     local_rank: int = 0,
     stack: Stack | None = None,
 ) -> Device:
-    """The device at hand and how to use it; "auto" and None leave it to what stack.json and the device say.
+    """Choose the device and how to use it; "auto" and None are decided from stack.json and the device.
 
-    `device`: auto, cpu, cuda or cuda:N. `dtype`: auto, fp32, bf16 or fp16. `local_rank`: which of this machine's GPUs
-    is this process's. SystemExit with one sentence for what the device cannot do. bfloat16 is judged by compute
-    capability (8.0): on older cards torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
+    `device`: auto, cpu, cuda, or cuda:N. `dtype`: auto, fp32, bf16, or fp16. `local_rank`: the index of this process's
+    GPU on this machine. Raises SystemExit with one sentence if the device does not support a setting. bfloat16 requires
+    compute capability 8.0: on older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
     """
     place, why = _place(device, local_rank)
@@ -147,12 +147,14 @@ def choose(
     formats = _formats(capability, stack)
     number = _number_format(dtype, capability, formats)
     if tf32 and "tf32" not in formats:
-        raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or more, and this is {_called(capability)}.")
+        raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or newer, but this is {_called(capability)}.")
     tf32 = "tf32" in formats if tf32 is None else tf32
     if channels_last is None:  # worth it where tensor cores compute convolutions
         channels_last = capability is not None and (tf32 or number != torch.float32)
     if compile and not _compiler():
-        raise SystemExit("torch.compile needs a C++ compiler (g++ or clang++), and there is none here: leave it out.")
+        raise SystemExit(
+            "torch.compile needs a C++ compiler (g++ or clang++), which is not installed: run without --compile."
+        )
     picked = [
         _words(number, dtype, capability),
         *(["TF32"] if tf32 else []),
@@ -173,7 +175,7 @@ def choose(
 
 
 def _compile(model: nn.Module) -> None:
-    """Module.compile(), which passes over a model whose forward is PyTorch's own, as Sequential's, and says nothing."""
+    """Like Module.compile(), which silently skips a model whose forward is PyTorch's own, such as Sequential."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         return model._call_impl(*arguments, **named)
@@ -182,10 +184,12 @@ def _compile(model: nn.Module) -> None:
 
 
 def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
-    """The device, and what a person calls it."""
+    """The device, and its name for the user."""
     if device == "auto" and not torch.cuda.is_available():
-        without = "this is a CPU build of PyTorch" if torch.version.cuda is None else "`./launch doctor` says why"
-        return torch.device("cpu"), f"the CPU, as PyTorch sees no GPU ({without})"
+        without = (
+            "this is a CPU build of PyTorch" if torch.version.cuda is None else "run `./launch doctor` to find out why"
+        )
+        return torch.device("cpu"), f"the CPU, since PyTorch finds no GPU ({without})"
     if device == "cpu":
         return torch.device("cpu"), "the CPU"
     try:
@@ -193,19 +197,19 @@ def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
     except RuntimeError:
         place = None
     if place is None or place.type != "cuda":
-        raise SystemExit(f"There is no device {device!r}: name auto, cpu, cuda or cuda:N.")
+        raise SystemExit(f"Unknown device {device!r}: use auto, cpu, cuda, or cuda:N.")
     if not torch.cuda.is_available():
-        raise SystemExit("PyTorch sees no GPU: `./launch doctor` says why; --device cpu trains without one.")
+        raise SystemExit("PyTorch finds no GPU: run `./launch doctor` to find out why, or train with --device cpu.")
     index, count = local_rank if place.index is None else place.index, torch.cuda.device_count()
     if index >= count:
-        seen = f"{count} GPU{'s' * (count > 1)}"
-        raise SystemExit(f"There is no cuda:{index}, as PyTorch sees {seen}: start at most one process for each.")
+        gpus = f"{count} GPU{'s' * (count > 1)}"
+        raise SystemExit(f"There is no cuda:{index}, since PyTorch finds {gpus}: start at most one process per GPU.")
     place = torch.device("cuda", index)
     return place, f"{torch.cuda.get_device_name(place)} ({place})"
 
 
 def _formats(capability: tuple[int, int] | None, stack: Stack | None) -> tuple[str, ...]:
-    """What tensor cores compute with: as stack.json has it for this card, or by the card's generation."""
+    """The formats that tensor cores support: from stack.json if it lists this card, or by its generation."""
     if capability is None:
         return ()
     for target in stack.targets.values() if stack else ():
@@ -218,10 +222,10 @@ def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tupl
     if dtype == "auto":
         return torch.bfloat16 if "bf16" in formats else torch.float16 if "fp16" in formats else torch.float32
     if dtype not in DTYPES:
-        raise SystemExit(f"There is no number format {dtype!r}: name auto, {', '.join(DTYPES)}.")
+        raise SystemExit(f"Unknown number format {dtype!r}: use auto, {', '.join(DTYPES)}.")
     number = DTYPES[dtype]
     if number == torch.bfloat16 and capability is not None and "bf16" not in formats:
-        raise SystemExit(f"{_called(capability)} has no bfloat16, PyTorch would imitate it slowly: use fp16 or auto.")
+        raise SystemExit(f"bfloat16 is not supported by {_called(capability)}, only slowly emulated: use fp16 or auto.")
     return number
 
 
@@ -232,11 +236,11 @@ def _called(capability: tuple[int, int] | None) -> str:
 def _words(number: torch.dtype, asked: str, capability: tuple[int, int] | None) -> str:
     name = str(number).removeprefix("torch.")
     if asked != "auto":
-        return f"{name} as asked"
+        return f"{name} as set"
     if capability is None:
         return name
-    has = "has bfloat16" if number == torch.bfloat16 else "has no bfloat16"
-    scaled = " and a scaled loss" if number == torch.float16 else ""
+    has = "supports bfloat16" if number == torch.bfloat16 else "does not support bfloat16"
+    scaled = " with loss scaling" if number == torch.float16 else ""
     return f"{name}{scaled} (compute capability {capability[0]}.{capability[1]} {has})"
 
 
@@ -246,7 +250,7 @@ def _compiler() -> bool:
 
 @dataclass(frozen=True)
 class Budget:
-    """Memory in bytes: `free` for this process to take, of `total`; `how`: what set the bound."""
+    """Memory in bytes: `free` for this process, of `total`; `how`: what sets the limit."""
 
     free: int
     total: int
@@ -254,11 +258,11 @@ class Budget:
 
 
 def budget(device: Device) -> Budget:
-    """How much more memory this process may take for tensors, what its allocator has cached included.
+    """How much more memory this process may allocate for tensors, including what its allocator has cached.
 
-    A GPU with memory of its own: cudaMemGetInfo, which knows MIG slices, and the fraction set for this process. Unified
-    memory: there cudaMemGetInfo counts the page cache as taken, and overrunning brings the kernel's OOM killer; so what
-    the kernel calls available, the cgroup's limit, less a reserve. The CPU: the same, and `ulimit -v`.
+    A GPU with its own memory: cudaMemGetInfo, which knows MIG slices, and the fraction set for this process. Unified
+    memory: cudaMemGetInfo counts the page cache as used, and too large an allocation triggers the kernel's OOM killer;
+    so what the kernel reports as available, or the cgroup's limit, minus a reserve. The CPU: the same, and `ulimit -v`.
     Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
     """
     if device.device.type != "cuda":
@@ -271,20 +275,20 @@ def budget(device: Device) -> Budget:
         bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in _host(limits=False)]
     share = torch.cuda.get_per_process_memory_fraction(place)
     if share < 1:
-        bounds.append(Budget(int(share * total) - held, total, f"the {share:.0%} set for this process"))
+        bounds.append(Budget(int(share * total) - held, total, f"the limit of {share:.0%} for this process"))
     return min(bounds, key=lambda bound: bound.free)
 
 
 def unified(device: Device) -> bool:
-    """Whether CPU and GPU share their memory, as on a DGX Spark or a Jetson."""
+    """Whether the CPU and the GPU share their memory, as on a DGX Spark or a Jetson."""
     return device.device.type == "cuda" and bool(torch.cuda.get_device_properties(device.device).is_integrated)
 
 
 def limit(device: Device, stack: Stack | None) -> Budget | None:
-    """On unified memory: bound what this process takes, and return that bound; else None.
+    """On unified memory, limit this process's allocations and return the limit; otherwise None.
 
-    With a bound, too large a batch is an error that can be caught; without one the kernel ends the process, or the
-    machine stands still. `memory.fraction` of the stack is the most.
+    With a limit, too large a batch is an error that can be handled; without one, the kernel kills the process, or the
+    machine freezes. The limit is at most `memory.fraction` of the stack.
     """
     if not unified(device):
         return None
@@ -296,7 +300,7 @@ def limit(device: Device, stack: Stack | None) -> Budget | None:
 
 
 def _host(limits: bool = True) -> list[Budget]:
-    """Each bound on this process's memory. `limits`: also that of its address space, which GPU mappings exceed."""
+    """All limits on this process's memory. `limits`: including its address space, which GPU mappings exceed."""
     meminfo = _table(ROOT / "proc/meminfo", 1024)
     available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
     bounds = [Budget(int(available - RESERVE * total), total, "MemAvailable"), *_cgroup()]
@@ -344,6 +348,6 @@ def _limit_of(folder: Path, most_name: str, used_name: str, cache_name: str) -> 
 
 
 def _table(file: Path, unit: int = 1) -> dict[str, int]:
-    """A file of names and numbers, as the kernel writes them."""
+    """A file with names and numbers, as the kernel writes them."""
     rows = (line.replace(":", " ").split() for line in file.read_text(encoding="ascii").splitlines())
     return {row[0]: int(row[1]) * unit for row in rows if len(row) > 1}

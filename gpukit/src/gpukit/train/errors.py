@@ -1,4 +1,4 @@
-"""How a training script ends: what is known to go wrong is told in one sentence, with what to do."""
+"""How a training script ends: known errors are reported in one sentence, with a remedy."""
 
 from __future__ import annotations
 
@@ -8,49 +8,70 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import torch
 
 from gpukit.train.batch import is_oom
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.data import DataError, explain
+from gpukit.train.ranks import Ranks
 from gpukit.train.track import Tracker, end
 
-UNHEARD = 3  # the exit code where training finished, and a tracker did not take its figures
+TRACKER_FAILED = 3  # exit code if training finished, but a tracker did not accept its metrics
 
 
 class TrainingError(Exception):
-    """Training cannot go on; the text is one sentence for a person, with what to do."""
+    """Training cannot continue; the message is one sentence for the user, with the remedy."""
 
 
 DISK = {
     errno.ENOSPC: "the disk is full: free some space (`./launch clean` removes old checkpoints)",
-    errno.EDQUOT: "your quota on this disk is used up: free some space (`./launch clean` removes old checkpoints)",
-    errno.EROFS: "the file system is read-only: --output-dir names another place",
-    errno.EACCES: "it may not be written: change its owner or mode, or name another place with --output-dir",
-    errno.EPERM: "it may not be written: change its owner or mode, or name another place with --output-dir",
+    errno.EDQUOT: "your disk quota is exceeded: free some space (`./launch clean` removes old checkpoints)",
+    errno.EROFS: "the file system is read-only: use another --output-dir",
+    errno.EACCES: "permission denied: change its owner or mode, or use another --output-dir",
+    errno.EPERM: "permission denied: change its owner or mode, or use another --output-dir",
 }
 LOST_RANK = re.compile(r"gloo|Connection (closed|reset) by (remote )?peer|ProcessGroup|NCCL", re.IGNORECASE)
 
 
-def in_words(error: BaseException) -> str | None:
-    """The sentence for an error that is known, None for any other: that is a defect, and its traceback wanted."""
+def error_message(error: BaseException) -> str | None:
+    """One sentence for a known error; None for any other, whose traceback is needed."""
     if isinstance(error, (TrainingError, CheckpointError, DataError)):
         text = str(error)
         if text.startswith("Caught "):  # from a data loading worker, with its traceback before it
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:
-        return f"{error.filename or 'A file'} cannot be written: {DISK[error.errno]}; what was saved before is whole."
-    if said := explain(error):
-        return f"{said} Starting again goes on from the last checkpoint."
+        return (
+            f"{error.filename or 'A file'} cannot be written: {DISK[error.errno]}. Earlier checkpoints are unchanged."
+        )
+    if message := explain(error):
+        return f"{message} Run the same command again to resume from the last checkpoint."
     if is_oom(error):
         return (
-            f"Memory ran out outside of a training step ({_short(error)}): take a smaller model, or end what "
-            "else is on this device."
+            f"Out of memory outside of a training step ({_short(error)}): use a smaller model, or stop other programs "
+            "on this device."
         )
     if isinstance(error, RuntimeError) and LOST_RANK.search(str(error)):
-        return f"Another process of this run has ended, and says why itself ({_short(error)})."
+        return f"Another process of this run has ended; its own message says why ({_short(error)})."
     return None
+
+
+def check_finite(
+    what: str, tensors: Iterable[torch.Tensor], step: int, ranks: Ranks | None = None, *, infinite: bool = False
+) -> None:
+    """TrainingError if a tensor contains NaN or infinity, on any of `ranks`; all of them must call this.
+
+    `infinite`: infinity is allowed, as in an attention mask.
+    """
+    valid = [(~one.isnan() if infinite else one.isfinite()).all() for one in tensors]
+    failed = bool(valid) and not torch.stack(valid).all().item()
+    if ranks.any(failed) if ranks else failed:
+        raise TrainingError(
+            f"Training diverged: {what} is NaN or infinite at step {step}. Resume from the last checkpoint with a "
+            "smaller --lr."
+        )
 
 
 def _short(error: object) -> str:
@@ -59,7 +80,10 @@ def _short(error: object) -> str:
 
 @contextlib.contextmanager
 def tracked(tracker: Tracker) -> Iterator[Tracker]:
-    """Finishes a tracker however the run ends, and tells on stderr what it lacks; `told` knows of one that hangs."""
+    """Finish the tracker however the run ends, and print to stderr which metrics it lacks.
+
+    `report_errors` handles a tracker that hangs.
+    """
     status = "failed"
     try:
         yield tracker
@@ -78,26 +102,26 @@ _hung: list[Tracker] = []
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Around what a script does: an error that is known ends it with the sentence on stderr and exit code 1.
+def report_errors() -> Iterator[None]:
+    """Wrap a script: a known error ends it with one sentence on stderr and exit code 1.
 
-    Any other error passes, with its traceback. Where a tracker hangs the process ends without waiting for it: with exit
-    code 3 where all else is well.
+    Any other error is raised. If a tracker hangs, the process ends without waiting for it, with exit code 3 if nothing
+    else failed.
     """
     try:
         yield
     except SystemExit as error:
         _leave(error.code)
-    except KeyboardInterrupt:  # before the first step, or in the midst of the last words
+    except KeyboardInterrupt:  # before the first step, or after the last one
         if os.environ.get("RANK", "0") == "0":
-            print("\nStopped. Starting again goes on from the last checkpoint, if there is one.", file=sys.stderr)
+            print("\nStopped. Run the same command again to resume from the last checkpoint, if any.", file=sys.stderr)
         _leave(128 + signal.SIGINT)
     except Exception as error:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # by it torch raises the death of a second worker, anywhere
-        sentence = in_words(error)
-        if sentence is None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise torch raises the death of another worker here
+        message = error_message(error)
+        if message is None:
             raise
-        _leave(sentence)
+        _leave(message)
     _leave(0)
 
 
@@ -107,9 +131,9 @@ def _leave(code: int | str | None) -> None:
         print(code, file=sys.stderr, flush=True)
         code = 1
     if _hung:
-        end(code or UNHEARD)
+        end(code or TRACKER_FAILED)
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        # gloo's threads may abort an interpreter that takes itself apart, of a run that has ended well
+        # gloo's threads may abort the interpreter during its shutdown, after a successful run
         end(code or 0)
     if code:
         raise SystemExit(code) from None

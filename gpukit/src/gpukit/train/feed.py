@@ -1,10 +1,9 @@
-"""The batches of a loop, from a loader that is tuned to it while it trains.
+"""The batches of a training loop, from a loader that is tuned during the first steps.
 
-How many workers pay off depends on how long a step takes, which only the loop itself can show. So its first steps are
-timed, with batches from one worker; then the loader is tuned (tuner.py), and what follows comes from it. The batches
-are the same in any case: they depend on seed and step alone (data.py). None is made in this process before it is known
-that there will be no workers: a file that the dataset opens with its first sample would be theirs too, with one
-position for all that are forked.
+The best number of workers depends on how long a step takes, which only the loop itself shows. So its first steps are
+timed, with batches from one worker; then the loader is tuned (tuner.py) and used for the rest. The batches are the same
+in any case: they depend only on the seed and the step (data.py). This process reads no sample until it is clear that
+there will be no workers: forked workers would share the file position of any file that the data set has opened.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from gpukit.train.task import Task
 from gpukit.train.tuner import tune
 from gpukit.train.workers import close, stays
 
-TIMED = 12  # steps: enough for a median that the first ones, with their compilations, do not move
+TIMED = 12  # steps: enough for a median that slow first steps (compilation) do not change
 
 
 class Feed:
-    """Endless batches from `first_step` on, for one loop: this rank's part of `batch_size` samples each.
+    """Endless batches from `first_step` for one loop: this rank's part of `batch_size` samples each.
 
-    `workers`: as many, or "auto". `loading` is how batches are loaded now; `say` is told when that is known. Errors are
-    those of `loader` and `tune`.
+    `workers`: a number, or "auto". `loading`: the current settings of the loader; `say` reports them once they are
+    known. Raises the errors of `loader` and `tune`.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""The batch finder: the largest batch that fits, found by training with some sizes in processes of their own.
+"""Finds the largest batch that fits in memory, by training with several sizes in separate processes.
 
-    python -m gpukit.train.finder                      # for this project, with the settings that train.py takes
+    python -m gpukit.train.finder                     # for this project, with the options of train.py
     found = find(build, settings)                     # the same from a script or a notebook
 
-Every trial is some steps of the project's own training (trial.py); search.py says which size comes next. Trials run
-without torch.compile, which takes long and depends on the size; what they find is confirmed, compiled where that is
-asked for, in a fresh process with more steps, because what earlier trials leave in memory is not what training will
-find there. With several processes each finds its own, on its own GPU, and all take the least.
+Every trial runs a few steps of the project's own training (trial.py); search.py chooses the sizes. Trials run without
+torch.compile, which is slow and depends on the size; the result is confirmed in a fresh process with more steps, and
+compiled if the settings say so, because earlier trials leave memory in another state than training will find. With
+several processes, each measures its own GPU, and all use the smallest result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK",
 
 
 class FinderError(TrainingError):
-    """No size can be found; the text is one sentence for a person."""
+    """No batch size can be found; the message is one sentence for the user."""
 
 
 def find(
@@ -51,17 +51,19 @@ def find(
     ranks: Ranks | None = None,
     progress: Callable[[str], object] = print,
 ) -> Found:
-    """The largest number of samples that one step of this process can take, and why not more.
+    """Find the largest number of samples that one step of this process can use.
 
-    `task`: the function that builds it, or its name as in "package.module:build"; None: this project's. It must stand
-    in a module, since other processes import it. `settings`: what it is called with, or command-line arguments that say
-    so. `limit`: bytes, as if the device had no more. `ceiling`: the largest size of interest; the length of the data
-    set (over the processes) is one anyway. `ranks`: all of them call this at the same time, and all get the least.
-    `progress` gets a line for each trial. FinderError where not even one sample fits, or where training fails for
-    another reason than memory.
+    `task`: the function that builds the task, or its name as "package.module:build"; None: this project's. It must be
+    in a module, since other processes import it. `settings`: its settings, or command-line arguments for them. `limit`:
+    use at most this many bytes. `ceiling`: the largest size to try; the size of the data set (divided by the number of
+    processes) is also a limit. `ranks`: all of them must call this, and all get the smallest result. `progress`
+    receives a line per trial.
 
-    A batch is made of the largest among 64 samples of the data set (trial.py, `Samples`). What other processes leave
-    free is taken as it is now; should it be less later, `Step` splits the batch.
+    Batches repeat the largest of 64 samples of the data set (trial.py, `Samples`). Memory that other processes use now
+    is not available; if they use more later, `Step` splits the batch.
+
+    Raises:
+        FinderError: not even one sample fits, or training fails for another reason than memory.
     """
     ranks, found, failed = ranks or Ranks(), None, None
     say = progress if ranks.main else lambda line: None
@@ -73,10 +75,10 @@ def find(
     if failed:
         raise failed
     if not least:
-        raise FinderError("Another process of this run found no batch size that fits: it says why itself.")
+        raise FinderError("Another process of this run found no batch size that fits; its own message says why.")
     if least < found.batch_size:
-        found = replace(found, batch_size=least, reason="another process has room for no more")
-    say(f"Batch size {found.batch_size}{' on each of them' * (ranks.world > 1)}: {found.reason}.")
+        found = replace(found, batch_size=least, reason="another process has no memory for more")
+    say(f"Batch size {found.batch_size}{' per process' * (ranks.world > 1)}: {found.reason}.")
     return found
 
 
@@ -89,54 +91,58 @@ def _find(
     say: Callable[[str], object],
 ) -> Found:
     spec, settings = _named(task, settings)
-    say("Looking for the largest batch that fits, in processes that train with some sizes.")
+    say("Finding the largest batch that fits: training with several sizes in separate processes.")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.world > 1 else 1
-    told = {
+    options = {
         "task": base64.b64encode(pickle.dumps((spec, settings))).decode(),
         "limit": limit,
         "local_rank": ranks.local_rank,
         "shared_by": processes,
     }
-    with _Trials(told, compile=bool(getattr(settings, "compile", False)), say=say) as trials:
+    with _Trials(options, compile=bool(getattr(settings, "compile", False)), say=say) as trials:
         budget, about = trials.start()
         most = about["samples"] // ranks.world
         if most < 1:
-            raise FinderError(f"There are fewer samples ({about['samples']}) than processes ({ranks.world}).")
-        say(f"On {about['device']}: {_gib(budget)} to use ({about['how']}); {about['data']}.")
+            raise FinderError(
+                f"The data set has fewer samples ({about['samples']}) than there are processes ({ranks.world})."
+            )
+        say(f"{about['device']}: {_gib(budget)} available ({about['how']}); {about['data']}.")
         found = search(trials.trial, budget, confirm=trials.confirm, ceiling=min(most, ceiling or most))
     if not found.batch_size:
         if all(each.outcome.ceiling for each in found.trials):
-            raise FinderError(f"Training fails, and not for lack of memory: {found.trials[0].outcome.why}")
-        raise FinderError(f"N{found.reason[1:]} in {_gib(budget)}: take a smaller model or smaller samples.")
+            raise FinderError(f"Training fails, but not because of memory: {found.trials[0].outcome.why}")
+        raise FinderError(f"N{found.reason[1:]} in {_gib(budget)}: use a smaller model or smaller samples.")
     if found.batch_size == most:
-        found = replace(found, reason="there are no more samples" + " for each process" * (ranks.world > 1))
+        found = replace(found, reason="the data set has no more samples" + " per process" * (ranks.world > 1))
     return found
 
 
 class _Trials:
     """The processes in which trials run, one at a time. A context manager: none is left behind."""
 
-    def __init__(self, told: dict[str, Any], compile: bool, say: Callable[[str], object]) -> None:
-        self.told, self.compile, self.say = told, compile, say
+    def __init__(self, options: dict[str, Any], compile: bool, say: Callable[[str], object]) -> None:
+        self.options, self.compile, self.say = options, compile, say
         self.child: _Child | None = None
         self.largest = 0  # of the sizes that this child has tried
         self.budget = 0
 
     def start(self, compile: bool = False) -> tuple[int, dict[str, Any]]:
-        """A fresh process; -> the budget, and what it says of itself."""
+        """Start a fresh process; return the budget and its description."""
         self.close()
         self.child, self.largest = _Child(), 0
-        about = self.child.ask({**self.told, "compile": compile})
+        about = self.child.ask({**self.options, "compile": compile})
         if "memory" in about:
-            raise FinderError(f"The model does not fit even without data ({about['memory']}): take a smaller one.")
+            raise FinderError(
+                f"The model does not fit in memory even without data ({about['memory']}): use a smaller one."
+            )
         if "died" in about:
-            raise FinderError(f"Batch sizes cannot be tried: while the model was made, {about['died']}.")
+            raise FinderError(f"The model cannot be built: {about['died']}.")
         if "error" in about:
-            raise FinderError(f"The task cannot be made: {about['error']}")
+            raise FinderError(f"The task cannot be built: {about['error']}")
         if about["budget"] <= 0:
-            raise FinderError(f"There is no memory left to use ({about['how']}): end what else takes it.")
+            raise FinderError(f"No memory is available ({about['how']}): stop the programs that use it.")
         self.budget = self.budget or about["budget"]
-        self.told["limit"] = self.budget
+        self.options["limit"] = self.budget
         self.missing = max(0, self.budget - about["budget"])  # less is free than for the first
         return self.budget, about
 
@@ -162,13 +168,13 @@ class _Trials:
         outcome = Outcome(**answer, seconds=seconds)
         if outcome.fits:
             peak = outcome.peak_bytes + self.missing
-            over = "" if peak <= self.budget else f"{_gib(peak)} are more than there are"
+            over = "" if peak <= self.budget else f"{_gib(peak)} exceed the available memory"
             outcome = replace(outcome, peak_bytes=peak, fits=not over, why=over)
         if outcome.fits:
             self.say(f"{size:>9} samples fit: {_gib(outcome.peak_bytes)}, {seconds:.1f} s{how}")
         else:
-            self.say(f"{size:>9} samples do not: {outcome.why}, {seconds:.1f} s{how}")
-            self.close()  # memory is in pieces now, and after some errors a GPU is lost to this process
+            self.say(f"{size:>9} samples do not fit: {outcome.why}, {seconds:.1f} s{how}")
+            self.close()  # memory is fragmented now, and after some errors the process cannot use the GPU
         return outcome
 
     def close(self) -> None:
@@ -189,15 +195,15 @@ class _Child:
     def __init__(self) -> None:
         env = {key: value for key, value in os.environ.items() if key not in OF_TORCHRUN}
         env["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the child
+        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the child
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpukit.train.trial"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.said,
+            stderr=self.stderr,
             text=True,
             env=env,
-            start_new_session=True,  # Ctrl-C ends it by `end`, together with compilers that it has started
+            start_new_session=True,  # on Ctrl-C, `end` kills it together with the compilers that it started
         )
 
     def ask(self, what: dict[str, Any]) -> dict[str, Any]:
@@ -210,8 +216,8 @@ class _Child:
             return json.loads(line)
         code = self.process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self.said.seek(0)
-        last = self.said.read().strip().splitlines()[-1:]
+        self.stderr.seek(0)
+        last = self.stderr.read().strip().splitlines()[-1:]
         return {"died": f"its process ended with {how}" + "".join(f" ({line[:200]})" for line in last)}
 
     def end(self) -> None:
@@ -221,7 +227,7 @@ class _Child:
         self.process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        self.said.close()
+        self.stderr.close()
 
 
 def _named(task: str | Callable[..., Task] | None, settings: Any) -> tuple[str, Any]:
@@ -235,7 +241,7 @@ def _named(task: str | Callable[..., Task] | None, settings: Any) -> tuple[str, 
     if module == "__main__":
         module = getattr(sys.modules["__main__"].__spec__, "name", "")
     if not module or "<" in task.__qualname__ or type(settings).__module__ == "__main__":
-        raise FinderError("Other processes must import the task: let its function and its settings stand in a module.")
+        raise FinderError("Other processes import the task: define its function and its settings in a module.")
     return f"{module}:{task.__qualname__}", settings
 
 
@@ -244,19 +250,21 @@ def _gib(value: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; -> its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m gpukit.train.finder",
-        description="Find the largest batch that fits. All other options are those of the training script.",
+        description="Find the largest batch that fits in memory. Also accepts all options of the training script.",
         allow_abbrev=False,
     )
-    parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (this project's)")
-    parser.add_argument("--limit-gb", type=float, metavar="GB", help="as if there were only so much memory (GiB)")
-    parser.add_argument("--max", type=int, metavar="SAMPLES", help="the largest batch of interest")
-    parser.add_argument("--json", action="store_true", help="the result as JSON; progress goes to stderr")
+    parser.add_argument(
+        "--task", metavar="MODULE:FUNCTION", help="the function that builds the task (default: this project's)"
+    )
+    parser.add_argument("--limit-gb", type=float, metavar="GB", help="use at most this much memory (GiB)")
+    parser.add_argument("--max", type=int, metavar="SAMPLES", help="the largest batch to try")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, and progress to stderr")
     given, rest = parser.parse_known_args(arguments)
     if given.limit_gb is not None and not given.limit_gb > 0:
-        parser.error("--limit-gb must be more than 0")
+        parser.error("--limit-gb must be greater than 0")
     if given.max is not None and given.max < 1:
         parser.error("--max must be at least 1")
     limit = int(given.limit_gb * GIB) if given.limit_gb else None

@@ -1,7 +1,7 @@
-"""Files that are hashed while they are written, forced to the disk, and compared with size and hash when read.
+"""Files that are hashed while they are written, flushed to disk, and compared with their size and hash when read.
 
-Large ones go to the disk past the page cache (open(2), O_DIRECT): the data set stays in it, and a checkpoint costs less
-than one that is first copied there. Where a file system cannot do that, they go through it.
+Large files bypass the page cache (open(2), O_DIRECT) if the file system supports it: the data set stays cached, and
+writing a checkpoint is faster without the copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THREADED = 1 << 20  # bytes from which on a thread for the hash pays
 
 
 class DamageError(Exception):
-    """Why a file, or the checkpoint it belongs to, cannot be used: half a sentence."""
+    """A file, or its checkpoint, is damaged; the message is a clause that says how."""
 
 
 class Written:
@@ -126,33 +126,33 @@ def sync_folder(folder: Path) -> None:
 
 
 def verify(path: Path, entry: dict[str, Any], into: memoryview | None = None) -> None:
-    """Read the file, into memory of its size where that is given; DamageError where it is not what was written.
+    """Read the file, into a buffer of its size if given; DamageError if it does not match its size and hash.
 
-    `entry`: what `Written.end` said.
+    `entry`: the result of `Written.end`.
     """
     total, done = hashlib.sha256(), 0
     spare = memoryview(bytearray(CHUNK)) if into is None else into
     with readable(path), path.open("rb", buffering=0) as file:
         found = os.fstat(file.fileno()).st_size
         if found != entry["bytes"]:
-            raise DamageError(f"{path.name} has {found} bytes, and {entry['bytes']} were written")
+            raise DamageError(f"{path.name} has {found} bytes instead of {entry['bytes']}")
         while done < found:
             piece = spare[:CHUNK] if into is None else spare[done : done + CHUNK]
             count = file.readinto(piece)
             total.update(piece[:count])
             done += count or found
     if total.hexdigest() != entry["sha256"]:
-        raise DamageError(f"{path.name} is not what was written: its SHA-256 differs")
+        raise DamageError(f"{path.name} has a wrong SHA-256")
 
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Errors of the file system while `path` is read, as DamageError."""
+    """Report errors of the file system while `path` is read as DamageError."""
     try:
         yield
     except FileNotFoundError:
         raise DamageError(f"{path.name} is missing") from None
     except PermissionError:
-        raise DamageError(f"{path.name} cannot be read by this user") from None
+        raise DamageError(f"{path.name} cannot be read: permission denied") from None
     except OSError as error:
         raise DamageError(f"{path.name} cannot be read ({error.strerror or error})") from error

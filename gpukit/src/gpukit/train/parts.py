@@ -1,4 +1,4 @@
-"""How many samples a batch holds, and the same batch in parts: every sample in exactly one of them."""
+"""Counts the samples of a batch, and splits it into parts; every sample is in exactly one part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[Any, ...]  # the keys and positions that lead to a value in a batch
 
 
 class SplitError(Exception):
-    """The batch does not show which part of it belongs to which sample; the text says where."""
+    """The samples of a batch cannot be told apart; the message says where."""
 
 
 class Batches:
@@ -42,7 +42,7 @@ class Batches:
             self.grows, self.tried = self._tried(), True
         count = _count(batch, (), self._lists(batch))
         if count is None:
-            raise SplitError(f"how many samples are in a batch cannot be told from a {type(batch).__name__} like this")
+            raise SplitError(f"the number of samples in this {type(batch).__name__} cannot be determined")
         return count
 
     def split(self, batch: Any, sizes: list[int]) -> list[Any]:
@@ -146,7 +146,7 @@ def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> 
     if isinstance(value, Tensor) and value.ndim:
         if len(value) != total:
             place = "".join(f"[{key!r}]" for key in path)
-            raise SplitError(f"batch{place} has {len(value)} rows where there are {total} samples")
+            raise SplitError(f"batch{place} has {len(value)} rows for {total} samples")
         return list(value.split(sizes))
     if isinstance(value, (list, tuple)):
         columns = any(len(one) > len(path) and one[: len(path)] == path for one in lists)

@@ -1,4 +1,4 @@
-"""How far a run is: one line that is redrawn on a terminal, and a line now and then where there is none."""
+"""Progress output: one line that is redrawn on a terminal, or a new line every second elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WINDOW = 50  # the rate is that of so many drawings
 
 
 class Progress:
-    """Loss, rate, memory and time left. With `shown` false (on other ranks than the first) nothing is printed.
+    """Shows loss, rate, memory, and remaining time. `shown`: False on all ranks but the first, to print nothing.
 
-    `samples`: how many a step takes. `memory`: what gives the memory in use as text.
+    `samples`: samples per step.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Progress:
         self.next = 0.0
 
     def step(self, done: int) -> None:
-        """A step has ended. Costs a look at the clock, but when the line is drawn."""
+        """Call this after each step. Costs one clock reading, unless the line is redrawn."""
         now = self.clock()
         if now < self.next:
             return
@@ -53,7 +53,7 @@ class Progress:
             self._draw(self.line(done))
 
     def report(self, done: int, loss: float) -> None:
-        """A loss is known."""
+        """Report a loss."""
         if self.loss is None or done == self.total:
             self.printed = -BETWEEN
         self.loss = loss
@@ -63,27 +63,27 @@ class Progress:
             self._print(f"{self.line(done)}\n")
 
     def say(self, text: str) -> None:
-        """Print a sentence above the line."""
+        """Print a message above the line."""
         if self.shown:
             self._print(f"{self._clear()}{text}\n")
 
     @property
     def rate(self) -> float:
-        """Steps per second, over the last few seconds; 0 before there are two."""
+        """Steps per second over the last few seconds; 0 before the second step."""
         (since, first), (until, last) = self.seen[0], self.seen[-1]
         return (last - first) / (until - since) if until > since else 0.0
 
     def line(self, done: int) -> str:
-        """The line without colours."""
-        said = [f"step {done}/{self.total}"]
+        """The progress line."""
+        parts = [f"step {done}/{self.total}"]
         if self.loss is not None:
-            said.append(f"loss {self.loss:.4f}")
+            parts.append(f"loss {self.loss:.4f}")
         if self.rate:
-            said.append(f"{self.rate * self.samples:,.0f} samples/s")
-        said.append(memory(self.device))
+            parts.append(f"{self.rate * self.samples:,.0f} samples/s")
+        parts.append(memory(self.device))
         if self.rate and done < self.total:
-            said.append(f"{span((self.total - done) / self.rate)} left")
-        return "  ".join(said)
+            parts.append(f"{span((self.total - done) / self.rate)} left")
+        return "  ".join(parts)
 
     def _draw(self, text: str) -> None:
         width = shutil.get_terminal_size().columns - 1
@@ -94,7 +94,7 @@ class Progress:
         self._print(f"\r\033[K{text[:width]}")
 
     def _print(self, text: str) -> None:
-        """Where nobody reads any more, since Ctrl-C ends the `tee` of `... | tee log` too, training goes on to save.
+        """If the reader is gone, since Ctrl-C also ends the `tee` of `... | tee log`, training continues and saves.
 
         Source: https://docs.python.org/3/library/signal.html#note-on-sigpipe
         """
@@ -117,7 +117,7 @@ class Progress:
 
 
 def memory(device: torch.device) -> str:
-    """The most that PyTorch has taken of the GPU so far; on the CPU what this process holds now."""
+    """Peak GPU memory that PyTorch has reserved; on the CPU, the current memory of this process."""
     if device.type == "cuda":
         return f"{torch.cuda.max_memory_reserved(device) / 1e9:.1f} GB"
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])

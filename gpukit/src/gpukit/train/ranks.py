@@ -1,7 +1,7 @@
-"""One process or many: what torchrun says of them, and the few things on which they must agree.
+"""One process or several, as started by torchrun, and their collective operations.
 
-Gradients are not reduced while backward runs, as DistributedDataParallel does it: a rank that ran out of memory would
-leave the others waiting in a collective. Here all ranks first agree that nobody ran out, and reduce then.
+Unlike in DistributedDataParallel, gradients are not reduced during backward: a rank that runs out of memory would leave
+the others waiting in a collective. Here, all ranks first agree that none of them ran out, and reduce then.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Value = TypeVar("Value")
 
 
 class Ranks:
-    """This process among `world` of them: `rank` counts those of all machines, `local_rank` those of this one.
+    """This process among `world`: `rank` is its number among all machines, `local_rank` its number on this one.
 
-    One process alone has no process group, and every method returns at once. With several, each method but `main` is a
-    collective: every rank must call it, in the same order.
+    A single process has no process group, and every method returns at once. With several, each method except `main` is
+    a collective: every rank must call it, in the same order.
     """
 
     def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0) -> None:
@@ -37,23 +37,22 @@ class Ranks:
 
     @classmethod
     def start(cls, device_type: str) -> Ranks:
-        """Join the others that torchrun's RANK, WORLD_SIZE and LOCAL_RANK tell of; without these: one process.
+        """Join the process group that torchrun's RANK, WORLD_SIZE, and LOCAL_RANK describe; without them, one process.
 
-        `device_type`: "cuda" or "cpu". What lies on a GPU goes by NCCL, what lies on the CPU by gloo: thus ranks agree
-        without waiting for what their GPUs still compute. SystemExit with one sentence where torchrun's variables are
-        incomplete. Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+        `device_type`: "cuda" or "cpu". GPU tensors use NCCL and CPU tensors gloo, so that ranks can agree without
+        waiting for their GPUs. Raises SystemExit with one sentence if torchrun's variables are incomplete. Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
         """
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls()
         missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
         if missing:
-            raise SystemExit(f"WORLD_SIZE is {world}, but {', '.join(missing)} not set: start with torchrun.")
+            raise SystemExit(f"WORLD_SIZE is {world}, but {', '.join(missing)} is not set: start with torchrun.")
         rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         if device_type == "cuda":
             if local_rank >= torch.cuda.device_count():
-                seen = f"PyTorch sees {torch.cuda.device_count()}"
-                raise SystemExit(f"There is no GPU for process {local_rank} of this machine, as {seen}: start fewer.")
+                found = f"PyTorch finds {torch.cuda.device_count()}"
+                raise SystemExit(f"There is no GPU for process {local_rank} of this machine ({found}): start fewer.")
             torch.cuda.set_device(local_rank)
         backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
         dist.init_process_group(backend, rank=rank, world_size=world, timeout=PATIENCE)
@@ -61,19 +60,19 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is true on some rank."""
+        """Whether `flag` is true on any rank."""
         return bool(self._agreed(int(flag), dist.ReduceOp.MAX)) if self.world > 1 else flag
 
     def sum(self, value: float) -> float:
-        """The sum of the ranks' values; of int it is exact."""
+        """The sum over all ranks; exact for int."""
         return self._agreed(value, dist.ReduceOp.SUM) if self.world > 1 else value
 
     def least(self, value: float) -> float:
-        """The smallest of the ranks' values."""
+        """The smallest value of all ranks."""
         return self._agreed(value, dist.ReduceOp.MIN) if self.world > 1 else value
 
     def _agreed(self, value: float, how: Any) -> Any:
@@ -82,7 +81,7 @@ class Ranks:
         return tensor.item()
 
     def share(self, value: Value) -> Value:
-        """Rank 0's object, on all ranks; it is pickled on its way."""
+        """Broadcast rank 0's object to all ranks, with pickle."""
         if self.world == 1:
             return value
         box = [value]
@@ -90,14 +89,14 @@ class Ranks:
         return box[0]
 
     def gather(self, value: Value) -> list[Value]:
-        """The object of each rank, on all ranks; they are pickled on their way."""
+        """The objects of all ranks, on every rank; sent with pickle."""
         values = [value] * self.world
         if self.world > 1:
             dist.all_gather_object(values, value)
         return values
 
     def same_start(self, model: nn.Module) -> None:
-        """Give every rank the parameters and buffers of rank 0, in place."""
+        """Copy the parameters and buffers of rank 0 to every rank, in place."""
         if self.world > 1:
             self._broadcast([*model.parameters(), *model.buffers()])
 
@@ -116,18 +115,18 @@ class Ranks:
             _unflatten(flat, part)
 
     def reserve(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Take now the memory that `reduce` needs: later, one rank alone might lack it while the others wait."""
+        """Allocate the memory that `reduce` needs, before one rank could run out while the others wait."""
         if self.world > 1:
             for _ in self._flat([parameter.detach() for parameter in parameters if parameter.requires_grad]):
                 pass
 
     @torch.no_grad()
     def reduce(self, parameters: Iterable[nn.Parameter], *also: Tensor) -> None:
-        """Sum gradients over the ranks, in place, in flat buckets; call it after backward.
+        """Sum the gradients over all ranks, in place, in flat buckets; call this after backward.
 
-        A gradient that is None counts as zero; one that is None on every rank stays None, so that the optimizer passes
-        over its parameter as it would in one process. `also`: further tensors to be summed, such as the loss.
-        Every rank gives the same shapes in the same order. SystemExit with one sentence for sparse gradients.
+        A gradient that is None counts as zero; one that is None on every rank stays None, so that the optimizer skips
+        its parameter as it would in one process. `also`: other tensors to sum, such as the loss. Every rank passes the
+        same shapes in the same order. Raises SystemExit with one sentence for sparse gradients.
         """
         if self.world == 1:
             return
@@ -136,7 +135,7 @@ class Ranks:
             parameters = self._used(parameters)
         gradients = [parameter.grad for parameter in parameters]
         if any(gradient.layout != torch.strided for gradient in gradients):
-            raise SystemExit("Sparse gradients cannot be summed over several processes: use Embedding(sparse=False).")
+            raise SystemExit("Sparse gradients are not supported with several processes: use Embedding(sparse=False).")
         for part, flat in self._flat([*gradients, *also]):
             dist.all_reduce(flat)
             _unflatten(flat, part)
@@ -164,11 +163,11 @@ class Ranks:
             yield part, flat
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         self.any(False)
 
     def stop(self) -> None:
-        """Leave the group, together with the others."""
+        """Leave the process group; all ranks must call this."""
         if self.world > 1 and dist.is_initialized():
             gc.collect()  # what still holds on to the group, such as a DistributedDataParallel, would abort the exit
             self.barrier()
@@ -183,9 +182,9 @@ class Ranks:
 
 
 def state_buffers(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
-    """Where a model keeps the buffers that its state_dict holds: the dictionary of a module, and a name in it.
+    """Where a model keeps the buffers of its state_dict: the dictionary of a module, and a name in it.
 
-    Buffers that it leaves out (`persistent=False`: masks, tables of angles) are constants.
+    Buffers outside the state_dict (`persistent=False`) are constants.
     """
     return [
         (module._buffers, name)

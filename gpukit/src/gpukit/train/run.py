@@ -1,6 +1,6 @@
-"""The folder of a run: which one a start goes on with, what it was started with (run.json), and who is writing there.
+"""The folder of a run: which run to resume, its settings and versions (run.json), and a lock against other processes.
 
-Nothing that is there is ever overwritten: a start goes on with a run or makes a new folder.
+Existing runs are never overwritten: a start resumes a run or creates a new folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 def on_main(ranks: Ranks, do: Callable[[], Result]) -> Result:
-    """What `do()` gives on rank 0, on all ranks. Where it fails rank 0 raises that, and the others end: none waits."""
+    """Run `do()` on rank 0; return its result on all ranks. If it fails, rank 0 raises its error; the others exit."""
     if ranks.world == 1:
         return do()
     result = failure = None
@@ -58,9 +58,9 @@ def on_main(ranks: Ranks, do: Callable[[], Result]) -> Result:
 
 @dataclass
 class Run:
-    """A run's folder. `facts`: what run.json holds; on other ranks than the first they are kept and not written.
+    """A run and its folder. `facts`: the contents of run.json, which only the first rank writes.
 
-    A context manager: while it is open no other process can train in that folder.
+    A context manager: while it is open, no other process can train in the folder.
     """
 
     folder: Path
@@ -69,12 +69,14 @@ class Run:
 
     @classmethod
     def start(cls, output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Run:
-        """Go on with a run, or make a new one.
+        """Resume a run, or create a new one.
 
-        With a name it is the folder of that name, made where it is not there. Without one it is the run without a name
-        that was started last; where there is none, or not `resume`, or it is in use, a new folder is named after the
-        time. TrainingError where a name is taken and not to be resumed, where another process trains in it, where the
-        folder cannot be written, or where the last run has checkpoints and no run.json that can be read.
+        With a name, it is the folder of that name, created if it does not exist. Without one, it is the latest run
+        without a name; if there is none, if it is in use, or without `resume`, a new folder is named after the time.
+
+        Raises:
+            TrainingError: the named run exists and `resume` is false, another process trains in it, the folder cannot
+                be written, or the latest run has checkpoints but no readable run.json.
         """
         try:
             output_dir.mkdir(parents=True, exist_ok=True)
@@ -84,22 +86,21 @@ class Run:
             run.facts.setdefault("starts", []).append(_start(settings, run.folder))
             run.keep()
         except OSError as error:
-            where, said = error.filename or output_dir, error.strerror
-            remedy = DISK.get(error.errno, "--output-dir names another place")
-            raise TrainingError(f"Nothing can be written at {where} ({said}): {remedy}.") from error
+            remedy = DISK.get(error.errno, "use another --output-dir")
+            raise TrainingError(
+                f"Cannot write to {error.filename or output_dir} ({error.strerror}): {remedy}."
+            ) from error
         return run
 
     @classmethod
     def _named(cls, folder: Path, resume: bool) -> Run:
         if any(folder.glob("step-*.pt")):
             raise TrainingError(
-                f"{folder} holds checkpoints of an earlier version of this template (step-*.pt), which this one cannot "
-                "read: --name NEW starts a run of its own."
+                f"{folder} has checkpoints in another format (step-*.pt), which this version cannot read: use another "
+                "--name."
             )
         if checkpoint.exists(folder) and not resume:
-            raise TrainingError(
-                f"{folder} holds a run already: without --no-resume it goes on, --name NEW starts anew."
-            )
+            raise TrainingError(f"{folder} already has a run: resume it without --no-resume, or use another --name.")
         folder.mkdir(parents=True, exist_ok=True)
         run = cls._open(folder)
         run.facts.setdefault("named", True)
@@ -114,11 +115,11 @@ class Run:
             last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
             if last in lost:
                 raise TrainingError(
-                    f"{last} has checkpoints, and its {FACTS} cannot be read: --name {last.name} goes on with it, "
-                    "--no-resume starts anew."
+                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
+                    "start a new run with --no-resume."
                 )
             if ours:
-                with contextlib.suppress(CheckpointError):  # in use: this one is another
+                with contextlib.suppress(CheckpointError):  # in use: create a new run
                     return cls._open(max(ours, key=lambda folder: known[folder]["starts"][-1]["at"]))
         stamp = time.strftime("%Y%m%d-%H%M%S")
         for number in count(1):
@@ -137,7 +138,7 @@ class Run:
         return cls(folder, _read(folder / FACTS), claim)
 
     def keep(self, **facts: Any) -> None:
-        """Add facts to run.json, written aside, forced to the disk and renamed. What is no JSON is written as text."""
+        """Add facts to run.json, atomically. Values that JSON does not support are written as strings."""
         self.facts = {"format": FORMAT, **self.facts, **facts}
         if self.claim is None:
             return
@@ -149,13 +150,13 @@ class Run:
         aside.replace(self.folder / FACTS)
 
     def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ from those of the first start: name -> (then, now). Not that it resumes."""
+        """The settings that differ from those of the first start: name -> (then, now)."""
         then, now = self.facts["settings"], _plain(settings)
         names = [name for name in now if name in then and name not in ("name", "resume")]
         return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
 
     def newest(self, ranks: Ranks, about: dict[str, Any]) -> Loaded | None:
-        """The newest valid checkpoint, on all ranks: rank 0 finds it (see checkpoint.py), the others read the same."""
+        """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
         found: list[Loaded | None] = []
 
         def find() -> Path | None:
@@ -195,7 +196,7 @@ def _of(stack: Stack) -> dict[str, Any]:
 
 
 def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What one start of a run began with: settings, versions, device and the state of git."""
+    """The record of one start of a run: settings, versions, device, and the state of git."""
     return {
         "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "command": sys.argv,
@@ -207,7 +208,7 @@ def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Python, PyTorch, CUDA, the GPU, and every installed package."""
+    """The versions of Python, PyTorch, CUDA, and every installed package, and the GPU."""
     found = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -220,14 +221,14 @@ def versions() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch and changed files of the project; None where it is no git repository, or git cannot tell.
+    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails.
 
-    What differs from the commit is written into `folder`, where it is no more than 1 MB; new files are only named.
+    The diff against the commit is written to `folder` if it is at most 1 MB; new files are only listed.
     """
 
     def git(*arguments: str) -> str:
-        told = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
-        return subprocess.run(["git", *arguments], cwd=root(), check=True, **told).stdout
+        options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
+        return subprocess.run(["git", *arguments], cwd=root(), check=True, **options).stdout
 
     try:
         state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}

@@ -1,7 +1,7 @@
 """The search for the largest batch that fits: which size to try next, when to stop, how much memory to leave free.
 
-It knows nothing of PyTorch or of any device: `trial(size)` says whether a few steps of training fit, and how much
-memory they took at most. Three ideas, each of which costs few trials:
+It does not depend on PyTorch or on a device: `trial(size)` returns whether a few training steps fit in memory, and
+their peak. Three ideas keep the number of trials small:
 
 - *Memory is measured, not only whether it ran out.* Two sizes give the memory that one more sample takes; that predicts
   the largest size (the secant method; with a third point and a rising slope, a parabola). Doubling and bisection, as in
@@ -24,7 +24,7 @@ FIRST_SHARE = 0.75  # of the budget, aimed at from a single point: what lies und
 AIM = 0.9  # of the room that is left, aimed at from a slope that is not yet well known
 BEYOND = 1.5  # times the span of the points: as far as their slope is trusted
 UNSURE = 0.002  # of the budget: rounding and noise that a measured difference may hide
-SHORT = 0.03  # of the budget: by so much less than expected, and the slope is looked at anew
+SHORT = 0.03  # of the budget: if the peak is lower than expected by this much, the slope is recomputed
 GRID = 65535  # blocks that a CUDA launch may have in its second and third dimension
 
 QUIET = 0.01  # margin where measurements repeat exactly, of the memory that grows with the batch
@@ -259,7 +259,7 @@ class _Search(_Evidence):
     def run(self, size: int, confirming: bool = False) -> bool:
         outcome = (self.confirm if confirming else self.trial)(size)
         if outcome.fits and (outcome.peak_bytes or 0) > self.budget:
-            outcome = replace(outcome, fits=False, why="it takes more than the budget")
+            outcome = replace(outcome, fits=False, why="it needs more than the available memory")
         self.tried.append(Tried(size, outcome, confirming))
         self.all.append(self.tried[-1])
         return outcome.fits
@@ -269,7 +269,7 @@ class _Search(_Evidence):
         confirming = self.trial is self.confirm and any(each.confirming for each in self.tried)
         while size and len(self.all) < 2 * LONGEST:
             if not self.run(size, confirming) and size == 1 and not self.tried[-1].outcome.ceiling:
-                self.run(size, confirming)  # before it is said that nothing fits
+                self.run(size, confirming)  # once more before concluding that nothing fits
             size = self.next()
         return self.settle()
 
@@ -298,7 +298,7 @@ class _Search(_Evidence):
         return size if size < bound else self.between(best, bound)
 
     def mistaken(self, bound: int) -> bool:
-        """Whether the failure that bounds the search looks like noise from what has been learnt since."""
+        """Whether the failure that bounds the search looks like noise in view of later trials."""
         points = self.points
         span = points[-1][0] - points[0][0] if len(points) > 1 else points[0][0]
         failed = [each.size for each in self.tried if not each.outcome.fits]
@@ -388,13 +388,13 @@ class _Search(_Evidence):
             why = next((each.outcome.why for each in reversed(self.all) if each.size == 1), "")
             return "not even one sample fits" + (f" ({why})" if why else "")
         if self.best == self.ceiling and size >= self.ceiling:
-            return f"there is no use for more than {self.ceiling}"
+            return f"{self.ceiling} is the largest size to try"
         kept, bound = max(0.0, 1 - self.share(size)), self.bound
         failed = [each.outcome for each in self.all if each.size == bound and not each.outcome.fits]
         if failed and bound <= size * 1.05 + 1 and (failed[-1].ceiling or kept > 1 - NEARLY):
             what = "fails for another reason than memory" if failed[-1].ceiling else "does not fit"
             return f"{bound} {what}" + (f" ({failed[-1].why})" if failed[-1].why else "")
-        noise = f", since the same size took up to {max(self.differences()):.1%} more or less" if self.noisy else ""
+        noise = f", since the memory of equal sizes varied by up to {max(self.differences()):.1%}" if self.noisy else ""
         return f"it leaves {kept:.1%} of the memory free{noise}"
 
 

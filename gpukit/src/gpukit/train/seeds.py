@@ -1,4 +1,4 @@
-"""Random numbers from counters: a hash of them, and generators seeded with it."""
+"""Random numbers computed from counters: a hash, and generators seeded with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mix(*numbers: int) -> int:
 
 
 def seed_step(seed: int, step: int, rank: int) -> int:
-    """The 64-bit seed of a step's own randomness (dropout), which differs from rank to rank."""
+    """The 64-bit seed for the randomness of a step (dropout); different on each rank."""
     return mix(STEP, seed, step, rank)
 
 
@@ -48,15 +48,15 @@ def seed_all(seed: int) -> None:
 
 
 def numpy_generator() -> numpy.random.Generator:
-    """A new-style NumPy Generator for one sample, from what it was seeded with: to be made inside `dataset[index]`.
+    """A NumPy Generator for one sample, derived from its seed: to be created inside `dataset[index]`.
 
-    `numpy.random.default_rng()` there would ask the system for a seed, and no run could be repeated.
+    `numpy.random.default_rng()` would use a seed from the operating system, so runs could not be repeated.
     """
     return numpy.random.default_rng(numpy.random.randint(0, 2**63, dtype=numpy.int64))
 
 
 def touched() -> bool:
-    """Whether a random number was drawn since `seed_all(QUIET)`. Draws itself: the generators are to be seeded anew."""
+    """Whether a random number was drawn since `seed_all(QUIET)`. It draws numbers itself: seed the generators again."""
     return _peek() != _untouched()
 
 

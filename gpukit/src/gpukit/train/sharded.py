@@ -1,13 +1,13 @@
-"""Checkpoints of what lies in shards on several processes: each writes its own, and one says when all are whole.
+"""Checkpoints of a model that is sharded across processes; any number of processes can load them.
 
-The shards are written and read by torch.distributed.checkpoint (DCP), so another number of processes reads them again.
-All else is as in checkpoint.py: a folder for each step, written aside, forced to the disk, renamed last, with a
-manifest of sizes and SHA-256. Rank 0 writes the manifest, once every rank has said that its files are on the disk. A
-process or a machine that dies before leaves no name and no manifest, and the checkpoint before stays the newest.
+torch.distributed.checkpoint (DCP) writes and reads the shards. The rest is as in checkpoint.py: one folder per step,
+written to a temporary folder, flushed to disk, and renamed last, with a manifest of sizes and SHA-256. Rank 0 writes
+the manifest after every rank has flushed its files. If a process or a machine dies before that, the previous checkpoint
+stays the newest.
 
-Nothing in a checkpoint can run on loading. DCP's own list of shards is a pickle, and DCP would unpickle what is no
-tensor: the list is read by an unpickler that knows the few classes such a list is made of, tensors by
-torch.load(weights_only=True), and plain values are not given to DCP.
+Loading a checkpoint never executes code from it. DCP's own list of shards is a pickle, and DCP would unpickle values
+that are not tensors: here, the list is read by an unpickler restricted to the classes of such a list, tensors by
+torch.load(weights_only=True), and plain values are not passed to DCP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import ANEW, FOLDER, FORMAT, MANIFEST, RANKS, SPARE, STATE, CheckpointError
+from gpukit.train.checkpoint import FOLDER, FORMAT, MANIFEST, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
 from gpukit.train.errors import LOST_RANK
 from gpukit.train.hashed import DamageError, Written, readable, sync_folder, verify
 from gpukit.train.ranks import Ranks
@@ -72,10 +72,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Sharded:
-    """A checkpoint whose every byte is what was written; the shards are read by `fill`.
+    """A verified checkpoint; `fill` loads its shards.
 
-    `state`: what rank 0 gave. `own`: what this rank gave; None where there was no such rank. `ranks`: how many saved
-    it. `passed_over`: a sentence for each newer checkpoint that cannot be used.
+    `state`: from rank 0. `own`: from this rank; None if there was no such rank. `ranks`: the number of ranks that saved
+    it. `passed_over`: a message for each newer checkpoint that cannot be used.
     """
 
     path: Path
@@ -89,9 +89,9 @@ class Sharded:
     passed_over: list[str] = field(default_factory=list)
 
     def fill(self, weights: Mapping[str, Tensor], *, ranks: Ranks) -> None:
-        """Put the saved numbers into these tensors, in place; all ranks together, each its own shards.
+        """Load the saved values into these tensors, in place; all ranks must call this, each with its own shards.
 
-        They may be fewer than were saved, whole or in shards, on any number of ranks. CheckpointError where one was
+        They may be a subset of the saved tensors, whole or sharded, on any number of ranks. CheckpointError if one was
         not saved, or has another shape.
         """
         reader, planner = _Reader(self.path, self.files), _Tensors(flatten_state_dict=False)
@@ -103,8 +103,8 @@ class Sharded:
             except (OSError, ValueError, AssertionError, RuntimeError, pickle.UnpicklingError) as error:
                 if LOST_RANK.search(str(error)):
                     raise
-                said = str(error).strip().partition("\n")[0]
-                raise CheckpointError(f"{self.path} does not fit to what is to be filled: {said}; {ANEW}.") from error
+                message = str(error).strip().partition("\n")[0]
+                raise CheckpointError(f"{self.path} does not match the model: {message}; {NEW_RUN}.") from error
 
 
 def save(
@@ -119,21 +119,22 @@ def save(
     keep: int = 3,
     metric: float | None = None,
 ) -> Path:
-    """Write the checkpoint of `step` below the folder `run`, all ranks together, and return its folder.
+    """Write the checkpoint of `step` to the folder of the run, on all ranks together; return the checkpoint's folder.
 
-    `weights`: tensors by name, the same names on every rank: DTensors, of which each rank writes its shards, or tensors
-    that are the same on all, which one of them writes. `state` (rank 0's is kept) and `own` (of each rank, such as its
-    random state): what checkpoint.save takes as `state`. `run` lies on a disk that all ranks share. The rest as there.
+    `weights`: tensors by name, with the same names on every rank: DTensors, of which each rank writes its shards, or
+    tensors that are equal on all ranks. `state` (from rank 0) and `own` (from each rank, such as its random state):
+    as `state` in checkpoint.save, like the other parameters. `run` must be on a disk that all ranks share.
 
-    CheckpointError where it cannot be saved: on the first rank that cannot, and the others end; where a rank is gone,
-    on all that are left, as soon as that is noticed (ranks.PATIENCE at the latest).
+    Raises:
+        CheckpointError: it cannot be saved: on the first rank that fails, while the others exit; if a rank has died, on
+            all others, after ranks.PATIENCE at the latest.
     """
     folder, path = run / FOLDER, run / FOLDER / f"step-{step:08d}"
     with contextlib.ExitStack() as stack, _answering(f"Step {step} was not saved in {folder}"):
         needed = sum(_together(ranks, lambda: _needs(weights, state, own or {}, keep, ranks)))
 
         def begin() -> Path:
-            with checkpoint._told(folder):
+            with checkpoint._file_errors(folder):
                 stack.enter_context(checkpoint.claim(run))
                 checkpoint._sweep(folder)
                 checkpoint._room(folder, needed)
@@ -146,7 +147,7 @@ def save(
             stack.callback(shutil.rmtree, spare, ignore_errors=True)
 
         def write() -> dict[str, Any]:
-            with checkpoint._told(folder):
+            with checkpoint._file_errors(folder):
                 return _write(spare, weights, state if ranks.main else None, own or {}, ranks)
 
         files = {name: entry for written in _together(ranks, write) for name, entry in written.items()}
@@ -154,7 +155,7 @@ def save(
         manifest = {"format": FORMAT, "step": step, "metric": found, "about": about, RANKS: ranks.world, "files": files}
 
         def name() -> None:
-            with checkpoint._told(folder):
+            with checkpoint._file_errors(folder):
                 _all_there(spare, files)
                 _seal(spare, manifest)
                 checkpoint._place(spare, path)
@@ -165,10 +166,10 @@ def save(
 
 
 def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> Sharded | None:
-    """The checkpoint of the highest step that is whole, found by all ranks together; None where none was ever saved.
+    """Find the intact checkpoint with the highest step, on all ranks together; None if none was ever saved.
 
-    Each rank hashes a share of the files, and all agree. CheckpointError where there are some and none is whole, or
-    where the run that saved it was another than `about`.
+    Each rank verifies a share of the files. CheckpointError if all checkpoints are damaged, or if they were saved by a
+    run that does not match `about`.
     """
     passed_over = []
     with _answering(f"The checkpoints in {run / FOLDER} were not read"):
@@ -176,7 +177,7 @@ def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> S
             try:
                 found = _found(path, about, ranks)
             except DamageError as damage:
-                passed_over.append(f"{path.name} is passed over: {damage}.")
+                passed_over.append(f"{path.name} is skipped: {damage}.")
             else:
                 found.passed_over.extend(passed_over)
                 return found
@@ -186,9 +187,9 @@ def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> S
 
 
 def model_shards(model: nn.Module) -> dict[str, Tensor]:
-    """What is trained of a model, by name, for `save` and `Sharded.fill`: its parameters that learn, and its buffers.
+    """The trainable parameters and the buffers of a model, by name, for `save` and `Sharded.fill`.
 
-    The tensors are the model's own. Before and after `fully_shard` the names are the same.
+    The tensors are the model's own. The names are the same before and after `fully_shard`.
     """
     frozen = set()
     for name, one in model.named_parameters(remove_duplicate=False):  # TRAINED leaves tied ones in
@@ -201,10 +202,10 @@ def model_shards(model: nn.Module) -> dict[str, Tensor]:
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The optimizer's tensors, by name, for `save` and `Sharded.fill`, and its plain values, for `state`.
 
-    An optimizer that has made no step yet gets the state that its first step would make.
+    Before the optimizer's first step, this creates its state.
     """
     if not optimizer.state:
-        get_optimizer_state_dict(model, optimizer)  # makes it
+        get_optimizer_state_dict(model, optimizer)  # creates it
     names = {one: WRAPPERS.sub("", name) for name, one in model.named_parameters()}
     order = [names[one] for group in optimizer.param_groups for one in group["params"]]
     state, tensors = optimizer.state_dict(), dict[str, Tensor]()
@@ -219,7 +220,7 @@ def optimizer_shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> tupl
 
 
 def put_back(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-    """Give the optimizer what `optimizer_shards` took: the tensors once they are filled, and the plain values."""
+    """Restore the optimizer from the result of `optimizer_shards`, after its tensors were filled."""
     state: dict[int, Any] = {number: dict(kept) for number, kept in plain["state"].items()}
     numbers = {name: number for number, name in enumerate(plain["order"])}
     for name, one in tensors.items():
@@ -229,12 +230,12 @@ def put_back(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], plain
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of it that lies here: an ordinary tensor."""
+    """The local shard, as an ordinary tensor."""
     return tensor.detach().to_local() if isinstance(tensor, DTensor) else tensor.detach()
 
 
 def whole(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Shards put together, on the CPU of each rank; all ranks together."""
+    """The whole tensors, on the CPU of each rank; all ranks must call this."""
     found = {}
     for name, one in weights.items():
         found[name] = (one.full_tensor() if isinstance(one, DTensor) else one).detach().cpu()
@@ -277,8 +278,8 @@ def _all_there(folder: Path, files: dict[str, Any]) -> None:
             there = False
         if not there:
             raise CheckpointError(
-                f"{folder.parent} is not the same folder on every machine ({name} is not seen by rank 0): "
-                "--output-dir has to name one on a disk that they share."
+                f"{folder.parent} is not the same folder on every machine (rank 0 does not find {name}): "
+                "set --output-dir to a folder on a shared disk."
             )
 
 
@@ -303,13 +304,13 @@ def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
 
 
 def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str | None]:
-    """The manifest, and why the checkpoint cannot be used, as far as that can be told from it."""
+    """The manifest, and why the checkpoint cannot be used, as far as the manifest shows it."""
     try:
         manifest = checkpoint._manifest(path)
     except DamageError as damage:
         return {}, str(damage)
     if RANKS not in manifest:
-        raise CheckpointError(f"{path} was not saved in shards: resume without --fsdp, {ANEW}.")
+        raise CheckpointError(f"{path} is not a sharded checkpoint: resume without --fsdp, {NEW_RUN}.")
     if about is not None:
         checkpoint._compare(path, manifest["about"], about)
     return manifest, None
@@ -329,16 +330,16 @@ def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any]
 
 
 def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
-    """What `do()` gives on each rank. Where it fails on some, the first of these raises that, and the others end."""
+    """The results of `do()` on all ranks. If it fails, the first rank that failed raises its error; the others exit."""
     result = failure = None
     try:
         result = do()
     except Exception as error:
         failure = error
-    told = ranks.gather((failure is not None, result))
-    first = next((rank for rank, (failed, _) in enumerate(told) if failed), None)
+    results = ranks.gather((failure is not None, result))
+    first = next((rank for rank, (failed, _) in enumerate(results) if failed), None)
     if first is None:
-        return [each for _, each in told]
+        return [each for _, each in results]
     if first == ranks.rank and failure is not None:
         raise failure
     raise SystemExit(1)
@@ -346,15 +347,15 @@ def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
 
 @contextlib.contextmanager
 def _answering(what: str) -> Iterator[None]:
-    """That another rank is gone, as a sentence on each that is left."""
+    """Report that another rank has ended, on each remaining rank."""
     try:
         yield
     except RuntimeError as error:
         if not LOST_RANK.search(str(error)):
             raise
         raise CheckpointError(
-            f"{what}, as another process of this run has ended or does not answer; those saved before are as they "
-            "were, and starting again goes on there."
+            f"{what}: another process of this run has ended or does not respond. Earlier checkpoints are unchanged; "
+            "run the same command again to resume."
         ) from error
 
 
@@ -423,9 +424,9 @@ class _Reader(dcp.FileSystemReader):
                 metadata = _List(file).load()
             others = {place.relative_path for place in metadata.storage_data.values()} - self.files
         except (pickle.UnpicklingError, AttributeError, TypeError, EOFError) as error:
-            raise DamageError(f"{LIST} is what was written, but {error} (torch {torch.__version__})") from error
+            raise DamageError(f"{LIST} is intact, but {error} (torch {torch.__version__})") from error
         if others:
-            raise DamageError(f"{LIST} names {min(others)}, which is no part of this checkpoint")
+            raise DamageError(f"{LIST} names {min(others)}, which is not part of this checkpoint")
         metadata.storage_meta = StorageMeta(load_id=self.load_id)
         return metadata
 
@@ -439,11 +440,11 @@ class _List(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name in CLASSES.get(module, ()) or (module == "torch" and isinstance(getattr(torch, name, 0), torch.dtype)):
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which has no place in a list of shards")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which is not allowed in a list of shards")
 
 
 class _Tensors(DefaultLoadPlanner):
-    """Reads tensors alone: what is none was not written by `save`, and DCP would unpickle it."""
+    """Reads only tensors: `save` writes nothing else, and DCP would unpickle it."""
 
     def load_bytes(self, read_item: Any, value: Any) -> None:
-        raise pickle.UnpicklingError(f"{read_item.dest_index.fqn} is no tensor")
+        raise pickle.UnpicklingError(f"{read_item.dest_index.fqn} is not a tensor")

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals that end a run: remembered for the next step boundary, where the loop saves first."""
+"""Ctrl-C and other signals that stop a run: recorded until the end of the step, when the loop saves a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ import threading
 from types import FrameType
 from typing import Any
 
+from gpukit.train.ranks import Ranks
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-ONCE_MORE = "; Ctrl-C once more ends at once, without saving"
-AT_ONCE = "\nCtrl-C twice: ended at once, without saving; --resume continues from the last checkpoint.\n"
+ONCE_MORE = "; press Ctrl-C again to stop immediately without saving"
+AT_ONCE = (
+    "\nCtrl-C pressed twice: stopped without saving. Run the same command again to resume from the last checkpoint.\n"
+)
 
 
 class StopSignals:
-    """While it is entered, SIGINT, SIGTERM and SIGUSR1 (a scheduler's warning) only set `number`.
+    """In this context, SIGINT, SIGTERM, and SIGUSR1 (a scheduler's warning) only set `number`.
 
-    A second SIGINT ends the process at once with exit code 130, also where the main thread hangs in a call: the
-    interpreter writes the number of each signal to a socket as it comes (signal.set_wakeup_fd), and a thread reads it
-    there. Where a person works interactively, as in a notebook, it raises KeyboardInterrupt instead. Outside the main
-    thread, which alone may handle signals, it does nothing.
+    A second SIGINT ends the process at once with exit code 130, even if the main thread hangs in a call: the
+    interpreter writes each signal's number to a socket (signal.set_wakeup_fd), and a thread reads it. In interactive
+    use, such as a notebook, it raises KeyboardInterrupt instead. Outside the main thread, which alone can handle
+    signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -48,8 +52,14 @@ class StopSignals:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
+    def agreed(self, ranks: Ranks) -> int:
+        """The signal that any of the ranks received, on all of them; 0 if there was none."""
+        number = -int(ranks.least(-self.number))
+        self.number = self.number or number
+        return number
+
     def ending(self) -> BaseException:
-        """What to raise once the run is saved: SystemExit with 128 + signal, or KeyboardInterrupt in a notebook."""
+        """The exception to raise after saving: SystemExit with 128 + signal, or KeyboardInterrupt in a notebook."""
         if self.interactive and self.number == signal.SIGINT:
             return KeyboardInterrupt()
         return SystemExit(128 + self.number)

@@ -1,4 +1,4 @@
-"""All plans run one after the other, their picture, and the command that finds the best: python -m gpukit.train.sweep"""
+"""Measures all loader settings, plots them, and finds the fastest: python -m gpukit.train.sweep"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gpukit.train.batch import Step
 from gpukit.train.costs import PREFETCH, Plan, plans
 from gpukit.train.data import DataError, Loading, loader
 from gpukit.train.device import Device, choose
-from gpukit.train.errors import in_words
+from gpukit.train.errors import error_message
 from gpukit.train.task import Task, load_task
-from gpukit.train.timing import Trials, telling
+from gpukit.train.timing import Trials, show_progress
 from gpukit.train.tuner import Setting, tune
 
 
@@ -38,17 +38,17 @@ def sweep(
     rounds: int = 3,
     seconds: float = 1.0,
 ) -> list[Setting]:
-    """Run every plan for which there is room, `rounds` times for `seconds` each, one after the other; medians.
+    """Measure every setting that fits in memory, `rounds` times for `seconds` each; return the medians.
 
-    What `tune` spares. The other parameters are those of `tune`.
+    Slower than `tune`. The other parameters are those of `tune`.
     """
-    with telling(say) as told:
-        trials = Trials(dataset, collate, context, told)
+    with show_progress(say) as report:
+        trials = Trials(dataset, collate, context, report)
         costs = trials.costs(batch_size, step_seconds or 0.0, device)
         fitting = plans(costs)
         periods: dict[Plan, list[float]] = {plan: [] for plan in fitting}
         for number, plan in product(range(rounds), fitting):
-            trials.say = lambda text, number=number: told(f"round {number + 1} of {rounds}, {text}")
+            trials.say = lambda text, number=number: report(f"round {number + 1} of {rounds}, {text}")
             periods[plan].append(trials.run(plan, costs, seconds).period)
     return [
         Setting(*plan, costs.samples / costs.period(*plan), costs.samples / median(periods[plan])) for plan in fitting
@@ -56,7 +56,7 @@ def sweep(
 
 
 def bars(settings: list[Setting], chosen: Loading | None = None, width: int = 40) -> str:
-    """Samples per second of each setting as lines of text: full bars were measured, thin ones are predicted."""
+    """Samples per second of each setting, as text: thick bars were measured, thin ones are predicted."""
     top = max(max(each.measured or 0, each.predicted or 0) for each in settings)
     lines = [f"{'workers':>7}  {'ahead':>5}  samples/s"]
     for each in settings:
@@ -69,7 +69,7 @@ def bars(settings: list[Setting], chosen: Loading | None = None, width: int = 40
 
 
 def picture(settings: list[Setting], file: Path, chosen: Loading | None = None) -> Path | None:
-    """Draw samples per second into a PNG: points were measured, lines are predicted. None: matplotlib is missing."""
+    """Plot samples per second to a PNG file; None if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -93,23 +93,29 @@ def picture(settings: list[Setting], file: Path, chosen: Loading | None = None) 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; -> its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m gpukit.train.sweep",
-        description="Find out how many workers load the data best. All other options are those of the training script.",
+        description="Find the fastest number of data loader workers. Also accepts all options of the training script.",
         allow_abbrev=False,
     )
-    parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (this project's)")
-    parser.add_argument("--batch-size", type=int, metavar="SAMPLES", help="samples that this process takes for a step")
     parser.add_argument(
-        "--step-seconds", type=float, metavar="S", help="how long a step takes (measured by taking a few)"
+        "--task", metavar="MODULE:FUNCTION", help="the function that builds the task (default: this project's)"
     )
-    parser.add_argument("--start-method", choices=["fork", "forkserver", "spawn"], help="of workers (Python's own)")
+    parser.add_argument("--batch-size", type=int, metavar="SAMPLES", help="samples per step of this process")
     parser.add_argument(
-        "--sweep", action="store_true", help="run all settings, not only those of interest; takes minutes"
+        "--step-seconds", type=float, metavar="S", help="duration of a training step (default: measured)"
     )
-    parser.add_argument("--picture", type=Path, default=Path("outputs/loader.png"), metavar="FILE", help="%(default)s")
-    parser.add_argument("--json", action="store_true", help="the result as JSON; progress goes to stderr")
+    parser.add_argument(
+        "--start-method", choices=["fork", "forkserver", "spawn"], help="start method of workers (default: Python's)"
+    )
+    parser.add_argument(
+        "--sweep", action="store_true", help="measure all settings instead of the most promising; takes minutes"
+    )
+    parser.add_argument(
+        "--picture", type=Path, default=Path("outputs/loader.png"), metavar="FILE", help="plot (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, and progress to stderr")
     given, rest = parser.parse_known_args(arguments)
     if given.batch_size is not None and given.batch_size < 1:
         parser.error("--batch-size must be at least 1")
@@ -120,10 +126,10 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        sentence = in_words(error)
-        if sentence is None:
+        message = error_message(error)
+        if message is None:
             raise
-        print(sentence, file=sys.stderr)
+        print(message, file=sys.stderr)
         return 1
     if given.json:
         print(json.dumps(result, indent=2))
@@ -132,9 +138,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         drawn = picture(settings, given.picture, chosen)
     except OSError as error:
-        print(f"{given.picture} cannot be written ({error.strerror}): --picture names another place.", file=sys.stderr)
+        print(f"{given.picture} cannot be written ({error.strerror}): use another --picture.", file=sys.stderr)
         drawn = None
-    print(f"Drawn: {drawn}" if drawn else bars(settings, chosen))
+    print(f"Plot: {drawn}" if drawn else bars(settings, chosen))
     return 0
 
 
@@ -144,7 +150,7 @@ def _asked(given: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], 
     task = build(settings, device)
     size = given.batch_size or getattr(settings, "batch_size", None)
     if not isinstance(size, int):
-        raise DataError("How large is a batch? Say so with --batch-size.")
+        raise DataError("The batch size is not a number: set --batch-size.")
     step = given.step_seconds
     if step is None:
         step = _step_seconds(task, size, device)
@@ -163,7 +169,7 @@ def _asked(given: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], 
 
 
 def _step_seconds(task: Task, batch_size: int, device: Device) -> float:
-    """How long a training step takes, the first ones left out."""
+    """The median duration of a training step, without the first one."""
     how = {"loading": Loading(1), "collate": task.collate, "device": device.device}
     batch = next(iter(loader(task.dataset, batch_size, 0, **how)))
     task.model = device.prepare(task.model)

@@ -1,4 +1,4 @@
-"""A task: model, optimizer, data and loss as one value, which the loop, the finder and the tuner share."""
+"""A task: model, optimizer, data, and loss as one value, for the training loop, the finder, and the tuner."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from gpukit.project.stack import StackError, load
 
 @dataclass
 class Task:
-    """What is to be trained; `build(settings, device)` of train.py makes it, and finder and tuner make it elsewhere.
+    """What to train; built by `build(settings, device)` of the project.
 
-    `model`: as `device.prepare` gives it. `dataset`: map-style and of a known length; dataset[index] is one sample.
-    `loss(model, batch)`: the batch is on the device; the result is the *sum* (not the mean) of the losses over the
-    valid targets, a 0-d tensor: sums of parts add up to the sum of the whole, means do not where parts hold unequal
-    numbers of targets. `targets(batch)`: how many valid targets a batch has (before it goes to the device); None: one
-    for each sample. `collate`: as DataLoader's; None: its default. `scheduler`: stepped after each optimizer step,
-    without arguments.
+    `model`: from `device.prepare`. `dataset`: map-style, with a length; dataset[index] is one sample. `loss(model,
+    batch)`: the batch is on the device; returns the *sum* (not the mean) of the losses over the valid targets, as a 0-d
+    tensor, so that the losses of parts can be added. `targets(batch)`: the number of valid targets in a batch (before
+    it is moved to the device); None: one per sample. `collate`: as in DataLoader; None: its default. `scheduler`:
+    stepped after each optimizer step, without arguments.
     """
 
     model: nn.Module
@@ -41,7 +40,7 @@ class Task:
 
 
 def scale_lr(optimizer: Optimizer, scheduler: LRScheduler | None, factor: float) -> None:
-    """Multiply learning rates by `factor`, those to come by the scheduler too; schedulers within one are reached."""
+    """Multiply the learning rates by `factor`, including future ones of the scheduler and of its nested schedulers."""
     for group in optimizer.param_groups:
         for name in ("lr", "initial_lr"):
             if name in group:
@@ -55,10 +54,10 @@ def scale_lr(optimizer: Optimizer, scheduler: LRScheduler | None, factor: float)
 
 
 def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Task], Any]:
-    """The function that builds a task, and the settings to call it with, read from command-line arguments.
+    """The function that builds a task, and its settings from command-line arguments.
 
-    `spec`: "package.module:function"; None: `<package>.train:build` of the project. The settings' class is the annotation of the function's first parameter. SystemExit with one sentence where
-    it is not there.
+    `spec`: "package.module:function"; None: `<package>.train:build` of the project. The class of the settings is the
+    annotation of the function's first parameter. Raises SystemExit with one sentence if one of them is missing.
     """
     spec = spec or f"{_package()}.train:build"
     module_name, _, name = spec.partition(":")
@@ -69,11 +68,11 @@ def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Tas
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # something that the module itself needs: the traceback says what
-        raise SystemExit(f"There is no module {module_name!r}: name a task as package.module:function.") from None
+            raise  # an import in the module failed: the traceback says which
+        raise SystemExit(f"There is no module {module_name!r}: set --task to package.module:function.") from None
     build = getattr(module, name, None)
     if not callable(build):
-        raise SystemExit(f"{module_name} has no function {name!r}: name a task as package.module:function.")
+        raise SystemExit(f"{module_name} has no function {name!r}: set --task to package.module:function.")
     return build, _settings(spec, build, arguments)
 
 
@@ -81,7 +80,7 @@ def _package() -> str:
     try:
         return load().package
     except StackError as error:
-        raise SystemExit(f"{error}: name the task as package.module:function.") from None
+        raise SystemExit(f"{error}: set --task to package.module:function.") from None
 
 
 def _settings(spec: str, build: Callable[..., Task], arguments: list[str]) -> Any:
@@ -91,6 +90,6 @@ def _settings(spec: str, build: Callable[..., Task], arguments: list[str]) -> An
     kind = typing.get_type_hints(build).get(first)
     if not (isinstance(kind, type) and is_dataclass(kind)):
         raise SystemExit(
-            f"{spec} must say what its settings are, as in `def build(settings: Settings, device: Device)`."
+            f"{spec} must annotate its settings with a dataclass: `def build(settings: Settings, device: Device)`."
         )
     return tyro.cli(kind, args=arguments)

@@ -1,4 +1,4 @@
-"""Loads batches for a moment and looks at the clock: what they cost alone, and how fast a plan brings them."""
+"""Measures what batches cost, and how fast a loader plan delivers them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PORTION = 0.06  # seconds: where a batch and its step take longer, both are trie
 
 
 class Trials:
-    """Makes batches of a dataset by different plans; the samples of each trial are drawn anew, not those just read."""
+    """Loads batches with different plans; each trial reads other samples, not those just cached."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Trials:
         loading = Loading(*plan, pin=False, context=self.context)
         batches = loader(self.dataset, costs.samples, self.seed, loading=loading, collate=self.collate)
         how = (batches, *(plan if plan[0] else (1, 1)), costs.step, costs.step_cpus, seconds)
-        self.say(f"trying {words(plan)}")
-        return _run(*how) if plan[0] else self._aside(f"trying {words(plan)}", _run, *how)
+        self.say(f"trying {describe(plan)}")
+        return _run(*how) if plan[0] else self._aside(f"trying {describe(plan)}", _run, *how)
 
     def _aside(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns in another process. DataError where that fails."""
@@ -91,7 +91,7 @@ class Trials:
             good, result = ours.recv()
         except EOFError:
             process.join()
-            raise DataError(f"The process that made samples ended with exit code {process.exitcode}.") from None
+            raise DataError(f"The process that read samples ended with exit code {process.exitcode}.") from None
         finally:
             process.kill()
             process.join()
@@ -101,11 +101,11 @@ class Trials:
         return result
 
 
-def words(plan: Plan) -> str:
-    """A plan as people say it."""
+def describe(plan: Plan) -> str:
+    """A plan as text."""
     workers, prefetch = plan
     plural = "" if workers == 1 else "s"
-    return f"{workers} worker{plural}" + (f", {prefetch} batches ahead each" if workers else "")
+    return f"{workers} worker{plural}" + (f", prefetching {prefetch} batches each" if workers else "")
 
 
 def _child(to: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -115,7 +115,7 @@ def _child(to: Connection, function: Callable[..., Any], arguments: tuple[Any, .
     try:
         to.send((True, function(*arguments)))
     except Exception as error:
-        to.send((False, f"A sample cannot be made: {type(error).__name__}: {error}."))
+        to.send((False, f"A sample cannot be read: {type(error).__name__}: {error}."))
 
 
 def _measure(
@@ -217,7 +217,7 @@ def _pretended(step: float, step_cpus: float) -> Callable[[], None]:
 
 
 def _busy(pids: list[int]) -> float:
-    """Seconds that all threads of these processes ran or waited for a CPU (Linux: schedstat); 0 if it is not told."""
+    """Seconds that all threads of these processes ran or waited for a CPU (Linux: schedstat); 0 if unknown."""
     total = 0
     for pid in pids:
         for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -260,23 +260,23 @@ def _objects(value: Any, depth: int = 6) -> float:
 
 
 @contextlib.contextmanager
-def telling(say: Callable[[str], None] | None) -> Iterator[Callable[[str], None]]:
-    """Progress on one line of a terminal, gone at the end; without a terminal, a line when it has taken two seconds."""
+def show_progress(say: Callable[[str], None] | None) -> Iterator[Callable[[str], None]]:
+    """Progress on one line of a terminal, cleared at the end; without a terminal, one line after two seconds."""
     main = say is None and os.environ.get("RANK", "0") == "0"
-    shown, begun, told = main and sys.stderr.isatty(), time.monotonic(), False
+    shown, begun, reported = main and sys.stderr.isatty(), time.monotonic(), False
 
-    def tell(text: str) -> None:
-        nonlocal told
+    def report(text: str) -> None:
+        nonlocal reported
         if say is not None:
             say(text)
         elif shown:
             print(f"\r\033[KTuning the data loader: {text} ...", end="", file=sys.stderr, flush=True)
-        elif main and not told and time.monotonic() - begun > 2:
-            told = True
+        elif main and not reported and time.monotonic() - begun > 2:
+            reported = True
             print("Tuning the data loader ...", file=sys.stderr, flush=True)
 
     try:
-        yield tell
+        yield report
     finally:
         if shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)

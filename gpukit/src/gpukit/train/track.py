@@ -1,7 +1,7 @@
-"""Where the figures of a run go: JSON lines always, and the trackers that were chosen, none of which can stop the run.
+"""The metrics of a run: always JSON lines, and the selected experiment trackers, which can never stop the run.
 
-Each tracker works in a thread of its own, behind a queue of limited length: one that raises is left out and the reason
-told, one that hangs costs at most a few seconds at the end of the run; one that is slow has longer.
+Each tracker works in its own thread, with a bounded queue: one that raises an error is dropped with a message, one that
+hangs delays the end of the run by at most a few seconds, and a slow one gets more time.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from gpukit.findings.private import mask
 from gpukit.project.location import root
 
 LINES = "metrics.jsonl"
-PATIENCE = 15.0  # seconds that trackers have at the end, from the last thing that they took
-MOST = 4  # times as long at most, however much they still take
-ROOM = 10_000  # reports that a tracker may be behind
-LONGEST = 300  # characters of an error that is told
+PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
+MOST = 4  # times PATIENCE is the overall limit
+ROOM = 10_000  # length of a tracker's queue
+LONGEST = 300  # characters of an error message
 Rows = list[tuple[int, dict[str, float]]]
 
 
 class Backend(Protocol):
-    """A tracker; all calls come from one thread. Making it starts it, `wait(seconds)` asks for more time to do so."""
+    """A tracker, called from one thread. Its constructor starts it, and may call `wait(seconds)` for more time."""
 
     module: ClassVar[str]
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None: ...
 
     def log(self, rows: Rows) -> None:
-        """Take figures, (step, name -> value) in the order they came. After an error it is asked for nothing more."""
+        """Log metrics, (step, name -> value), in order. After an error, the tracker is not called again."""
 
     def artifact(self, path: Path) -> None:
-        """Take a file of the run."""
+        """Upload a file of the run."""
 
     def finish(self, status: str) -> None:
-        """Deliver what is left; `status`: finished, stopped or failed."""
+        """Send what is left; `status`: finished, stopped, or failed."""
 
 
 class TensorBoard:
-    """Event files beside the checkpoints."""
+    """Event files in the folder of the run."""
 
     module = "torch.utils.tensorboard"
 
@@ -62,21 +62,21 @@ class TensorBoard:
         self.writer = SummaryWriter(run)
 
     def log(self, rows: Rows) -> None:
-        """A scalar for each figure (SummaryWriter.add_scalar)."""
+        """One scalar per metric (SummaryWriter.add_scalar)."""
         for step, figures in rows:
             for name, value in figures.items():
                 self.writer.add_scalar(name, value, step)
 
     def artifact(self, path: Path) -> None:
-        """The file lies beside the event files already."""
+        """Nothing to do: the file is in the same folder."""
 
     def finish(self, status: str) -> None:
-        """Write what is buffered (SummaryWriter.close)."""
+        """Write buffered events (SummaryWriter.close)."""
         self.writer.close()
 
 
 class Wandb:
-    """Online with WANDB_API_KEY; without it the run stays in wandb/ beside the run's folder until `wandb sync`."""
+    """Online with WANDB_API_KEY; without it, the run stays in wandb/ next to the run's folder until `wandb sync`."""
 
     module = "wandb"
 
@@ -97,21 +97,21 @@ class Wandb:
         known.write_text(self.run.id)
 
     def log(self, rows: Rows) -> None:
-        """A row of the run's history for each step (wandb.Run.log)."""
+        """One row of the run's history per step (wandb.Run.log)."""
         for step, figures in rows:
             self.run.log(figures, step=step)
 
     def artifact(self, path: Path) -> None:
-        """A file of the run, sent at once (wandb.Run.save)."""
+        """Upload the file now (wandb.Run.save)."""
         self.run.save(path, base_path=path.parent, policy="now")
 
     def finish(self, status: str) -> None:
-        """Send what is left, for at most a minute (wandb.Run.finish)."""
+        """Upload what is left, for at most a minute (wandb.Run.finish)."""
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
 class MLflow:
-    """The server that MLFLOW_TRACKING_URI names."""
+    """The server at MLFLOW_TRACKING_URI."""
 
     module = "mlflow"
 
@@ -132,7 +132,7 @@ class MLflow:
             mlflow.log_params(settings)
 
     def log(self, rows: Rows) -> None:
-        """All in one request, or some: a server takes 1000 figures at once, and each request takes it milliseconds."""
+        """Log up to 1000 metrics per request, the server's limit."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
@@ -141,7 +141,7 @@ class MLflow:
             self.mlflow.MlflowClient().log_batch(self.id, metrics=metrics[start : start + 1000])
 
     def artifact(self, path: Path) -> None:
-        """An artifact of the run (mlflow.log_artifact)."""
+        """Upload an artifact (mlflow.log_artifact)."""
         self.mlflow.log_artifact(str(path))
 
     def finish(self, status: str) -> None:
@@ -153,9 +153,9 @@ KINDS: dict[str, type[Backend]] = {"tensorboard": TensorBoard, "wandb": Wandb, "
 
 
 class Tracker:
-    """`log` and `artifact` return at once; what became of a tracker is told by `say`, and by `finish` at the end.
+    """Logs metrics to metrics.jsonl and to trackers. `log` and `artifact` return at once; `say` reports problems.
 
-    `trackers`: names of `KINDS` (stack.json, "tracking"). `main`: False on all ranks but one, where it does nothing.
+    `trackers`: names in `KINDS` (stack.json, "tracking"). `main`: False on all ranks but one, where it does nothing.
     """
 
     def __init__(
@@ -173,27 +173,27 @@ class Tracker:
         self.couriers = [_Courier(KINDS[name], run, settings, project) for name in trackers if main]
 
     def log(self, step: int, **figures: Any) -> None:
-        """The figures of a step: numbers, or tensors of one number, which are waited for."""
+        """Log the metrics of a step: numbers, or tensors with one element, which are synchronized."""
         if self.lines is None:
             return
         plain = {name: value.item() if hasattr(value, "item") else value for name, value in figures.items()}
         self.lines.write(step, plain)
         for courier in self.couriers:
             courier.put("log", (step, plain))
-        for trouble in self._news():
-            self.say(trouble)
+        for message in self._new_messages():
+            self.say(message)
 
     def artifact(self, path: Path) -> None:
-        """A file of the run, such as the picture of its loss."""
+        """Upload a file of the run, such as the plot of its loss."""
         for courier in self.couriers:
             courier.put("artifact", path)
 
     def finish(self, status: str, patience: float = PATIENCE) -> list[str]:
-        """Wait for the trackers; what is to be told of those that lack something.
+        """Wait for the trackers; return a message for each that lacks metrics.
 
-        One that takes nothing for `patience` seconds is given up, each after `MOST` times as long, all of them at a
-        KeyboardInterrupt. `status`: "finished", "stopped" or "failed". Sets `hung` where one did not answer: leave with
-        `end` then.
+        A tracker without progress for `patience` seconds is abandoned, each of them after `MOST` times as long, and all
+        of them on KeyboardInterrupt. `status`: "finished", "stopped", or "failed". Sets `hung` if one did not respond:
+        exit with `end` then.
         """
         for courier in self.couriers:
             courier.put("finish", status)
@@ -203,42 +203,41 @@ class Tracker:
                 self.hung = True
                 slow = time.monotonic() - courier.moved < patience
                 courier.leave_out(
-                    "Ctrl-C came while it was waited for"
+                    "Ctrl-C was pressed while waiting for it"
                     if interrupted
-                    else f"it was not done {MOST * patience:g} s after the end"
+                    else f"it had not finished {MOST * patience:g} s after the end"
                     if slow
-                    else f"it did not answer within {patience:g} s at the end"
+                    else f"it did not respond for {patience:g} s at the end"
                 )
-        lacking = [one.lacking() for one in self._all() if one.told]
-        return self._news() + lacking
+        lacking = [one.lacking() for one in self._all() if one.reported]
+        return self._new_messages() + lacking
 
     def _waited(self, patience: float) -> bool:
-        """Until each is done or given up; False where somebody did not want to wait."""
+        """Wait until each is done or abandoned; False on Ctrl-C."""
         begun = time.monotonic()
-        tell = begun + 2
+        report_at = begun + 2
         with contextlib.suppress(KeyboardInterrupt):
             while waiting := [one for one in self.couriers if not one.done.is_set() and not one.over(begun, patience)]:
-                if time.monotonic() > tell:
+                if time.monotonic() > report_at:
                     names = " and ".join(one.name for one in waiting)
-                    self.say(f"Waiting for {names} to take the last figures; Ctrl-C gives that up.")
-                    tell = math.inf
-                waiting[0].done.wait(0.05)  # a join that Ctrl-C breaks takes the thread for ended
+                    self.say(f"Waiting for {names} to receive the last metrics; press Ctrl-C to skip.")
+                    report_at = math.inf
+                waiting[0].done.wait(0.05)  # not join: if Ctrl-C interrupts it, it takes the thread for finished
             return True
         return False
 
     def _all(self) -> list[_Lines | _Courier]:
         return [*([self.lines] if self.lines else []), *self.couriers]
 
-    def _news(self) -> list[str]:
-        """What was not told yet."""
-        news = [one for one in self._all() if one.trouble and not one.told]
-        for one in news:
-            one.told = True
-        return [one.trouble for one in news]
+    def _new_messages(self) -> list[str]:
+        new = [one for one in self._all() if one.problem and not one.reported]
+        for one in new:
+            one.reported = True
+        return [one.problem for one in new]
 
 
 def end(code: int) -> NoReturn:
-    """Leave this process although a tracker hangs: its own handlers at the end of Python would wait for it."""
+    """Exit although a tracker hangs: Python's normal exit would wait for it."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -246,9 +245,9 @@ def end(code: int) -> NoReturn:
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The figures in metrics.jsonl, one dict for each step; what is no number is nan.
+    """The metrics in metrics.jsonl, one dict per step; null becomes NaN.
 
-    Where a killed run went back to its checkpoint, what it had said from there on no longer counts.
+    If a killed run was resumed from a checkpoint, the steps that it repeated replace the earlier ones.
     """
     steps: dict[int, dict[str, Any]] = {}
     for line in (run / LINES).read_text(encoding="utf-8", errors="replace").splitlines():
@@ -265,10 +264,10 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 class _Lines:
-    """metrics.jsonl: opened for each line, so that none is half written or kept back when the process is killed."""
+    """metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.trouble, self.told = path, "", False
+        self.path, self.problem, self.reported = path, "", False
         self.begin = b"\n" if _cut_off(path) else b""
 
     def write(self, step: int, figures: dict[str, Any]) -> None:
@@ -284,12 +283,12 @@ class _Lines:
         except OSError as error:
             self.begin = b"\n"
             self.since = step
-            self.trouble = (
-                self.trouble or f"{self.path} cannot be written ({error.strerror}): figures are lost from here."
+            self.problem = (
+                self.problem or f"{self.path} cannot be written ({error.strerror}): metrics are lost from here on."
             )
 
     def lacking(self) -> str:
-        return f"{self.path} lacks figures, the last at step {self.since}."
+        return f"{self.path} lacks metrics, the last at step {self.since}."
 
 
 def _cut_off(path: Path) -> bool:
@@ -300,36 +299,36 @@ def _cut_off(path: Path) -> bool:
 
 
 class _Courier:
-    """Brings figures to a tracker, from a thread that may hang."""
+    """Sends metrics to a tracker, from a thread that may hang."""
 
     def __init__(self, kind: type[Backend], run: Path, settings: dict[str, Any], project: str) -> None:
-        self.name, self.trouble, self.told = kind.__name__, "", False
+        self.name, self.problem, self.reported = kind.__name__, "", False
         self.taken: int | None = None  # the last step
         self.moved = self.more_until = 0.0
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
         self.done = threading.Event()
-        with contextlib.suppress(Exception):  # it says why below
-            # Not in the thread: in a worker forked meanwhile, what is half imported would stay so, and be waited for.
+        with contextlib.suppress(Exception):  # the thread reports it
+            # Not in the thread: a worker forked meanwhile would wait forever for a half-finished import.
             importlib.import_module(kind.module)
         threading.Thread(target=self._work, args=(kind, run, settings, project), daemon=True).start()
 
     def put(self, what: str, argument: Any) -> None:
         try:
-            if not self.trouble:
+            if not self.problem:
                 self.queue.put_nowait((what, argument))
         except queue.Full:
-            self.leave_out(f"it is {ROOM} reports behind")
+            self.leave_out(f"its queue of {ROOM} entries is full")
 
     def leave_out(self, why: str) -> None:
-        self.trouble = self.trouble or f"{self.name} is left out from here: {why}."
+        self.problem = self.problem or f"{self.name} is not used from here on: {why}."
 
     def over(self, begun: float, patience: float) -> bool:
-        """Whether its time at the end, which has `begun`, is up."""
+        """Whether its time at the end of the run is over."""
         until = min(max(self.moved, begun) + patience, begun + MOST * patience)
         return time.monotonic() > max(until, self.more_until)
 
     def lacking(self) -> str:
-        what = "has no figures" if self.taken is None else f"lacks the figures after step {self.taken}"
+        what = "has no metrics" if self.taken is None else f"lacks the metrics after step {self.taken}"
         return f"{self.name} {what}; {LINES} has them."
 
     def _wait(self, seconds: float) -> None:
@@ -341,21 +340,21 @@ class _Courier:
             tracker = kind(*rest, self._wait)
             self.moved = time.monotonic()
         except BaseException as error:
-            self.trouble = f"{self.name} is left out: {_said(error)}."
+            self.problem = f"{self.name} is not used: {_one_line(error)}."
             self.done.set()
             return
         try:
             self._deliver(tracker)
         except BaseException as error:
-            self.leave_out(_said(error))
+            self.leave_out(_one_line(error))
         self.done.set()
 
     def _deliver(self, tracker: Backend) -> None:
         what = ""
-        while what != "finish" and not self.trouble:
+        while what != "finish" and not self.problem:
             what, argument = self.queue.get()
             rows = []
-            while what == "log":  # all that wait, at once
+            while what == "log":  # everything in the queue, at once
                 rows.append(argument)
                 try:
                     what, argument = self.queue.get_nowait()
@@ -370,18 +369,18 @@ class _Courier:
                 self.moved = time.monotonic()
 
 
-def _said(error: BaseException) -> str:
-    """One line of it, without secrets."""
+def _one_line(error: BaseException) -> str:
+    """The first line of the message, without secrets."""
     text = mask(root())(str(error)).strip() or type(error).__name__
     line = text.splitlines()[0].rstrip(".")
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
 def _answering(address: str, wait: Callable[[float], None]) -> None:
-    """Until a server answers at the address; ConnectionError where none does. One that is just starting has 30 s."""
+    """Wait until a server responds at the address, up to 30 s if it is starting; ConnectionError if none does."""
     server = urlsplit(address)
     if not server.scheme or (server.scheme in ("http", "https") and not server.hostname):
-        raise RuntimeError("MLFLOW_TRACKING_URI names no server")
+        raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
     if not server.hostname or (
         server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)
     ):
@@ -389,13 +388,13 @@ def _answering(address: str, wait: Callable[[float], None]) -> None:
     port = server.port or (443 if server.scheme == "https" else 80)
     until = time.monotonic() + 30
     while True:
-        try:  # where no server answers, the client alone would wait for minutes
+        try:  # without a server, the client would wait for minutes
             socket.create_connection((server.hostname, port), timeout=3).close()
             return
         except OSError as error:
-            # refused: its container is there, and the server in it may be starting
+            # refused: the container is running, and its server may be starting
             if not isinstance(error, ConnectionRefusedError) or time.monotonic() > until:
-                said = f"no server answers at {server.hostname}:{port}: `./launch up` starts it"
-                raise ConnectionError(said) from error
+                message = f"no server responds at {server.hostname}:{port}; start it with `./launch up`"
+                raise ConnectionError(message) from error
         wait(PATIENCE)
         time.sleep(1)

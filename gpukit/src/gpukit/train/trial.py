@@ -1,8 +1,8 @@
-"""A trial of the batch finder: some steps of the project's own training, and the most memory that they took.
+"""A trial of the batch finder: a few steps of the project's own training, and their peak memory.
 
-This is a process of its own (`python -m gpukit.train.trial`), so that a crash or a poisoned GPU ends it and not the
-finder, and so that one trial's leavings in memory are not the next one's. One line of JSON tells it what to build, each
-further one what to try; it answers each with one.
+It runs as a separate process (`python -m gpukit.train.trial`), so that a crash does not end the finder, and so that one
+trial's memory does not affect the next. The first line of JSON on stdin says what to build, each further line what to
+try; it answers each with one line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HostMemory:
         if soft != resource.RLIM_INFINITY:
             rooms["ulimit -d"] = soft - self.before["VmData"]
         if most is not None:
-            rooms["as told"] = most
+            rooms["as set"] = most
         self.how, self.budget = min(rooms.items(), key=lambda each: each[1])
         self.addresses = self.how == "ulimit -v"
         if not self.addresses:
@@ -85,12 +85,12 @@ class GpuMemory:
         self.device, self.how, self.budget = device.device, found.how, found.free
         self.shared = torch.cuda.get_device_properties(self.device).is_integrated  # free memory is not only ours there
         if most is not None and most < found.free:
-            self.how, self.budget = "as told", most
+            self.how, self.budget = "as set", most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
         self.room = self._room()
 
     def start(self) -> None:
-        """Begin a trial: an empty cache, and peaks counted anew."""
+        """Start a trial: empty the cache and reset the peaks."""
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         self.retries = self._retries()
@@ -133,8 +133,8 @@ class Samples:
         sizes = [_bytes(sample) for sample in samples]
         self.samples = [each for each, size in zip(samples, sizes) if size == max(sizes)]
         self.collate = task.collate or default_collate
-        alike = "all alike" if len(self.samples) == len(samples) else "the largest is taken for all"
-        self.how = f"{total} samples, {len(samples)} looked at, {alike}"
+        alike = "all of equal size" if len(self.samples) == len(samples) else "the largest is used"
+        self.how = f"{total} samples, {len(samples)} examined, {alike}"
 
     def batch(self, size: int) -> Any:
         """`size` samples, collated, as the loader would give them."""
@@ -144,26 +144,26 @@ class Samples:
 class Bench:
     """A task, ready to be stepped."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        spec, settings = pickle.loads(base64.b64decode(told["task"]))
+    def __init__(self, request: dict[str, Any]) -> None:
+        spec, settings = pickle.loads(base64.b64decode(request["task"]))
         module, _, name = spec.partition(":")
         build = getattr(importlib.import_module(module), name)
         stack = _stack()
         options = {name: getattr(settings, name) for name in OPTIONS if hasattr(settings, name)}
-        self.device = choose(**options, compile=told["compile"], local_rank=told["local_rank"], stack=stack)
+        self.device = choose(**options, compile=request["compile"], local_rank=request["local_rank"], stack=stack)
         if getattr(settings, "deterministic", False):
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         limit(self.device, stack)
         meter = GpuMemory if self.device.device.type == "cuda" else HostMemory
-        self.memory = meter(self.device, told["limit"], told["shared_by"])
+        self.memory = meter(self.device, request["limit"], request["shared_by"])
         self.task = build(settings, self.device)
         self.samples = Samples(self.task)
         clip, microbatch = getattr(settings, "clip", None), getattr(settings, "microbatch", None)
         self.step = Step(self.task, self.device, clip=clip, microbatch=microbatch)
 
     def about(self) -> dict[str, Any]:
-        """What the finder is told first: the budget in bytes, what sets it, the device, how samples were looked at."""
+        """The first answer: the budget in bytes, what sets it, the device, and the samples."""
         return {
             "budget": self.memory.budget,
             "how": self.memory.how,
@@ -180,9 +180,9 @@ class Bench:
             peak = self.steps(size, steps)
         except (Exception, SystemExit) as error:  # its frames hold tensors until this block is left
             text = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            failed, ceiling = ("memory ran out", "") if is_oom(error) else ("", text)
+            failed, ceiling = ("out of memory", "") if is_oom(error) else ("", text)
         if not failed and not ceiling and self.memory.thrashed():
-            failed = "only after the allocator gave back what it had kept"
+            failed = "the allocator had to free its cache"
         if failed or ceiling:
             return {"fits": False, "ceiling": bool(ceiling), "why": failed or ceiling}
         self.task.optimizer.zero_grad()
@@ -238,13 +238,13 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
     bench = None
     for line in sys.stdin:
-        told = json.loads(line)
+        request = json.loads(line)
         try:
             if bench is None:
-                bench = Bench(told)
+                bench = Bench(request)
                 answer = bench.about()
             else:
-                answer = bench.trial(**told)
+                answer = bench.trial(**request)
         except (Exception, SystemExit) as error:
             kind = "memory" if is_oom(error) else "error"
             answer = {kind: f"{type(error).__name__}: {error}".strip()}

@@ -1,13 +1,13 @@
-"""How many workers load the data best: measured in a moment, predicted from that, and verified.
+"""Finds the fastest number of data loader workers: measures briefly, predicts from that, and verifies.
 
     tuned = tune(dataset, batch_size=64, step_seconds=0.02)
     batches = loader(dataset, 64, seed=0, loading=tuned.loading)      # tuned.reason says why
 
-A sweep over all settings takes a minute or more, and mostly measures what arithmetic knows. So a few batches are made
-in a process of their own, and timed: how long each takes, how much of that is computing and how much is waiting, how
-large it is. From that follows what any number of workers would bring: they wait side by side, they share the CPUs, the
-training process takes their batches in order, one at a time. Where a batch costs less than handing it over, that is
-all, and nothing else is tried; else the best setting is run for a moment, and what that shows corrects the prediction.
+A sweep over all settings takes a minute or more, and mostly measures what can be computed. So a few batches are loaded
+in a separate process and timed: how long each takes, how much of that is computing and how much is waiting, and how
+large it is. This predicts the speed of any number of workers: they wait in parallel, they share the CPUs, and the
+training process takes their batches in order, one at a time. If loading a batch costs less than transferring it from a
+worker, nothing else is tried; otherwise the best setting is run briefly, and the result corrects the prediction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from gpukit.train.costs import ALONE, Costs, Plan, Seen, most, plans
 from gpukit.train.data import DataError, Loading, explain
-from gpukit.train.timing import Trials, telling, words
+from gpukit.train.timing import Trials, describe, show_progress
 
 SPARE = 1.1  # times as much as measured may data cost before workers fall behind
 FEW = 10, 4  # so few batches say nothing of seldom slow ones: then so many are made ahead
@@ -33,7 +33,7 @@ OBJECTS = 2e8  # bytes of Python objects in a dataset that are worth a word
 
 @dataclass(frozen=True)
 class Setting:
-    """A plan and its samples per second: predicted, and measured where it was run."""
+    """A plan and its samples per second: predicted, and measured if it was run."""
 
     workers: int
     prefetch: int
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What to use (`loading.reason` says why), all settings that were looked at, and how many seconds that took."""
+    """The settings to use (`loading.reason` says why), all settings considered, and the seconds that this took."""
 
     loading: Loading
     sweep: list[Setting] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Tuned:
 
     @property
     def reason(self) -> str:
-        """Why this loading, as the end of a sentence."""
+        """The reason for these settings, as the end of a sentence."""
         return self.loading.reason
 
 
 def _best(costs: Costs, fitting: list[Plan]) -> Plan:
-    """The simplest that is as good as any, also where the data costs a little more than was measured."""
+    """The simplest plan that is as fast as any, even if the data costs slightly more than measured."""
     spare = SPARE + 2 * costs.varies / len(costs.waited) ** 0.5  # the mean is known the less, the fewer were measured
     least = FEW[1] if len(costs.waited) < FEW[0] else 0
     # A second worker evens out what one does in fits and starts: up to 13 % for text beside a GPU's step, and nowhere
@@ -80,18 +80,18 @@ def tune(
     context: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tuned:
-    """Find out how to load batches of `batch_size` samples (this process's part of the global batch) fastest.
+    """Find the fastest way to load batches of `batch_size` samples (this process's part of the global batch).
 
-    `step_seconds`: how long a training step takes beside it; None: as if it took none, so that the loader is as fast as
-    it can be. `device`: where the step runs; on the CPU it takes CPUs from the workers. `context`: the start method of
-    workers, None for Python's own. `say`: gets progress; None: a line on stderr where that is a terminal.
+    `step_seconds`: the duration of a training step; None: no step, so that the loader is as fast as possible.
+    `device`: where the step runs; on the CPU, it competes with the workers. `context`: the start method of workers,
+    None for Python's default. `say`: receives progress; None: a line on stderr, if that is a terminal.
 
-    Takes no time to speak of where batches are cheap, else one to three seconds, or a few batches for each worker. The
-    dataset is used in other processes only. DataError where no sample can be made.
+    Takes almost no time if batches are cheap; otherwise one to three seconds, or a few batches per worker. The data set
+    is only used in other processes. Raises DataError if no sample can be read.
     """
     begun = time.monotonic()
-    with telling(say) as told:
-        trials = Trials(dataset, collate, context, told)
+    with show_progress(say) as report:
+        trials = Trials(dataset, collate, context, report)
         try:
             costs = trials.costs(batch_size, step_seconds or 0.0, device)
         except (DataError, AttributeError, TypeError, pickle.PicklingError) as error:
@@ -140,31 +140,33 @@ def _why(plan: Plan, costs: Costs, seen: dict[Plan, Seen], periods: dict[Plan, f
     if plan[0] == 0:
         return f"0 workers: {_why_none(costs, seen, fitting)}"
     how, times = seen[plan], periods[ALONE] / periods[plan]
-    said = f"{words(plan)}: {costs.samples / how.period:,.0f} samples/s, {times:.1f} times as many as without workers"
+    text = (
+        f"{describe(plan)}: {costs.samples / how.period:,.0f} samples/s, {times:.1f} times as fast as without workers"
+    )
     if how.blocked < 0.1:
-        said += ", as fast as the step takes them" if costs.step else ", as fast as one process can take them"
+        text += ", limited by the training step" if costs.step else ", limited by the training process"
     elif how.busy is not None and how.busy * plan[0] > 0.8 * costs.cpus:
-        said += f", with {costs.cpus:g} CPU{'s' * (costs.cpus > 1)} at work"
+        text += f", limited by {costs.cpus:g} CPU{'s' * (costs.cpus > 1)}"
     else:
-        said += ", waiting for the data most of the time"
+        text += ", mostly waiting for the data"
     if plan[0] == max(fitting)[0] < most(costs):
-        said += ", as many as there is memory for"
+        text += ", the most that fit in memory"
     if how.started - costs.alone > 1:
-        said += f"; they take {how.started - costs.alone:.0f} s to start"
+        text += f"; they take {how.started - costs.alone:.0f} s to start"
     if costs.objects > OBJECTS:
-        said += (
-            f"; each comes to copy {costs.objects / 1e9:.1f} GB of the dataset's Python objects, where "
-            "tensors or NumPy arrays would be shared"
+        text += (
+            f"; each worker copies {costs.objects / 1e9:.1f} GB of Python objects in the data set, while tensors and "
+            "NumPy arrays would be shared"
         )
-    return said
+    return text
 
 
 def _why_none(costs: Costs, seen: dict[Plan, Seen], fitting: list[Plan]) -> str:
     made = f"{costs.alone * 1e3:.3g} ms for a batch of {costs.samples}"
     if len(fitting) == 1:
-        return "there is no room for the batches of a worker in /dev/shm, or none in memory for a worker"
+        return "there is not enough memory for a worker, or not enough in /dev/shm for its batches"
     if seen:
-        return f"making batches ({made}) is faster than taking them from workers, as trials showed"
+        return f"loading batches in the training process ({made}) was faster in a trial"
     if costs.alone <= costs.training:
-        return f"making a batch ({made}) costs less than taking it from a worker"
-    return f"making batches ({made}) is little beside a step of {costs.step * 1e3:.3g} ms"
+        return f"loading a batch ({made}) is faster than transferring it from a worker"
+    return f"loading batches ({made}) takes little time compared with a step of {costs.step * 1e3:.3g} ms"

@@ -1,8 +1,8 @@
-"""Weights as a safetensors file: a list of names, types and shapes, then the numbers. Nothing in it can run.
+"""Weights in a safetensors file: a list of names, types, and shapes, then the numbers. It cannot contain code.
 
-The format is written here, not by the package of that name, because a checkpoint is hashed while it is written, needs
-no second copy of the weights in memory, and must tell which of them are one and the same. Any program that knows the
-format reads the files. Source: https://huggingface.co/docs/safetensors, "Format".
+The package `safetensors` is not used, because checkpoints are hashed while they are written, without a second copy of
+the weights in memory, and record which weights are tied. Any program that supports the format can read the files.
+Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
 from __future__ import annotations

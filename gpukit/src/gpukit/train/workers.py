@@ -1,4 +1,4 @@
-"""The processes that load data: how many CPUs there are for them, how they begin and end, and what kills them."""
+"""The processes that load data: the CPUs they can use, how they start and end, and why they fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
-SHOWN = "`--workers 0` shows where the dataset fails"
+SHOWN = "use `--workers 0` to see where the data set fails"
 
 
 @contextmanager
@@ -90,44 +90,46 @@ def _await_end() -> None:
 
 
 def explain(error: BaseException) -> str | None:
-    """One sentence for an error by which the loader's machinery ended, None for any other (say, the dataset's own).
+    """One sentence for an error in the data loader itself; None for any other, such as the data set's own.
 
-    To be asked for whatever the loop raises, not only what `next` does: torch learns of the death of a worker by a
-    signal, in the midst of a step.
+    Use this for every error that the loop raises: torch reports the death of a worker by a signal, during a step.
     """
     text = "\n".join(str(each) for each in _causes(error))
     if re.search(r"Too many open files|items of ancdata", text):
-        return "Batches need more files than may be open: raise the limit with `ulimit -n 65535`, or use fewer workers."
+        return "Too many open files while loading data: raise the limit with `ulimit -n 65535`, or use fewer workers."
     if re.search(r"[Bb]us error|shared memory", text):
-        remedy = "with `--shm-size` or `--ipc=host` for the container, or use fewer workers or a smaller batch"
-        return f"A data loading worker ran out of shared memory ({_shm_words()}): give more {remedy}."
+        remedy = "raise `--shm-size` of the container, or use fewer workers or a smaller batch"
+        return f"A data loader worker ran out of shared memory ({_shm_size()}): {remedy}."
     if isinstance(error, MemoryError) or "Caught MemoryError in DataLoader worker" in text:
-        return "Memory ran out while data was loaded: use fewer workers or a smaller batch."
+        return "Out of memory while loading data: use fewer workers or a smaller batch."
     if found := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
         if killed := re.search(r"is killed by signal: ([\w ]+)", text):
             likely, remedy = "", SHOWN
             if killed[1].strip() == "Killed":
-                likely, remedy = ", most likely because memory ran out", "use fewer workers or a smaller batch"
-            return f"A data loading worker (process {found[1]}) was ended by a signal ({killed[1]}){likely}: {remedy}."
-        return f"A data loading worker (process {found[1]}) ended unexpectedly: {SHOWN}."
+                likely, remedy = (
+                    ", most likely by the kernel because of low memory",
+                    "use fewer workers or a smaller batch",
+                )
+            return f"A data loader worker (process {found[1]}) was killed by a signal ({killed[1]}){likely}: {remedy}."
+        return f"A data loader worker (process {found[1]}) ended unexpectedly: {SHOWN}."
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
-        return f"A data loading worker ended unexpectedly: {SHOWN}."
+        return f"A data loader worker ended unexpectedly: {SHOWN}."
     if re.search(r"Pin memory thread exited|DataLoader timed out", text):
         return f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}."
     if "Cannot re-initialize CUDA in forked subprocess" in text:
-        return "The dataset uses the GPU in a worker: keep its samples on the CPU, or use `--workers 0`."
+        return "The data set uses the GPU in a worker: keep its samples on the CPU, or use `--workers 0`."
     if re.search(r"[Cc]an't (get|pickle)|[Cc]annot pickle", text) and not text.startswith("Caught"):
         return (
-            f"The dataset cannot be handed to a worker ({text.splitlines()[0].rstrip('.')}): define its classes and "
-            "functions at the top of a module, or use `--workers 0`."
+            f"The data set cannot be sent to a worker ({text.splitlines()[0].rstrip('.')}): define its classes and "
+            "functions at the top level of a module, or use `--workers 0`."
         )
     return None
 
 
 def stays(error: BaseException) -> bool:
-    """Whether workers cannot have the dataset, or have no room for its batches, and the training process may."""
+    """Whether only workers fail with this error, so that loading in the training process may succeed."""
     sentence = explain(error) or ""
-    return any(words in sentence for words in ("out of shared memory", "uses the GPU", "cannot be handed to a worker"))
+    return any(words in sentence for words in ("out of shared memory", "uses the GPU", "cannot be sent to a worker"))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -142,11 +144,11 @@ def _in_queue(error: BaseException) -> bool:
     return any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames)
 
 
-def _shm_words() -> str:
+def _shm_size() -> str:
     try:
         there = os.statvfs("/dev/shm")
     except OSError:
-        return "/dev/shm is not there"
+        return "there is no /dev/shm"
     return f"/dev/shm has {there.f_frsize * there.f_blocks / 1e6:,.0f} MB"
 
 
