@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs on the host before the container starts, from VS Code and from ./launch, as you: makes what is mounted, so that
-# Docker does not make it as root. `cpu` as its argument means: no GPU is asked for.
+# VS Code and ./launch run this on the host before they start the container. It creates the folders to be mounted, so
+# that Docker does not create them as root. With the argument `cpu`, no GPU is requested.
 set -eu
 
 fail() {
@@ -11,14 +11,14 @@ fail() {
 folder() {
   [ -e "$1" ] && [ ! -d "$1" ] && fail "$1 is mounted into the container and must be a folder, but it is a file: move it away."
   [ -d "$1" ] && return
-  mkdir -p "$1" || fail "$1 is mounted into the container and cannot be made: make it yourself, or change the mount."
-  echo "made $1"
+  mkdir -p "$1" || fail "$1 is mounted into the container, but it could not be created: create it, or change the mount."
+  echo "Created $1"
 }
 
 if [ "${GPUKIT_ENTRANCE:-}" != launch ]; then
   case $PWD in *,*) fail "Docker cannot mount a folder with a comma in its path: rename $PWD." ;; esac
   if [ "$(id -u)" = 0 ] && [ -n "$(find . -prune -user 0)" ]; then
-    fail "You are root, and VS Code's container would not be allowed to write here: work as an ordinary user, or use ./launch."
+    fail "You are root, and the user in VS Code's container could not write here: use a regular user, or ./launch."
   fi
 fi
 
@@ -30,8 +30,9 @@ folder "$cache"
 ln -sfn "$cache" .launch/huggingface
 folder "$HOME/datasets"
 
-# Better now than after the image is built: what would stop the container here, a line each; then ask for the GPU.
-if [ "${GPUKIT_ENTRANCE:-}" != launch ] && command -v python3 >/dev/null; then
-  GPUKIT_DEVICE="${1:-}" ./launch doctor --early 2>/dev/null || true
-  [ "${1:-}" = cpu ] || ./launch preflight
+# Report what would stop the container before the image is built. 127: gpukit cannot run here, which stops nothing.
+if [ "${GPUKIT_ENTRANCE:-}" != launch ]; then
+  status=0
+  GPUKIT_DEVICE="${1:-}" sh launch doctor --early || status=$?
+  [ "$status" = 127 ] || [ "${1:-}" = cpu ] || sh launch preflight
 fi

@@ -1,4 +1,4 @@
-"""What a run can be told. Every field is an option on the command line: `--batch-size 512`."""
+"""The settings of a run. Every field is a command-line option: `--batch-size 512`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,58 +9,56 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Settings:
-    """Train the model. Started again, a run goes on where it ended."""
+    """Train the model. Run the same command again to resume."""
 
     max_steps: int = 1000
-    """Stop after this many steps, counted from the very start of the run."""
+    """Stop after this many steps, counted from the beginning of the run."""
     batch_size: int | Literal["auto"] = 256
-    """Samples per step, over all processes. auto: the most that fits, found in a process of its own."""
+    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured before training."""
     lr: float = 3e-3
-    """Learning rate, reached after the warm-up."""
+    """Learning rate after the warm-up."""
     warmup_steps: int = 20
-    """Steps in which the learning rate rises."""
+    """Steps over which the learning rate increases to its full value."""
     clip: float | None = 1.0
-    """Longest gradient; a longer one is shortened to it. None: none is."""
+    """Maximum gradient norm. None: no clipping."""
     width: int = 128
-    """Size of the network's layers."""
+    """Width of the hidden layers."""
     dropout: float = 0.1
-    """Share of activations left out while training."""
+    """Dropout rate."""
     jitter: float = 0.02
-    """How far the points are moved at random, anew in each epoch."""
+    """Standard deviation of the noise added to each point in each epoch."""
     seed: int = 0
-    """Decides the data, their order and augmentation, the first weights and dropout."""
+    """Determines the data, its order and augmentation, the initial weights, and dropout."""
 
     resume: bool = True
-    """Go on from the newest valid checkpoint, where there is one."""
+    """Continue from the newest valid checkpoint, if there is one."""
     name: str = ""
-    """Name of the run, a folder in the output directory. Without one: the latest that has none, or the time."""
+    """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
     output_dir: Path = ROOT / "outputs"
-    """Where runs keep their checkpoints and figures."""
+    """Folder of all runs, with their checkpoints and metrics."""
     save_steps: int = 200
-    """Look at held-out data and write a checkpoint every so many steps; the last step always does."""
+    """Evaluate and save a checkpoint every this many steps, and after the last one."""
     keep: int = 3
-    """Checkpoints that stay, beside the best."""
+    """Number of newest checkpoints to keep, in addition to the best one."""
     log_steps: int = 50
-    """Report loss and speed every so many steps."""
+    """Report loss and speed every this many steps."""
 
     device: str = "auto"
-    """cpu, cuda or cuda:1."""
+    """auto, cpu, cuda, or cuda:N."""
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Numbers that the forward pass computes with."""
+    """Number format of the forward pass (autocast)."""
     tf32: bool | None = None
-    """Shorter numbers inside fp32 products; None: where the GPU has them."""
-    channels_last: bool | None = None
-    """Memory layout of images; None: where it is faster."""
+    """Use TF32 for fp32 matrix products. None: if the GPU supports it."""
     cudnn_benchmark: bool = False
-    """Let cuDNN try which way of computing a convolution is fastest here."""
+    """Let cuDNN benchmark its convolution algorithms and use the fastest."""
     compile: bool = False
-    """torch.compile the model."""
+    """Compile the model with torch.compile."""
     deterministic: bool = False
-    """Bit-equal numbers on a GPU too; slower."""
+    """Use deterministic algorithms, for bit-identical results on a GPU; slower."""
     microbatch: int | None = None
-    """Samples that are computed at once; None: as many as fit."""
+    """Maximum number of samples processed at once. None: as many as fit in memory."""
     workers: int | Literal["auto"] = "auto"
-    """Processes that load data. auto: as many as pay off here, measured."""
+    """Data loader processes. auto: the fastest number, measured during the first steps."""
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch", "width"):
@@ -70,10 +68,10 @@ class Settings:
         for name in ("lr", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be more than 0, not {value}")
+                raise ValueError(f"{name} must be greater than 0, not {value}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         if isinstance(self.workers, int) and self.workers < 0:
             raise ValueError(f"workers must be at least 0, not {self.workers}")
         if self.name in (".", "..") or "/" in self.name:
-            raise ValueError(f"name is that of a folder in the output directory, not {self.name!r}")
+            raise ValueError(f"name must be a folder name without a slash, not {self.name!r}")
