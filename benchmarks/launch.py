@@ -20,7 +20,6 @@ from pathlib import Path
 
 from measure import clone, figure, generate, machine, options, run, side_by_side, write
 
-
 HELP = 25  # rounds of what takes milliseconds
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gpukit.cli.main import main; sys.exit(main())"
 
