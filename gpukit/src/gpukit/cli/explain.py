@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 
@@ -24,7 +25,9 @@ def explain(what: str) -> int:
         return report(what)
     if not entries:
         ids = dict.fromkeys([*(each.id for each in (*doctor.CHECKS, *verify.CHECKS)), *(rule.id for rule in RULES)])
-        print(f"explain: {what} is neither a file nor one of: {', '.join(ids)}", file=sys.stderr)
+        similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])
+        advice = f"similar ids: {', '.join(similar)}" if similar else "`doctor --help` and `verify --help` list ids"
+        print(f"explain: {what} is neither a file nor a known id; {advice}.", file=sys.stderr)
         return 2
     print("\n\n".join(entries))
     return 0
