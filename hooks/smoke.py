@@ -1,12 +1,12 @@
-"""Try the generated container on this machine, as far as that costs nothing: it is about the moment, not the project.
+"""Start the generated container on this machine, if that needs no download.
 
 GPU_TEMPLATE_SMOKE  auto    (default) start the base image with the very flags of devcontainer.json, if a Docker engine
-                            answers and the image is there already; nothing is pulled or built
+                            answers and already has the image; nothing is pulled or built
                     build   build the project's image and run its verify in it: minutes, and gigabytes of downloads
                     off     do nothing
 
-An engine that is absent or refuses GPUs is told in one line and is no failure. During `copier copy` nothing here is:
-a failing hook makes Copier delete the project, and no engine's mood is worth that.
+If there is no engine or it refuses GPUs, one line says so and the hook succeeds. During `copier copy` it always does:
+a failing hook makes Copier delete the project, and this tests the machine rather than the project.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOOK = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
 
 
 class Plan(NamedTuple):
-    """What smoke will do here; `reason` says why nothing."""
+    """What smoke will do on this machine; `reason` says why nothing."""
 
     mode: str
     reason: str = ""
@@ -87,7 +87,7 @@ def run(project: Path) -> int:
         return SKIPPED
     code = built(project) if planned.mode == "build" else started(project, planned)
     if code == WRONG and os.environ.get("COPIER_OPERATION") == "copy":
-        return SKIPPED  # it was said; as a failure it would delete the project
+        return SKIPPED  # it was reported; a failure would delete the project
     return code
 
 
@@ -181,7 +181,7 @@ def removed(engine: str, name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        # Copier kills this process a quarter of a second after Ctrl-C: another one, which it does not know, tidies up.
+        # Copier kills this process a quarter of a second after Ctrl-C, so another process removes the container.
         if os.fork() == 0:
             try:
                 os.setsid()
@@ -198,22 +198,22 @@ def removed(engine: str, name: str) -> Iterator[None]:
 
 def refused(error: Any, kind: str, sentence: str) -> int:
     """Whether the engine's refusal is about this machine, or about what the project asks for."""
-    said = (error.explanation or str(error)).strip().splitlines()[0]
+    message = (error.explanation or str(error)).strip().splitlines()[0]
     if sentence:
         say(f"not run: {sentence}")
         return SKIPPED
-    if error.status_code == 400 or said.startswith("invalid "):
-        say(f"the engine does not accept the flags of {MAIN}: {said}")
+    if error.status_code == 400 or message.startswith("invalid "):
+        say(f"the engine does not accept the flags of {MAIN}: {message}")
         return WRONG
-    say(f"not run: the engine says: {said}")
+    say(f"not run: the engine reports: {message}")
     return SKIPPED
 
 
 def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
-    """launch's reading of devcontainer.json as docker-py takes it, and the flags that it has no words for.
+    """devcontainer.json, as launch reads it, in docker-py's arguments; and the flags that docker-py lacks.
 
-    Nothing of the user's goes in but the folders that are mounted: no secrets by name, no ports, no named volume. What
-    is mounted is made at the first start only, so until then an empty folder stands in for it.
+    Of the user's things only the mounted folders are passed: no secrets by name, no ports, no named volume. A mount
+    source is created at the first start, so until then an empty folder replaces it.
     """
     from docker.types import DeviceRequest, Mount, Ulimit
     from validation.flags import mount_fields, options, short_volume, size
@@ -268,7 +268,7 @@ def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], l
 
 
 def request(value: str) -> dict[str, Any]:
-    """--gpus as the docker command passes it on; nothing where GPUS should name the GPUs and does not."""
+    """--gpus as the docker command passes it on; empty if GPUS should name the GPUs but does not."""
     wanted: dict[str, Any] = {"capabilities": [["gpu"]]}
     for part in next(csv.reader([value]), []):
         key, equals, text = part.partition("=")
@@ -298,17 +298,17 @@ def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def built(project: Path) -> int:
     cpu = []
     if launch(project, "preflight") != 0 and (project / ".devcontainer/cpu").is_dir():
-        say("no GPU to be had here, so without one.")
+        say("no GPU is available here, so the CPU configuration is built.")
         cpu = ["--cpu"]
     say("building the image; this takes minutes, and its progress follows ...")
     if launch(project, *cpu, "build") != 0:
-        say("the image was not built; what stopped it stands above.")
+        say("the image was not built; the reason is above.")
         return SKIPPED
     code = launch(project, *cpu, "verify")
     if code == 0:
         print(f"smoke: the image is built, and verify{' --cpu' * bool(cpu)} passed in it.", flush=True)
         return FINE
-    say("verify found something wrong in the image." if code == 1 else "verify could not look at everything.")
+    say("verify found something wrong in the image." if code == 1 else "verify could not check everything.")
     return WRONG if code == 1 else SKIPPED
 
 
@@ -317,13 +317,13 @@ def launch(project: Path, *arguments: str) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.wait()  # it got the same Ctrl-C and tidies up
+            process.wait()  # it got the same Ctrl-C and cleans up
             raise
 
 
 @contextlib.contextmanager
 def soon(image: str) -> Iterator[None]:
-    """Say what is waited for once it takes longer than two seconds."""
+    """Report what is starting if it takes longer than two seconds."""
     timer = threading.Timer(2, say, [f"starting {image} ... (GPU_TEMPLATE_SMOKE=off skips this)"])
     timer.daemon = True
     timer.start()

@@ -1077,7 +1077,7 @@ def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
             {"CODE_build": "1"},
             ["preflight", "build"],
             0,
-            "smoke: the image was not built; what stopped it stands above.",
+            "smoke: the image was not built; the reason is above.",
         ),
         (
             {"CODE_verify": "1"},
@@ -1085,7 +1085,7 @@ def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
             1,
             "smoke: verify found something wrong in the image.",
         ),
-        ({"CODE_verify": "2"}, ["preflight", "build", "verify"], 0, "smoke: verify could not look at everything."),
+        ({"CODE_verify": "2"}, ["preflight", "build", "verify"], 0, "smoke: verify could not check everything."),
     ]
     for number, (codes, asked, code, message) in enumerate(cases):
         for operation in ("update", "copy"):
