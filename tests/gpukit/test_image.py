@@ -35,7 +35,7 @@ FACTS = {
     "cuda": "13.0",
     "package_index": True,
 }
-# It "installs" the torch of $PACKAGES/wheels, unless the index that it is given is named in $FAILS. PyTorch's index names
+# It "installs" the torch of $PACKAGES/wheels, unless $FAILS names the index that it is given. PyTorch's index names
 # the build in the version. Where $FORBIDDEN is set it answers 403, and uv takes the package index's wheel.
 UV = """\
 #!/bin/sh

@@ -302,7 +302,7 @@ class Environment:
         """The settings of uv's that name PyTorch's index, or none if the package index's build is to be used instead.
 
         PyTorch's index answers 403 for what it does not have, so uv goes on with the next index, and does the same if
-        a proxy refuses. Only builds from PyTorch's index have a local version (+cu130).
+        a proxy refuses. Packages from PyTorch's index have a local version (+cu130), which torch.__version__ always has.
         """
         own = self.project.env.get("UV_INDEX")
         settings = {"UV_INDEX": own or f"pytorch={self.index}"}
@@ -327,7 +327,7 @@ class Environment:
             raise RefusalError(f"The torch in {self.path} cannot be imported here: {last}")
         torch, cuda = done.stdout.split()[-2:]
         own = "UV_INDEX" in self.project.env
-        if "+" not in torch and not own and sys.platform == "linux":
+        if "+" not in guard.installed(["torch"], [str(self.site)])["torch"] and not own and sys.platform == "linux":
             self.torch_index.write_text("package index\n", encoding="utf-8")
         if [*cuda.split(".")[:2]] == [*(self.cuda or "None").split(".")[:2]]:
             return

@@ -1,0 +1,43 @@
+"""README's first commands with Docker, each run as it is written there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.test_readme import VARIANTS, generated, run
+
+from .conftest import PUBLIC, Engine, Index, tidy, without_request
+
+
+@pytest.fixture(scope="module")
+def copied(copier_template: Path, place: Path, engines: list[Engine]) -> Iterator[Path]:
+    (place / "readme").mkdir()
+    project = generated(copier_template, place / "readme")
+    yield project
+    image = f"my-gpu-project-{hashlib.sha256(str(project).encode()).hexdigest()[:8]}"
+    for engine in engines:
+        tidy(engine, str(place / "readme"), [])
+        engine.ask("rmi", "--force", image, f"{image}-cpu")
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["with a GPU", "without one"])
+def test_with_docker(
+    copied: Path, engine: Engine, plain: Engine, bases: dict[str, str], index: Index, number: int
+) -> None:
+    """verify reports exactly what the stand-in lacks, so its exit status is 1 there."""
+    if number == 0 and not engine.grants:
+        without_request(copied / ".devcontainer/devcontainer.json")
+    on = plain if number else engine
+    env = {**os.environ, "DOCKER_HOST": on.host, "BASE_IMAGE": bases["wheel"], "UV_INDEX": index.pytorch(on)}
+    if number:
+        del env["BASE_IMAGE"]  # the base of the configuration without a GPU is there under its own name
+        assert on.has(PUBLIC["wheel"])
+    *verify, train = VARIANTS[number]
+    for line in verify:
+        assert "PyTorch" in run(copied, [line], env, codes=(0, 1))
+    assert "Done: step 300" in run(copied, [train], env)
