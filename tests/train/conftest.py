@@ -48,6 +48,11 @@ def bring() -> Path:
     return folder
 
 
+def add_to_path(folder: Path) -> None:
+    """For the processes that tests start."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
+
+
 def unavailable() -> str:
     """Why the tests here cannot run; empty where they can."""
     with contextlib.suppress(ImportError):
@@ -58,13 +63,14 @@ def unavailable() -> str:
     except (OSError, subprocess.SubprocessError) as error:
         return f"pip could not bring PyTorch: {error}"
     sys.path.append(str(folder))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
+    add_to_path(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch")
     return ""
 
 
+add_to_path(ROOT / "gpukit/src")
 REASON = unavailable()
 # The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
 HUB = tempfile.TemporaryDirectory(prefix="hub-")

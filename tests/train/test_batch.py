@@ -390,7 +390,7 @@ def test_a_batch_that_cannot_be_split_is_one_sentence():
     model = nn.Linear(6, 2)
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), None, lambda model, batch: model(batch[0]).sum())
     step = Step(task, CPU, microbatch=2)
-    with pytest.raises(SystemExit, match=r"nor can it be split: batch\[1\] has 23 rows where there are 4 samples"):
+    with pytest.raises(SystemExit, match=r"cannot be split: batch\[1\] has 23 rows for 4 samples"):
         step((torch.zeros(4, 6), torch.zeros(23, 6)), seed=0)
 
 
@@ -528,5 +528,5 @@ def test_a_batch_that_cannot_be_counted_is_no_empty_one():
     model = nn.Linear(2, 1)
     task = Task(model, torch.optim.SGD(model.parameters(), lr=0.1), [0], lambda model, batch: model(batch.x).sum())
     task.collate = lambda samples: types.SimpleNamespace(x=torch.ones(len(samples), 2))
-    with pytest.raises(SystemExit, match="cannot be told from a SimpleNamespace like this; let `collate` give tensors"):
+    with pytest.raises(SystemExit, match="samples in this SimpleNamespace cannot be determined. `collate` must return tensors"):
         Step(task, CPU)(task.collate([0, 0]), 0)

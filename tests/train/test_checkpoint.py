@@ -360,11 +360,11 @@ def damage(path: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("missing", "step-00000002 is passed over: state.pt is missing."),
-        ("short", "model.safetensors has 100 bytes, and"),
+        ("missing", "step-00000002 is skipped: state.pt is missing."),
+        ("short", "model.safetensors has 100 bytes instead of"),
         ("no manifest", "manifest.json is missing"),
-        ("empty manifest", "manifest.json is not what was written"),
-        ("renamed", "step-00000099 is passed over: it is that of step 2 under another name."),
+        ("empty manifest", "manifest.json has a wrong checksum"),
+        ("renamed", "step-00000099 is skipped: its name does not match its step, 2."),
     ],
 )
 def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path: Path) -> None:
@@ -380,12 +380,12 @@ def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path
 
 
 def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
-    """It is whole: passed over, it would be written over when training came to its step again."""
+    """It is intact: if it were skipped, it would be overwritten when training reached its step again."""
     put(tmp_path, 1)
     path = put(tmp_path, 2)
     damage(path, "format")
     for read in (lambda: newest(tmp_path, about=ABOUT), lambda: load(path)):
-        with pytest.raises(CheckpointError, match="of format 7, and this gpukit reads format 1: use the version"):
+        with pytest.raises(CheckpointError, match="has format 7, but this gpukit reads format 1: use the gpukit"):
             read()
     put(tmp_path, 3)
     assert path.is_dir()
@@ -402,7 +402,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
             (path / name).write_bytes(flipped)
             loaded = newest(tmp_path, about=ABOUT)
             assert loaded.step == 1, (name, bit)
-            assert loaded.passed_over[0].startswith(f"step-00000002 is passed over: {name} is not what was written")
+            assert loaded.passed_over[0].startswith(f"step-00000002 is skipped: {name} has a wrong ")
         (path / name).write_bytes(data)
     assert_of_step(newest(tmp_path), 2)
 
@@ -414,7 +414,7 @@ def test_what_this_user_may_not_read_is_passed_over(tmp_path: Path, in_child) ->
     (path / "state.pt").chmod(0)
     code = "loaded = newest(Path(sys.argv[1]))\nprint(loaded.step, *loaded.passed_over)"
     said = in_child(NOBODY + code, tmp_path)
-    assert said == "1 step-00000002 is passed over: state.pt cannot be read by this user.\n"
+    assert said == "1 step-00000002 is skipped: state.pt cannot be read: permission denied.\n"
 
 
 def test_none_is_none_and_none_whole_is_an_error(tmp_path: Path) -> None:
@@ -434,13 +434,13 @@ MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"batch_size": 32}, "batch_size = 64, and this run has 32; resume with --batch-size 64, or start anew"),
-        ({"seed": 1}, "resume with --seed 0, or start anew with another --name"),
-        ({"samples": 900}, "samples = 1000, and this run has 900; give it the data that it had"),
+        ({"batch_size": 32}, "batch_size = 64, but this run has 32; resume with --batch-size 64, or start a new run"),
+        ({"seed": 1}, "resume with --seed 0, or start a new run with another --name"),
+        ({"samples": 900}, "samples = 1000, but this run has 900; resume with the same data"),
         ({"model": MODEL | {"fc.bias": "float32 [12]"}}, "fc.bias is float32 [10] there and float32 [12] here"),
         ({"model": MODEL | {"new": "float32 [1]"}}, "new is absent there and float32 [1] here"),
         ({"model": {"fc.weight": MODEL["fc.weight"]}}, "fc.bias is float32 [10] there and absent here"),
-        ({"unheard": 1}, "unheard = None, and this run has 1"),
+        ({"unheard": 1}, "unheard = None, but this run has 1"),
     ],
 )
 def test_another_runs_checkpoint_is_an_error_that_names_the_difference(change: dict, said: str, tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_nothing_runs_on_loading(tmp_path: Path) -> None:
     below = json.dumps(manifest)[1:].encode()
     first = f'{{"sha256 of the lines below": "{hashlib.sha256(below).hexdigest()}",\n'
     (path / "manifest.json").write_bytes(first.encode() + below)
-    with pytest.raises(CheckpointError, match=r"state\.pt is what was written, but torch"):
+    with pytest.raises(CheckpointError, match=r"state\.pt is intact, but torch"):
         newest(tmp_path)
     assert not (tmp_path / "ran").exists()
 
@@ -559,7 +559,7 @@ def test_a_full_disk_in_mid_save_leaves_the_others(tmp_path: Path, in_child) -> 
     finally:
         subprocess.run(["umount", tmp_path], check=True)
     assert said.startswith("The disk is full, so no checkpoint was saved in ")
-    assert said.endswith("make room, then resume; those saved before are as they were.")
+    assert said.endswith("free space, then resume. Earlier checkpoints are unchanged.")
     assert left == ".lock step-00000001" and room > 7 << 20
 
 
@@ -581,7 +581,7 @@ def test_room_is_looked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return os.statvfs_result(found)
 
     monkeypatch.setattr(os, "statvfs", little)
-    with pytest.raises(CheckpointError, match=r"has [\d.]+ MB of room and the checkpoint needs [\d.]+ MB: make room"):
+    with pytest.raises(CheckpointError, match=r"has [\d.]+ MB free, but the checkpoint needs [\d.]+ MB: free space"):
         save(tmp_path, 2, {"w": torch.randn(1 << 20)}, {"o": torch.randn(1 << 20)}, about=ABOUT)
     put(tmp_path, 3)
 
@@ -591,15 +591,15 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path, in_chi
     open_to_all(tmp_path)
     (tmp_path / "checkpoints").chmod(0o555)
     said = in_child(NOBODY + TRIES + "assert_of_step(newest(Path(sys.argv[1])), 1)", tmp_path)
-    assert "checkpoints cannot be used by this user (Permission denied): give it to this user, or choose" in said
+    assert "checkpoints (Permission denied): change its owner, or use another --output-dir" in said
     assert said.count("\n") == 1
 
 
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
-    with pytest.raises(CheckpointError, match=r"run.* is no folder \(Not a directory\): move what is in its place"):
+    with pytest.raises(CheckpointError, match=r"run.* is not a folder \(Not a directory\): move the file away"):
         newest(tmp_path / "run")
-    with pytest.raises(CheckpointError, match="is no folder"):
+    with pytest.raises(CheckpointError, match="is not a folder"):
         put(tmp_path / "run", 1)
     assert (tmp_path / "run").read_bytes() == b""
 
@@ -631,7 +631,7 @@ def test_only_one_process_saves_into_a_run(tmp_path: Path, in_child) -> None:
             put(tmp_path, 1)
         leftover.mkdir()
         said = in_child(TRIES, tmp_path)
-        assert "Another process trains into" in said and "another --name" in said and said.count("\n") == 1
+        assert "Another process is writing to" in said and "another --name" in said and said.count("\n") == 1
         assert leftover.exists(), "what another process is writing must stay"
     assert_of_step(newest(tmp_path), 1)
     assert in_child(TRIES, tmp_path) == "" and not leftover.exists()

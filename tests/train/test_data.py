@@ -176,11 +176,11 @@ def test_ranks_share_the_same_batches(length, world):
 
 
 def test_a_batch_that_leaves_a_rank_without_samples_is_refused():
-    with pytest.raises(DataError, match="smallest batch of an epoch would have 3 samples for 4 processes"):
+    with pytest.raises(DataError, match="smallest batch of an epoch has 3 samples for 4 processes"):
         Order(9, 6, seed=0, world=4)
     with pytest.raises(DataError, match="empty"):
         Order(0, 6, seed=0)
-    with pytest.raises(DataError, match="--batch-size 0"):
+    with pytest.raises(DataError, match="--batch-size must be at least 1, not 0"):
         Order(9, 0, seed=0)
 
 
@@ -292,9 +292,9 @@ def ending(batches):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (killed, r"A data loading worker.* (was ended by a signal \(Killed\), most likely|ended unexpectedly)"),
-        (left, r"A data loading worker.* ended unexpectedly: `--workers 0` shows"),
-        (without_memory, "Memory ran out while data was loaded"),
+        (killed, r"A data loader worker.* (was killed by a signal \(Killed\), most likely|ended unexpectedly)"),
+        (left, r"A data loader worker.* ended unexpectedly: use `--workers 0`"),
+        (without_memory, "Out of memory while loading data"),
     ],
 )
 def test_a_worker_that_dies_is_one_sentence(how, words):
@@ -324,7 +324,7 @@ def test_shared_memory_that_runs_out_in_a_worker_is_one_sentence(monkeypatch):
             RuntimeError("unable to open shared memory object </torch_1> in read-write mode: Too many open files (24)"),
             "ulimit",
         ),
-        (AttributeError("Can't get local object 'main.<locals>.Dataset'"), "at the top of a module"),
+        (AttributeError("Can't get local object 'main.<locals>.Dataset'"), "at the top level of a module"),
         (RuntimeError("Caught RuntimeError in worker.\nCannot re-initialize CUDA in forked subprocess."), "on the CPU"),
         (KeyError("label"), None),
         (RuntimeError("CUDA out of memory"), None),
@@ -336,11 +336,11 @@ def test_what_the_loader_says_is_explained(error, words):
 
 
 def test_what_cannot_be_resumed_is_refused():
-    with pytest.raises(DataError, match="Stream can only be read from its start"):
+    with pytest.raises(DataError, match="Stream can only be read from the beginning"):
         loader(Stream(), 8, 0)
     with pytest.raises(DataError, match="has no length"):
         loader(type("Endless", (), {"__getitem__": lambda self, index: index})(), 8, 0)
-    with pytest.raises(DataError, match="The dataset is empty"):
+    with pytest.raises(DataError, match="The data set is empty"):
         loader([], 8, 0)
 
 

@@ -114,17 +114,17 @@ def stack(capability: str, fraction: float | None = None) -> Any:
             False,
             True,
             True,
-            "NVIDIA H100 (cuda:0): bfloat16 (compute capability 9.0 has bfloat16)",
+            "NVIDIA H100 (cuda:0): bfloat16 (compute capability 9.0 supports bfloat16)",
         ),
         (GB10, torch.bfloat16, False, True, True, "NVIDIA GB10 (cuda:0): bfloat16"),
-        (T4, torch.float16, True, False, True, "float16 and a scaled loss (compute capability 7.5 has no bfloat16)"),
+        (T4, torch.float16, True, False, True, "float16 with loss scaling (compute capability 7.5 does not support bfloat16)"),
         (
             P4,
             torch.float32,
             False,
             False,
             False,
-            "float32 (compute capability 6.1 has no bfloat16), no cuDNN benchmark",
+            "float32 (compute capability 6.1 does not support bfloat16), no cuDNN benchmark",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, Card) else None,
@@ -147,7 +147,7 @@ def test_every_choice_can_be_overridden(card: Any, monkeypatch: pytest.MonkeyPat
     chosen = choose(dtype="fp32", tf32=False, channels_last=False, cudnn_benchmark=True, compile=True, local_rank=2)
     assert chosen == replace(chosen, dtype=torch.float32, scaler=False, tf32=False, channels_last=False)
     assert chosen.cudnn_benchmark and chosen.compile and chosen.device.index == 2
-    assert chosen.describe() == "Training on NVIDIA H100 (cuda:2): float32 as asked, cuDNN benchmark, compiled."
+    assert chosen.describe() == "Training on NVIDIA H100 (cuda:2): float32 as set, cuDNN benchmark, compiled."
     assert choose(dtype="float16").scaler and choose(device="cuda:3").device.index == 3
     assert choose(device="cpu").dtype == torch.float32
 
@@ -155,13 +155,13 @@ def test_every_choice_can_be_overridden(card: Any, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("what", "asked", "sentence"),
     [
-        (T4, {"dtype": "bf16"}, "compute capability 7.5 has no bfloat16"),
+        (T4, {"dtype": "bf16"}, "bfloat16 is not supported by a GPU of compute capability 7.5"),
         (T4, {"tf32": True}, "TF32 needs a GPU of compute capability 8.0"),
-        (H100, {"dtype": "fp8"}, "There is no number format 'fp8'"),
-        (H100, {"device": "cuda:1"}, "There is no cuda:1, as PyTorch sees 1 GPU"),
-        (H100, {"local_rank": 1}, "There is no cuda:1, as PyTorch sees 1 GPU"),
-        (H100, {"device": "tpu"}, "There is no device 'tpu'"),
-        (H100, {"device": "mps"}, "There is no device 'mps'"),
+        (H100, {"dtype": "fp8"}, "Unknown number format 'fp8'"),
+        (H100, {"device": "cuda:1"}, "There is no cuda:1, since PyTorch finds 1 GPU"),
+        (H100, {"local_rank": 1}, "There is no cuda:1, since PyTorch finds 1 GPU"),
+        (H100, {"device": "tpu"}, "Unknown device 'tpu'"),
+        (H100, {"device": "mps"}, "Unknown device 'mps'"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(card: Any, what: Card, asked: dict[str, Any], sentence: str):
@@ -172,8 +172,8 @@ def test_what_cannot_be_is_one_sentence(card: Any, what: Card, asked: dict[str, 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose().describe().startswith("Training on the CPU, as PyTorch sees no GPU (")
-    with pytest.raises(SystemExit, match=r"PyTorch sees no GPU: `\./launch doctor` says why"):
+    assert choose().describe().startswith("Training on the CPU, since PyTorch finds no GPU (")
+    with pytest.raises(SystemExit, match=r"PyTorch finds no GPU: run `\./launch doctor`"):
         choose(device="cuda")
 
 
@@ -240,7 +240,7 @@ def test_a_card_with_memory_of_its_own(card: Any, what: Card):
 def test_a_fraction_that_was_set_for_this_process(card: Any):
     card(replace(T4, fraction=0.7))
     found = budget(choose())
-    assert found.free == int(0.7 * T4.total) - T4.allocated and found.how == "the 70% set for this process"
+    assert found.free == int(0.7 * T4.total) - T4.allocated and found.how == "the limit of 70% for this process"
 
 
 def test_unified_memory_is_bounded_by_what_the_kernel_can_give(card: Any, files: Any):

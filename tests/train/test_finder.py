@@ -33,7 +33,7 @@ def memory(budget: float, demand: Callable[[int], float]) -> Callable[[int], Out
     """A device that says what was taken, where it fits."""
 
     def tried(size: int) -> Outcome:
-        return Outcome(True, int(demand(size))) if demand(size) <= budget else Outcome(False, why="memory ran out")
+        return Outcome(True, int(demand(size))) if demand(size) <= budget else Outcome(False, why="out of memory")
 
     return tried
 
@@ -100,9 +100,9 @@ def test_answers_only_what_was_confirmed_and_always_ends() -> None:
 
 
 def test_nothing_fits() -> None:
-    found = search(lambda size: Outcome(False, why="memory ran out"), GB)
+    found = search(lambda size: Outcome(False, why="out of memory"), GB)
     assert found.batch_size == 0
-    assert found.reason == "not even one sample fits (memory ran out)"
+    assert found.reason == "not even one sample fits (out of memory)"
     assert sizes(found) == [2, 1, 1], "one sample is tried twice"
 
 
@@ -111,7 +111,7 @@ def test_no_use_for_more(most: int) -> None:
     found = search(memory(GB, lambda size: MIB + size), GB, ceiling=most)
     assert found.batch_size == most
     assert max(sizes(found)) == most
-    assert found.reason == f"there is no use for more than {most}"
+    assert found.reason == f"{most} is the largest size to try"
 
 
 def test_largest_launch_is_found_exactly() -> None:
@@ -172,7 +172,7 @@ def test_noise_is_kept_away_from() -> None:
         found = search(tried, budget)
         assert (GB + found.batch_size * MIB) * 1.02 <= budget
         assert found.batch_size >= 0.9 * 7 * GB / MIB
-        assert "the same size took up to" in found.reason
+        assert "the memory of equal sizes varied by up to" in found.reason
 
 
 def test_measured_beyond_the_budget_leads_back() -> None:
@@ -186,7 +186,7 @@ def test_the_largest_samples_make_the_batch() -> None:
     task = Task(None, None, finder_tasks.Rows(10_000, ragged=True), None)
     samples = trial.Samples(task)
     assert samples.batch(5).shape == (5, 4), "indices have up to 4 digits"
-    assert "the largest is taken for all" in samples.how
+    assert "the largest is used" in samples.how
     task.dataset = finder_tasks.Rows(3)
     assert trial.Samples(task).batch(5).shape == (5, 1)
 
@@ -215,7 +215,7 @@ class Trials:
         pass
 
     def start(self) -> tuple[int, dict[str, object]]:
-        return GB, {"device": "cpu", "samples": 7, "how": "as told", "data": "7 samples"}
+        return GB, {"device": "cpu", "samples": 7, "how": "as set", "data": "7 samples"}
 
     def trial(self, size: int) -> Outcome:
         return Outcome(**self.outcome) if self.outcome else memory(GB, lambda size: size * GB / 10)(size)
@@ -227,10 +227,10 @@ class Trials:
     ("outcome", "sentence"),
     [
         (
-            {"fits": False, "why": "memory ran out"},
-            "Not even one sample fits (memory ran out) in 0.93 GiB: take a smaller",
+            {"fits": False, "why": "out of memory"},
+            "Not even one sample fits (out of memory) in 0.93 GiB: use a smaller",
         ),
-        ({"fits": False, "ceiling": True, "why": "a bug"}, "Training fails, and not for lack of memory: a bug"),
+        ({"fits": False, "ceiling": True, "why": "a bug"}, "Training fails, but not because of memory: a bug"),
     ],
 )
 def test_no_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch, outcome: dict, sentence: str) -> None:
@@ -244,7 +244,7 @@ def test_no_more_than_there_are_samples(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(finder, "_Trials", Trials())
     said: list[str] = []
     assert find(finder_tasks.build, finder_tasks.Settings(), progress=said.append).batch_size == 7
-    assert said[-1] == "Batch size 7: there are no more samples."
+    assert said[-1] == "Batch size 7: the data set has no more samples."
     assert find(finder_tasks.build, finder_tasks.Settings(), ceiling=5, progress=said.append).batch_size == 5
     assert find(finder_tasks.build, finder_tasks.Settings(), ranks=OneOfTwo(64)).batch_size == 3
     with pytest.raises(FinderError, match="fewer samples"):
@@ -257,18 +257,18 @@ def test_a_process_that_dies_has_run_out() -> None:
     found = find(finder_tasks.build, settings, limit=1000 * MIB, ceiling=3, progress=said.append)
     assert found.batch_size == 2
     assert [each.size for each in found.trials][:4] == [2, 3, 3, 2], "3 is tried once more"
-    assert said[3].startswith("        3 samples do not: its process ended with SIGKILL, ")
+    assert said[3].startswith("        3 samples do not fit: its process ended with SIGKILL, ")
     assert "in a fresh process" in said[5]
     assert said[-1] == "Batch size 2: 3 does not fit (its process ended with SIGKILL)."
 
 
 def test_what_the_task_raises_is_told() -> None:
-    with pytest.raises(FinderError, match=r"^The task cannot be made: ValueError: there is no such data$"):
+    with pytest.raises(FinderError, match=r"^The task cannot be built: ValueError: there is no such data$"):
         find(finder_tasks.build, finder_tasks.Settings(wrong="build"))
 
 
 def test_task_of_no_module() -> None:
-    with pytest.raises(FinderError, match="Other processes must import the task"):
+    with pytest.raises(FinderError, match="Other processes import the task"):
         find(lambda settings, device: None, finder_tasks.Settings())
 
 
@@ -287,7 +287,7 @@ def test_all_ranks_take_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_find", lambda *_: Found(64, "it is full", (), GB, 0.9))
     said: list[str] = []
     assert find("a:b", ranks=OneOfTwo(60), progress=said.append).batch_size == 60
-    assert said == ["Batch size 60 on each of them: another process has room for no more."]
+    assert said == ["Batch size 60 per process: another process has no memory for more."]
     assert find("a:b", ranks=OneOfTwo(70), progress=said.append).reason == "it is full"
     with pytest.raises(FinderError, match="Another process of this run found no batch size"):
         find("a:b", ranks=OneOfTwo(0))
@@ -306,9 +306,9 @@ def test_a_rank_that_fails_tells_the_others(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "template"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "gpukit.train.batch", *arguments],
+        [sys.executable, "-m", "gpukit.train.finder", *arguments],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -327,7 +327,7 @@ def test_command_finds_what_fits_within_a_limit() -> None:
     assert found["budget_bytes"] == 512 * MIB and 0.7 < found["share"] <= 1
     confirmations = [each for each in found["trials"] if each["confirming"] and each["outcome"]["fits"]]
     assert found["batch_size"] in [each["size"] for each in confirmations]
-    assert said[1] == "On cpu: 0.50 GiB to use (as told); 50000 samples, 64 looked at, all alike."
+    assert said[1] == "cpu: 0.50 GiB available (as set); 50000 samples, 64 examined, all of equal size."
     assert len(said) == len(found["trials"]) + 3, "a line for each trial"
     assert said[-1] == f"Batch size {found['batch_size']}: {found['reason']}."
 
@@ -344,8 +344,8 @@ def main_fails(*arguments: str) -> str:
 
 def test_interrupted_it_leaves_nothing_behind() -> None:
     process = command("--task", "tests.train.finder_tasks:build", "--limit-gb", "1")
-    assert process.stdout.readline().startswith("Looking for the largest batch")
-    assert process.stdout.readline().startswith("On cpu: 1.00 GiB to use")
+    assert process.stdout.readline().startswith("Finding the largest batch")
+    assert process.stdout.readline().startswith("cpu: 1.00 GiB available")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert children
     process.send_signal(signal.SIGINT)

@@ -1,9 +1,10 @@
-"""The use case `llm`: trl owns the loop, and what a run promises is measured here, on a model made on the spot."""
+"""The use case `llm`: the promises of a run, measured with TRL's training loop on a tiny generated model."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import sys
@@ -99,7 +100,7 @@ def test_in_shards_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) 
     assert "Another process of this run has ended" in (project.folder.parent / "2.err").read_text()
     first, second = (one.end() for one in two(project, *steps, "--name", "killed"))
     assert (first.code, second.code) == (0, 0), first + second
-    assert "Resuming" in first.out and "passed over" not in first.out
+    assert "Resuming" in first.out and "skipped" not in first.out
     assert project.losses("killed") == project.losses("unbroken")
     assert list(project.losses("killed")) == list(range(1, 13))
     saved = {path.name for path in (project.run_folder("killed") / "checkpoints/step-00000012").iterdir()}
@@ -124,7 +125,7 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     two, one = adapter(project, "two"), adapter(project, "one")
     assert two.keys() == one.keys()
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
-    sentence(project.run(*steps, "--name", "two"), "was saved in shards: resume with --fsdp")
+    sentence(project.run(*steps, "--name", "two"), "is a sharded checkpoint: resume with --fsdp")
 
 
 def test_out_of_memory_takes_the_same_step_in_parts(project: Trainee) -> None:
@@ -138,8 +139,8 @@ def test_out_of_memory_takes_the_same_step_in_parts(project: Trainee) -> None:
         "            losses.append(",
     )
     said = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5")
-    assert "Memory ran out with 5 samples at once: the same step again, 3 at a time." in said
-    assert "Memory ran out with 2 samples at once: the same step again, 1 at a time." in said
+    assert "Out of memory with 5 samples at once: repeating the step, 3 at a time." in said
+    assert "Out of memory with 2 samples at once: repeating the step, 1 at a time." in said
     assert project.losses("little") == pytest.approx(project.losses("enough"), rel=1e-5)
     little, enough = weights(project, "little"), weights(project, "enough")
     assert all(little[name].allclose(enough[name], atol=1e-5) for name in enough)
@@ -156,7 +157,7 @@ def test_a_signal_saves_and_tells(project: Trainee) -> None:
     assert f"at step {step}." in project.train("--max-steps", str(step + 1), "--name", "run")
 
 
-def test_what_was_learnt_is_left_behind(project: Trainee) -> None:
+def test_the_adapter_and_the_merged_model_are_saved(project: Trainee) -> None:
     """The merged model says what base and adapter together say; a finished run is left as it is."""
     project.train(*GO_ON, "--lr", "0.05", "--merge")
     run = project.run_folder("run")
@@ -192,9 +193,8 @@ def test_the_batch_finder_gets_the_step_of_trl(project: Trainee) -> None:
 
 
 def finder_sees(folder: Path, arguments: list[str], expected: float) -> None:
-    sys.path[:0] = [str(folder / "src"), str(folder)]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gpukit"]:
-        del sys.modules[name]
+    sys.path.insert(0, str(folder / "src"))
+    os.chdir(folder)
     from gpukit.train.batch import Step
     from gpukit.train.device import choose
     from gpukit.train.task import load_task
@@ -230,7 +230,7 @@ def test_a_run_of_another_kind_is_not_resumed(saved: Trainee, tmp_path: Path) ->
     sentence(saved.run(*GO_ON, "--rank", "4"), "another adapter", "--name")
     sentence(saved.run(*GO_ON, "--batch-size", "4"), "--batch-size 8")
     shorter = written(tmp_path / "data.jsonl", *[{"text": "a red cat"}] * 60)
-    sentence(saved.run(*GO_ON, "--data", shorter), "samples = 76, and this run has 57")
+    sentence(saved.run(*GO_ON, "--data", shorter), "samples = 76, but this run has 57")
     still_whole(saved)
 
 
@@ -240,7 +240,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(saved: Trainee) -> None:
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
     said = saved.train(*GO_ON)
-    assert "step-00000002 is passed over: model.safetensors is not what was written" in said
+    assert "step-00000002 is skipped: model.safetensors has a wrong SHA-256" in said
     assert "at step 1." in said
 
 
@@ -251,18 +251,18 @@ def test_a_loss_that_is_no_number(saved: Trainee) -> None:
 
 def test_memory_for_no_sample(saved: Trainee) -> None:
     saved.replace("trainer.py", "        losses = []\n", "        losses = []\n        raise MemoryError\n")
-    sentence(saved.run(*GO_ON), "Memory ran out with a single sample", "--max-length")
+    sentence(saved.run(*GO_ON), "Out of memory with a single sample", "--max-length")
     still_whole(saved)
 
 
 def test_what_cannot_be_had_is_said(project: Trainee, tmp_path: Path) -> None:
-    sentence(project.run("--model", str(tmp_path)), "cannot be loaded", "--model")
-    sentence(project.run("--model", "nobody/nothing"), "nobody/nothing cannot be loaded", "HF_TOKEN")
-    sentence(project.run("--data", "nobody/nothing"), "nobody/nothing cannot be read", "HF_TOKEN")
+    sentence(project.run("--model", str(tmp_path)), "Cannot load the model", "Hugging Face or a folder")
+    sentence(project.run("--model", "nobody/nothing"), "Cannot load the model nobody/nothing", "HF_TOKEN")
+    sentence(project.run("--data", "nobody/nothing"), "Cannot read the data nobody/nothing", "HF_TOKEN")
     odd = written(tmp_path / "odd.jsonl", {"question": "why?"}, {"question": "how?"})
     sentence(project.run("--data", odd), "has the columns question", "`text`")
     (tmp_path / "odd.jsonl").write_text("no JSON\n")
-    assert "odd.jsonl cannot be read" in project.run("--data", odd).err.splitlines()[-1]  # below what datasets says
+    assert "Cannot read the data" in project.run("--data", odd).err.splitlines()[-1]  # below what datasets says
     sentence(project.run("--four-bit"), "--four-bit needs an NVIDIA GPU")
-    sentence(project.run("--fsdp"), "--fsdp spreads the model over several processes: start it with torchrun")
+    sentence(project.run("--fsdp"), "--fsdp needs several processes")
     sentence(project.run("--batch-size", "77"), "76 samples")

@@ -105,7 +105,7 @@ def test_things_that_are_no_tensors():
 
 @pytest.mark.parametrize("batch", [object(), {"scale": torch.tensor(2.0)}, "cat"])
 def test_what_does_not_show_how_many_samples_it_holds(batch: Any):
-    with pytest.raises(SplitError, match=f"cannot be told from a {type(batch).__name__}"):
+    with pytest.raises(SplitError, match=f"samples in this {type(batch).__name__}"):
         batches(0, collate=lambda samples: batch).samples(batch)
 
 
@@ -161,5 +161,5 @@ def test_rows_that_are_no_samples_are_not_split():
     """Boxes of all pictures in one tensor, as YOLO has them."""
     batch = (torch.zeros(4, 3), torch.zeros(23, 6))
     assert batches().samples(batch) == 4
-    with pytest.raises(SplitError, match=r"batch\[1\] has 23 rows where there are 4 samples"):
+    with pytest.raises(SplitError, match=r"batch\[1\] has 23 rows for 4 samples"):
         batches().split(batch, [2, 2])

@@ -15,7 +15,7 @@ from gpukit.train import progress as module
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.curve import curve
 from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError, in_words, told
+from gpukit.train.errors import TrainingError, error_message, report_errors
 from gpukit.train.progress import Progress, span
 
 CPU = torch.device("cpu")
@@ -150,8 +150,8 @@ WORDS = [
 
 @pytest.mark.parametrize(("error", "words"), WORDS, ids=lambda value: type(value).__name__)
 def test_what_is_known_is_one_sentence(error: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert words in in_words(error)
-    with pytest.raises(SystemExit) as ended, told():
+    assert words in error_message(error)
+    with pytest.raises(SystemExit) as ended, report_errors():
         raise error
     assert ended.value.code == 1
     out, err = capsys.readouterr()
@@ -162,19 +162,19 @@ def test_one_of_several_processes_leaves_at_once(monkeypatch: pytest.MonkeyPatch
     """Without what Python does at its end, in which gloo's threads may abort it."""
     left: list[int] = []
     monkeypatch.setattr("gpukit.train.errors.end", left.append)
-    with told():
+    with report_errors():
         pass
     assert not left
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with told():
+    with report_errors():
         pass
-    with pytest.raises(SystemExit), told():
+    with pytest.raises(SystemExit), report_errors():
         raise SystemExit(138)
     assert left == [0, 138]
 
 
 def test_ctrl_c_before_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, told():
+    with pytest.raises(SystemExit) as ended, report_errors():
         raise KeyboardInterrupt
     assert ended.value.code == 130
     assert capsys.readouterr().err.strip().startswith("Stopped.")
@@ -182,5 +182,5 @@ def test_ctrl_c_before_the_first_step(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError(2, "No such file")])
 def test_a_defect_keeps_its_traceback(error: Exception) -> None:
-    with pytest.raises(type(error)), told():
+    with pytest.raises(type(error)), report_errors():
         raise error

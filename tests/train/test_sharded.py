@@ -155,7 +155,7 @@ def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
     put(ONE, tmp_path, 1)
     (put(ONE, tmp_path, 2) / name).unlink()
     found = look(ONE, tmp_path)
-    assert found.step == 1 and found.passed_over == [f"step-00000002 is passed over: {name} is missing."]
+    assert found.step == 1 and found.passed_over == [f"step-00000002 is skipped: {name} is missing."]
     shutil.rmtree(tmp_path / "checkpoints/step-00000001")
     with pytest.raises(CheckpointError, match=rf"No checkpoint in .* can be used.*{name} is missing.*--name"):
         sharded.newest(tmp_path, ranks=ONE)
@@ -168,17 +168,17 @@ def test_none_is_none(tmp_path: Path) -> None:
 def test_another_run_is_said_once(tmp_path: Path, ranks: Nursery) -> None:
     ranks.well("saves", tmp_path, [1])
     first, second = ranks("reads", tmp_path, ABOUT | {"batch_size": 32})
-    assert "resume with --batch-size 64, or start anew with another --name" in first.error
+    assert "resume with --batch-size 64, or start a new run with another --name" in first.error
     assert (second.code, second.error) == (QUIET, "")
 
 
 def test_shards_and_whole_checkpoints_are_told_apart(tmp_path: Path) -> None:
     put(ONE, tmp_path / "shards", 1)
     for read in (checkpoint.newest, lambda run: checkpoint.load(run / "checkpoints/step-00000001")):
-        with pytest.raises(CheckpointError, match="was saved in shards: resume with --fsdp"):
+        with pytest.raises(CheckpointError, match="is a sharded checkpoint: resume with --fsdp"):
             read(tmp_path / "shards")
     checkpoint.save(tmp_path / "whole", 1, whole(1), {}, about=ABOUT)
-    with pytest.raises(CheckpointError, match="was not saved in shards: resume without --fsdp"):
+    with pytest.raises(CheckpointError, match="is not a sharded checkpoint: resume without --fsdp"):
         sharded.newest(tmp_path / "whole", ranks=ONE)
 
 
@@ -186,7 +186,7 @@ def test_shards_and_whole_checkpoints_are_told_apart(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_a_sentence(name: str, shape: list[int], said: str, tmp_path: Path) -> None:
     put(ONE, tmp_path, 1)
     found = sharded.newest(tmp_path, ranks=ONE)
-    with pytest.raises(CheckpointError, match=r"does not fit to what is to be filled") as refused:
+    with pytest.raises(CheckpointError, match=r"does not match the model") as refused:
         found.fill({name: torch.zeros(shape)}, ranks=ONE)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
@@ -216,7 +216,7 @@ def test_nothing_in_a_list_of_shards_can_run(tmp_path: Path) -> None:
         metadata = sharded._List(file).load()
     metadata.planner_data = Runs(ran)
     replaced(path, ".metadata", pickle.dumps(metadata))
-    with pytest.raises(CheckpointError, match=r"\.metadata is what was written, but it names posix\.mkdir"):
+    with pytest.raises(CheckpointError, match=r"\.metadata is intact, but it names posix\.mkdir"):
         sharded.newest(tmp_path, ranks=ONE)
     assert not ran.exists()
     with (path / ".metadata").open("rb") as file:
@@ -230,7 +230,7 @@ def test_a_list_of_shards_names_no_file_elsewhere(tmp_path: Path) -> None:
         metadata = sharded._List(file).load()
     next(iter(metadata.storage_data.values())).relative_path = "../../secret"
     replaced(path, ".metadata", pickle.dumps(metadata))
-    with pytest.raises(CheckpointError, match=r"\.metadata names \.\./\.\./secret, which is no part"):
+    with pytest.raises(CheckpointError, match=r"\.metadata names \.\./\.\./secret, which is not part"):
         sharded.newest(tmp_path, ranks=ONE)
 
 
@@ -245,7 +245,7 @@ def test_what_is_no_tensor_is_not_unpickled(tmp_path: Path) -> None:
     replaced(path, ".metadata", pickle.dumps(metadata))
     replaced(path, "__0_0.distcp", (tmp_path / "other/__0_0.distcp").read_bytes())
     found = sharded.newest(tmp_path, ranks=ONE)
-    with pytest.raises(CheckpointError, match="wide is no tensor"):
+    with pytest.raises(CheckpointError, match="wide is not a tensor"):
         found.fill({"wide": torch.zeros(1)}, ranks=ONE)
     assert not ran.exists()
     with pytest.warns(UserWarning, match="single process"):
@@ -287,7 +287,7 @@ def test_killed_at_any_moment_the_run_resumes(tmp_path: Path, ranks: Nursery) ->
         assert all(ended[rank].code == -9 for rank in kill), ended
         for one in (each for rank, each in enumerate(ended) if rank not in kill):
             assert one.code == 1 and "\n" not in one.error, one
-            assert "was not saved in" in one.error and "starting again goes on there" in one.error
+            assert "was not saved in" in one.error and "run the same command again" in one.error
         caught += any((tmp_path / "checkpoints").glob(".*.tmp"))
         found = look(ONE, tmp_path)
         assert found.step >= step and found.passed_over == []
@@ -304,7 +304,7 @@ def test_a_rank_that_is_gone_in_mid_save(who: int, how: str, tmp_path: Path, ran
     ended = ranks("dies", tmp_path, who, how, patience=2)
     other = ended[1 - who]
     assert (other.code, "written" in ended[who].said) == (1, how == "hangs"), ended
-    assert other.error.startswith("Step 2 was not saved in ") and "has ended or does not answer" in other.error
+    assert other.error.startswith("Step 2 was not saved in ") and "has ended or does not respond" in other.error
     assert ended[who].code == (-9 if how == "killed" else 1)
     assert "step-00000002" not in left(tmp_path)
     assert ranks.well("reads", tmp_path) == [1, 2, []]
@@ -315,7 +315,7 @@ def test_a_rank_that_is_gone_in_mid_save(who: int, how: str, tmp_path: Path, ran
 def test_a_folder_that_is_not_the_same_everywhere(tmp_path: Path, ranks: Nursery) -> None:
     ranks.well("saves", tmp_path, [1])
     first, second = ranks("dies", tmp_path, 1, "elsewhere")
-    assert "is not the same folder on every machine (rank-1.pt is not seen by rank 0)" in first.error
+    assert "is not the same folder on every machine (rank 0 does not find rank-1.pt)" in first.error
     assert (second.code, second.error) == (QUIET, "")
     assert left(tmp_path) == ["step-00000001"]
 
@@ -326,7 +326,7 @@ def test_one_rank_cannot_write(who: int, tmp_path: Path, ranks: Nursery) -> None
     ranks.well("saves", tmp_path, [1])
     first, second = ranks("too_large", tmp_path, who)
     assert (first.code, second.code, second.error) == (1, QUIET, "")
-    assert "raise the limit that `ulimit -f` shows, then resume; those saved before are as they were." in first.error
+    assert "raise the limit that `ulimit -f` shows, then resume. Earlier checkpoints are unchanged." in first.error
     assert left(tmp_path) == ["step-00000001"]
     assert ranks.well("reads", tmp_path) == [1, 2, []]
 
@@ -349,7 +349,7 @@ def test_a_full_disk(tmp_path: Path, ranks: Nursery) -> None:
 def test_room_is_looked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     little = os.statvfs_result((4096, 4096, 1000, 1000, 5, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: little)
-    with pytest.raises(CheckpointError, match=r"has [\d.]+ MB of room and the checkpoint needs [\d.]+ MB: make room"):
+    with pytest.raises(CheckpointError, match=r"has [\d.]+ MB free, but the checkpoint needs [\d.]+ MB: free space"):
         put(ONE, tmp_path, 1)
     assert left(tmp_path) == []
 
@@ -362,7 +362,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, ranks: Nursery) -> Non
     (tmp_path / "checkpoints").chmod(0o555)
     (tmp_path / "checkpoints/.lock").chmod(0o666)
     first, second = ranks("nobody", tmp_path)
-    assert "checkpoints cannot be used by this user (Permission denied): give it to this user, or choose" in first.error
+    assert "checkpoints (Permission denied): change its owner, or use another --output-dir" in first.error
     assert (first.code, second.code, second.error) == (1, QUIET, "")
     assert ranks.well("reads", tmp_path) == [1, 2, []]
 
@@ -382,5 +382,5 @@ def test_what_could_not_be_loaded_is_refused(given: dict, said: str, tmp_path: P
 def test_only_one_run_saves_there(tmp_path: Path, ranks: Nursery) -> None:
     with checkpoint.claim(tmp_path):
         first, second = ranks("saves", tmp_path, [1])
-    assert "Another process trains into" in first.error
+    assert "Another process is writing to" in first.error
     assert (first.code, second.code, second.error) == (1, QUIET, "")

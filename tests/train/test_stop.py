@@ -42,7 +42,7 @@ def test_a_signal_is_remembered_and_told_once(number: signal.Signals, capfd: pyt
     assert [signal.getsignal(each) for each in SIGNALS] == before
     said = capfd.readouterr().err
     assert said.startswith(f"\n{number.name}: saving after this step") and said.count(".\n") == 1
-    assert ("once more" in said) == (number == signal.SIGINT)
+    assert ("Ctrl-C" in said) == (number == signal.SIGINT)
 
 
 def test_the_first_signal_is_the_reason(capfd: pytest.CaptureFixture) -> None:

@@ -34,13 +34,14 @@ def bare(settings, device):
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose package is `demo`."""
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo/__init__.py").touch()
-    (tmp_path / "demo/train.py").write_text(MODULE, encoding="utf-8")
-    (tmp_path / "demo/broken.py").write_text("import not_installed_anywhere\n", encoding="utf-8")
-    monkeypatch.setattr(task, "SOURCES", tmp_path)
+    package = tmp_path / "src/demo"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(MODULE, encoding="utf-8")
+    (package / "broken.py").write_text("import not_installed_anywhere\n", encoding="utf-8")
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
+    yield package.parent
     for name in [name for name in sys.modules if name.partition(".")[0] == "demo"]:
         del sys.modules[name]
 
@@ -51,7 +52,7 @@ def test_by_its_name(sources: Path):
 
 
 def test_the_projects_own(sources: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(task, "load", lambda path: SimpleNamespace(package="demo"))
+    monkeypatch.setattr(task, "load", lambda: SimpleNamespace(package="demo"))
     build, settings = task.load_task(None, [])
     assert build(settings, None) == 8
 
@@ -62,7 +63,7 @@ def test_the_projects_own(sources: Path, monkeypatch: pytest.MonkeyPatch):
         ("nowhere.train:build", "There is no module 'nowhere.train'"),
         ("demo.elsewhere:build", "There is no module 'demo.elsewhere'"),
         ("demo.train:make", "demo.train has no function 'make'"),
-        ("demo.train:bare", "must say what its settings are"),
+        ("demo.train:bare", "must annotate its settings"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(sources: Path, spec: str, sentence: str):
@@ -96,6 +97,6 @@ def test_what_a_module_lacks_itself_is_told_as_it_is(sources: Path):
 
 
 def test_without_a_stack_there_is_no_projects_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(task, "BESIDE", tmp_path / "stack.json")
-    with pytest.raises(SystemExit, match="name the task as"):
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
+    with pytest.raises(SystemExit, match="--task"):
         task.load_task(None, [])

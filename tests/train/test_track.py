@@ -107,8 +107,8 @@ def test_one_that_raises_is_left_out_with_a_sentence(stage: str, tmp_path: Path,
         tracker.artifact(tmp_path)
     said += tracker.finish("finished")
     assert not tracker.hung
-    assert said[0] == f"Bad is left out{' from here' if stage != 'start' else ''}: the line."
-    assert all("left out" not in one for one in said[1:])
+    assert said[0] == f"Bad is not used{' from here on' if stage != 'start' else ''}: the line."
+    assert all("not used" not in one for one in said[1:])
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
     good = track.KINDS["good"].got
     assert [row[1] for row in good if row[0] == "log"] == [1, 2, 3] and good[-1] == ("finish", "finished")
@@ -125,8 +125,8 @@ def test_what_a_lost_tracker_lacks_is_told_again_at_the_end(tmp_path: Path, fake
     tracker.log(2, loss=1.0)
     tracker.couriers[0].done.wait()
     tracker.log(3, loss=1.0)
-    assert said == ["Bad is left out from here: the line."]
-    assert tracker.finish("finished") == ["Bad lacks the figures after step 1; metrics.jsonl has them."]
+    assert said == ["Bad is not used from here on: the line."]
+    assert tracker.finish("finished") == ["Bad lacks the metrics after step 1; metrics.jsonl has them."]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -138,7 +138,7 @@ def test_one_that_hangs_is_given_up_at_the_end(stage: str, tmp_path: Path, fake)
     tracker.artifact(tmp_path)
     said = tracker.finish("stopped", patience=0.3)
     assert tracker.hung
-    assert said == ["Bad is left out from here: it did not answer within 0.3 s at the end."]
+    assert said == ["Bad is not used from here on: it did not respond for 0.3 s at the end."]
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
     assert track.KINDS["good"].got[-1] == ("finish", "stopped")
 
@@ -148,7 +148,7 @@ def test_ctrl_c_gives_up_what_is_waited_for(tmp_path: Path, fake) -> None:
     tracker = Tracker(tmp_path, {}, ["fake", "good"], "p")
     tracker.log(1, loss=1.0)
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-    assert tracker.finish("finished") == ["Bad is left out from here: Ctrl-C came while it was waited for."]
+    assert tracker.finish("finished") == ["Bad is not used from here on: Ctrl-C was pressed while waiting for it."]
     assert tracker.hung and track.KINDS["good"].got[-1] == ("finish", "finished")
 
 
@@ -166,7 +166,7 @@ def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:
         for number in range(count):
             tracker.artifact(tmp_path / str(number))
         said = tracker.finish("finished", patience=0.6)
-        assert said == (["Slow is left out from here: it was not done 2.4 s after the end."] if hung else [])
+        assert said == (["Slow is not used from here on: it had not finished 2.4 s after the end."] if hung else [])
         assert tracker.hung == hung
         assert (track.KINDS["good"].got[-1] == ("finish", "finished")) != hung
 
@@ -178,8 +178,8 @@ def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkey
     tracker = Tracker(tmp_path, {}, ["fake"], "p", say=said.append)
     for step in range(20):
         tracker.log(step, loss=1.0)
-    assert said == ["Bad is left out from here: it is 5 reports behind."]
-    assert tracker.finish("finished", patience=0.1) == ["Bad has no figures; metrics.jsonl has them."]
+    assert said == ["Bad is not used from here on: its queue of 5 entries is full."]
+    assert tracker.finish("finished", patience=0.1) == ["Bad has no metrics; metrics.jsonl has them."]
     assert tracker.hung
 
 
@@ -272,7 +272,7 @@ def test_a_disk_that_is_full_for_a_while_loses_only_those_lines(tmp_path: Path) 
         """
     said = python(code, tmp_path).stdout.splitlines()
     assert len(said) == 3 and "metrics.jsonl cannot be written (" in said[0]
-    assert said[1].endswith("metrics.jsonl lacks figures, the last at step 3.") and said[2] == "False"
+    assert said[1].endswith("metrics.jsonl lacks metrics, the last at step 3.") and said[2] == "False"
     assert losses(tmp_path) == [(1, 1.0), (4, 4.0)]
 
 
@@ -342,7 +342,7 @@ def test_the_process_ends_although_a_tracker_and_its_handlers_hang(tmp_path: Pat
     (tmp_path / "wandb.py").write_text(HANGING)
     done = tracked("wandb", tmp_path, ", patience=0.5", path=tmp_path, WANDB_API_KEY="x")
     assert done.stdout.splitlines() == [
-        "Wandb is left out from here: it did not answer within 0.5 s at the end.",
+        "Wandb is not used from here on: it did not respond for 0.5 s at the end.",
         "True",
     ]
     assert done.returncode == 3
@@ -355,24 +355,24 @@ def test_secrets_in_an_error_are_not_told(tmp_path: Path) -> None:
     )
     done = tracked("wandb", tmp_path, path=tmp_path, WANDB_API_KEY="0123456789abcdef" * 2)
     first, *between, last = done.stdout.splitlines()
-    assert (first, last) == ("Wandb is left out: no such key: ***, at http://***@host/.", "False")
-    # where it was told before the end, the end says what that cost
-    assert between in ([], ["Wandb has no figures; metrics.jsonl has them."])
+    assert (first, last) == ("Wandb is not used: no such key: ***, at http://***@host/.", "False")
+    # If it failed before the end, the end also reports what is missing.
+    assert between in ([], ["Wandb has no metrics; metrics.jsonl has them."])
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("", "MLFLOW_TRACKING_URI names no server"),
-        ("http://none.invalid:9", "no server answers at none.invalid:9: `./launch up` starts it"),
+        ("", "MLFLOW_TRACKING_URI is not the address of a server"),
+        ("http://none.invalid:9", "no server responds at none.invalid:9; start it with `./launch up`"),
     ],
 )
 def test_mlflow_without_a_server_is_left_out(address: str, said: str, tmp_path: Path) -> None:
     done = tracked("mlflow", tmp_path, MLFLOW_TRACKING_URI=address)
     first, *between, last = done.stdout.splitlines()
-    assert (first, last) == (f"MLflow is left out: {said}.", "False")
-    # where it was told before the end, the end says what that cost
-    assert between in ([], ["MLflow has no figures; metrics.jsonl has them."])
+    assert (first, last) == (f"MLflow is not used: {said}.", "False")
+    # If it failed before the end, the end also reports what is missing.
+    assert between in ([], ["MLflow has no metrics; metrics.jsonl has them."])
 
 
 def test_a_server_that_is_starting_is_waited_for() -> None:

@@ -215,8 +215,8 @@ def test_the_choice_is_nearly_the_best_on_nine_machines_of_ten(monkeypatch):
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        (Machine(2, waits=[0.0], computes=[0.2]), "0 workers: making a batch (0.2 ms for a batch of 16) costs less"),
-        (Machine(2, waits=[0.0], computes=[0.5], step=300), "is little beside a step of 300 ms"),
+        (Machine(2, waits=[0.0], computes=[0.2]), "0 workers: loading a batch (0.2 ms for a batch of 16) is faster"),
+        (Machine(2, waits=[0.0], computes=[0.5], step=300), "takes little time compared with a step of 300 ms"),
     ],
 )
 def test_cheap_batches_need_no_workers_and_no_trial(machine, expected, monkeypatch):
@@ -229,10 +229,10 @@ def test_cheap_batches_need_no_workers_and_no_trial(machine, expected, monkeypat
 @pytest.mark.parametrize(
     ("machine", "workers", "expected"),
     [
-        (Machine(2, waits=[0.0], computes=[20.0]), [4], "2.0 times as many as without workers, with 2 CPUs at work"),
-        (Machine(2, waits=[20.0], computes=[0.1]), [8], "waiting for the data most of the time"),
-        (Machine(4, waits=[20.0], computes=[0.1], step=10), [3, 4], "as fast as the step takes them"),
-        (Machine(8, waits=[0.0], computes=[20.0]), [8], "with 8 CPUs at work"),
+        (Machine(2, waits=[0.0], computes=[20.0]), [4], "2.0 times as fast as without workers, limited by 2 CPUs"),
+        (Machine(2, waits=[20.0], computes=[0.1]), [8], "mostly waiting for the data"),
+        (Machine(4, waits=[20.0], computes=[0.1], step=10), [3, 4], "limited by the training step"),
+        (Machine(8, waits=[0.0], computes=[20.0]), [8], "limited by 8 CPUs"),
     ],
 )
 def test_workers_follow_what_the_data_does(machine, workers, expected, monkeypatch):
@@ -248,7 +248,7 @@ def test_workers_that_turn_out_slow_are_not_used(handing, again, monkeypatch):
     plan, runs, found = tuned(Machine(2, waits=[0.0], computes=[5.0], handing=handing), monkeypatch)
     assert plan == ALONE
     assert runs[0] != ALONE and (ALONE in runs) is again
-    assert "faster than taking them from workers" in found.reason
+    assert "was faster in a trial" in found.reason
 
 
 def some(**changes):
@@ -283,10 +283,10 @@ def test_what_bounds_the_workers_is_told(monkeypatch):
     trials.costs = lambda *_: some(objects=3 * 10**8)
     reason = tuner.tune(None, 8).reason
     assert "2 workers" in reason
-    assert "as many as there is memory for" in reason
-    assert "copy 0.3 GB of the dataset's Python objects" in reason
+    assert "the most that fit in memory" in reason
+    assert "copies 0.3 GB of Python objects" in reason
     trials.costs = lambda *_: some(objects=10**9)
-    assert "no room" in tuner.tune(None, 8).reason
+    assert "not enough memory" in tuner.tune(None, 8).reason
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_trials_leave_nothing_behind(quick):
 
 
 def test_samples_that_cannot_be_made_are_one_sentence():
-    with pytest.raises(DataError, match="A sample cannot be made: KeyError: 'label'"):
+    with pytest.raises(DataError, match="A sample cannot be read: KeyError: 'label'"):
         tuner.tune(Broken(), 4)
     with pytest.raises(DataError, match="ended with exit code 7"):
         tuner.tune(Crashing(), 4)
@@ -360,7 +360,7 @@ def test_a_dataset_that_stays_in_its_process_gets_no_workers():
 
     found = tuner.tune(Local(), 4, context="spawn")
     assert found.loading.workers == 0
-    assert found.reason.startswith("0 workers: the dataset cannot be handed to a worker")
+    assert found.reason.startswith("0 workers: the data set cannot be sent to a worker")
 
 
 class OnTheGpu(Lazy):
@@ -369,7 +369,7 @@ class OnTheGpu(Lazy):
 
 
 def test_samples_on_the_gpu_get_no_workers():
-    assert tuner.tune(OnTheGpu(), 4).reason.startswith("0 workers: the dataset uses the GPU in a worker")
+    assert tuner.tune(OnTheGpu(), 4).reason.startswith("0 workers: the data set uses the GPU in a worker")
 
 
 def test_processes_of_one_machine_share_its_cpus(monkeypatch):
@@ -450,7 +450,7 @@ def test_the_command_says_what_to_use(task, quick, capsys):
     assert sweep.main(["--task", task, "--step-seconds", "0", "--seconds", "0.01"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "worker" in said[0]
-    assert Path(said[1].removeprefix("Drawn: ")).is_file()
+    assert Path(said[1].removeprefix("Plot: ")).is_file()
 
 
 @pytest.mark.parametrize("wrong", [("--batch-size", "0"), ("--step-seconds", "-1")])
@@ -497,11 +497,11 @@ def test_a_feed_of_what_no_worker_can_have(quick):
     batches = fed(Staying(), said)
     for _ in range(13):
         next(batches)
-    assert said[0].startswith("Loading data with 0 workers: the dataset uses the GPU")
+    assert said[0].startswith("Loading data with 0 workers: the data set uses the GPU")
 
 
 def test_ctrl_c_leaves_no_worker(task, tmp_path):
-    command = [sys.executable, "-m", "gpukit.train.data", "--task", task, "--step-seconds", "0", "--seconds", "0.5"]
+    command = [sys.executable, "-m", "gpukit.train.sweep", "--task", task, "--step-seconds", "0", "--seconds", "0.5"]
     path = os.pathsep.join([str(tmp_path), str(Path(tuner.__file__).parents[2])])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))}
     started = subprocess.Popen(command, env=env, start_new_session=True, stderr=subprocess.PIPE)

@@ -53,13 +53,13 @@ def test_what_is_wrong_with_the_data_is_said(workers: str, project: Trainee, tmp
     data = tmp_path / "images"
     (data / "cat").mkdir(parents=True)
     start = ("--data", str(data), "--workers", workers)
-    sentence(project.run(*start), "images holds no two folders of images", "--data")
+    sentence(project.run(*start), "images does not contain at least two folders of images", "--data")
     (data / "dog").mkdir()
-    sentence(project.run(*start), "images/cat holds no images")
+    sentence(project.run(*start), "images/cat contains no images")
     for name in ("cat", "dog"):
         for number in range(20):
             (data / name / f"{number}.png").write_bytes(b"no image")
-    sentence(project.run(*start), ".png cannot be read as an image", "remove it")
+    sentence(project.run(*start), ".png as an image", "remove or replace it")
 
 
 def test_a_model_that_timm_does_not_have(project: Trainee) -> None:

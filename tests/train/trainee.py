@@ -121,7 +121,7 @@ class Trainee:
     def torchrun(self, *arguments: str) -> subprocess.Popen[str]:
         """Two processes on the CPU, as torchrun starts them."""
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        path = [self.folder / "src", self.folder, os.environ.get("PYTHONPATH", "")]
+        path = [self.folder / "src", os.environ.get("PYTHONPATH", "")]
         return subprocess.Popen(
             [*command, self.by, f"{self.package}.train", *self.always, "--device", "cpu", *arguments],
             cwd=self.folder,
@@ -168,12 +168,7 @@ def _train(
     multiprocessing.set_start_method("fork", force=True)  # as it is in a process of Python's own
     os.chdir(folder)
     os.environ.update(environment)
-    sys.path = [
-        str(folder / "src"),
-        str(folder),
-        str(folder / "fakes"),
-        *(p for p in sys.path if not p.endswith("/template")),
-    ]
+    sys.path = [str(folder / "src"), str(folder / "fakes"), *sys.path]
     sys.argv = ["train.py", *arguments]
     import torch
 
@@ -183,7 +178,7 @@ def _train(
     runpy.run_module(f"{package}.train", run_name="__main__")
 
 
-# What a process may be told to do before it trains. It must not import gpukit here: that would not be the project's.
+# What a process may do before it trains.
 
 
 def small_files() -> None:

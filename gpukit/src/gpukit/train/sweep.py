@@ -182,4 +182,4 @@ def _step_seconds(task: Task, batch_size: int, device: Device) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
