@@ -528,5 +528,7 @@ def test_a_batch_that_cannot_be_counted_is_no_empty_one():
     model = nn.Linear(2, 1)
     task = Task(model, torch.optim.SGD(model.parameters(), lr=0.1), [0], lambda model, batch: model(batch.x).sum())
     task.collate = lambda samples: types.SimpleNamespace(x=torch.ones(len(samples), 2))
-    with pytest.raises(SystemExit, match="samples in this SimpleNamespace cannot be determined. `collate` must return tensors"):
+    with pytest.raises(
+        SystemExit, match=r"in this SimpleNamespace cannot be determined\. `collate` must return tensors"
+    ):
         Step(task, CPU)(task.collate([0, 0]), 0)

@@ -117,7 +117,14 @@ def stack(capability: str, fraction: float | None = None) -> Any:
             "NVIDIA H100 (cuda:0): bfloat16 (compute capability 9.0 supports bfloat16)",
         ),
         (GB10, torch.bfloat16, False, True, True, "NVIDIA GB10 (cuda:0): bfloat16"),
-        (T4, torch.float16, True, False, True, "float16 with loss scaling (compute capability 7.5 does not support bfloat16)"),
+        (
+            T4,
+            torch.float16,
+            True,
+            False,
+            True,
+            "float16 with loss scaling (compute capability 7.5 does not support bfloat16)",
+        ),
         (
             P4,
             torch.float32,

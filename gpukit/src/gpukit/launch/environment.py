@@ -302,7 +302,7 @@ class Environment:
         """The settings of uv's that name PyTorch's index, or none if the package index's build is to be used instead.
 
         PyTorch's index answers 403 for what it does not have, so uv goes on with the next index, and does the same if
-        a proxy refuses. Only packages from PyTorch's index have a local version (+cu130); torch.__version__ always has one.
+        a proxy refuses. Packages from PyTorch's index have a local version (+cu130) that others lack.
         """
         own = self.project.env.get("UV_INDEX")
         settings = {"UV_INDEX": own or f"pytorch={self.index}"}
