@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.wheel import writer
 from tests.conftest import cannot
 
 pytestmark = pytest.mark.network
@@ -66,9 +67,9 @@ class Trained:
 def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     root = generate(hardware="cpu", workflow="scripts", project_name="Native training")
     stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    stack["native"].update(python=python, requirement="torch==2.13.0", torch="2.13.0+cpu")
+    stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
     (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
+    writer.write(writer.running(), root / "vendor")
     env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
     env |= {
         "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),

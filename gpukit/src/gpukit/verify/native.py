@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,9 @@ def installed(stack: Stack) -> Stack:
     """What to expect: PyTorch's own wheels instead of the base."""
     facts = stack.native
     driver = facts["driver"] if stack.gpu else None
-    return replace(stack, torch=facts["torch"], cuda=facts["cuda"], python=facts["python"], driver=driver)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = here if here in facts.get("pythons", []) else facts["python"]  # launch takes any that has wheels
+    return replace(stack, torch=facts["torch"], cuda=facts["cuda"], python=python, driver=driver)
 
 
 def adapted(checks: Iterable[Check]) -> list[Check]:
