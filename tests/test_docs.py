@@ -23,8 +23,8 @@ DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG
 )
 GENERATED = ("hardware.md", "benchmarks.md", "verified.md")
 PEOPLE = [path for path in DOCUMENTS if path.name not in GENERATED]  # written by hand
-PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "hooks/", "template/")
-TEMPLATES = ("gpukit/", ".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # of a generated project
+PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "gpukit/", "hooks/", "template/")
+TEMPLATES = (".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # of a generated project
 MADE = {"requirements.txt", ".env", "compose.yaml", "docs/benchmarks.md", "examples/"}  # by a command, or an answer
 
 
