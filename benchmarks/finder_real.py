@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-TEMPLATE = HERE.parent / "template"
-sys.path[:0] = [str(HERE), str(TEMPLATE)]
+sys.path[:0] = [str(HERE), str(HERE.parent / "gpukit/src")]
 
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
@@ -291,7 +290,7 @@ class Case:
 
     def ours(self) -> tuple[int, int]:
         limit = [] if self.cap is None else ["--limit-gb", str(self.cap)]
-        argv = ["-m", "gpukit.train.batch", "--json", "--task", "finder_real:build", *limit]
+        argv = ["-m", "gpukit.train.finder", "--json", "--task", "finder_real:build", *limit]
         done = self.start(*argv, *self.flags())
         if done.returncode:
             print(done.stderr, file=sys.stderr)

@@ -95,7 +95,7 @@ def slurm(project: Project, name: str) -> str:
 
 def ray(project: Project, name: str) -> None:
     python = str(environment(RAY))
-    path = [project.folder / "src", project.folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = [project.folder / "src", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
     env |= {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}  # or it starts its workers as we were started, by uv run
     arguments = [str(free_ports(1)[0]), str(project.folder), *ARGUMENTS, "--name", name]

@@ -176,7 +176,7 @@ def main() -> None:
         project = generate(
             clone(spare / "template"), spare / "bench", hardware="cpu", workflow="scripts", package_name="bench"
         )
-        path = os.pathsep.join([str(project / "src"), str(project)])
+        path = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src")])
         env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         one, two, others = subjects(project)
         rows = []

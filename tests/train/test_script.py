@@ -244,7 +244,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "words"), [("Stream()", "can only be read from its start"), ("[]", "The dataset is empty")]
+    ("dataset", "words"), [("Stream()", "can only be read from the beginning"), ("[]", "The data set is empty")]
 )
 def test_data_that_cannot_be_trained_on(dataset: str, words: str, saved: Trainee) -> None:
     with (saved.source / "data.py").open("a") as file:
@@ -299,8 +299,8 @@ def test_a_buffer_may_be_infinite(saved: Trainee) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("clip", "0", "more than 0"),
-        ("lr", "-1", "more than 0"),
+        ("clip", "0", "greater than 0"),
+        ("lr", "-1", "greater than 0"),
         ("dropout", "2", "less than 1"),
         ("width", "0", "at least 1"),
     ],
@@ -315,7 +315,7 @@ def test_ctrl_c_of_a_pipe_saves(saved: Trainee) -> None:
     code = "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1); os.dup2(write, 2); " + (
         "import runpy; runpy.run_module('my_gpu_project.train', run_name='__main__')"
     )
-    path = [saved.folder / "src", saved.folder, os.environ.get("PYTHONPATH", "")]
+    path = [saved.folder / "src", os.environ.get("PYTHONPATH", "")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     argv = [sys.executable, "-c", code, *saved.always, "--name", "piped", "--max-steps", "100000", "--log-steps", "1"]
     with subprocess.Popen(argv, cwd=saved.folder, env=env, stdin=subprocess.DEVNULL) as process:
@@ -405,11 +405,11 @@ def init(**_):
 @pytest.mark.parametrize(
     ("tracking", "environment", "code", "said"),
     [
-        ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is left out: MLFLOW_TRACKING_URI names no server"),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server answers at none.invalid:9"),
-        ("wandb", {"FAKE": "none"}, 0, "Wandb is left out: no network"),
-        ("wandb", {"FAKE": "breaks"}, 0, "Wandb is left out from here: the line broke"),
-        ("wandb", {"FAKE": "hangs"}, 3, "it did not answer within"),
+        ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is not used: MLFLOW_TRACKING_URI"),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server responds at none.invalid:9"),
+        ("wandb", {"FAKE": "none"}, 0, "Wandb is not used: no network"),
+        ("wandb", {"FAKE": "breaks"}, 0, "Wandb is not used from here on: the line broke"),
+        ("wandb", {"FAKE": "hangs"}, 3, "it did not respond for"),
     ],
     ids=["no server named", "no server", "no network", "line breaks", "hangs"],
 )
@@ -435,7 +435,7 @@ def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
     started.send(signal.SIGINT)
     ended = started.end(20)
     assert ended.code == 3, ended
-    assert ended.err.splitlines() == ["Wandb is left out from here: Ctrl-C came while it was waited for."]
+    assert ended.err.splitlines() == ["Wandb is not used from here on: Ctrl-C was pressed while waiting for it."]
     assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 

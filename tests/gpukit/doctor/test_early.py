@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from gpukit.wheel.vendor import put
-from gpukit.wheel.writer import running
+from gpukit.wheel import vendor, writer
+from tests.conftest import ROOT
 
 NOT_LOADED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 DOCKER = """#!/bin/sh
@@ -26,19 +26,24 @@ esac
 
 @pytest.fixture
 def start(generate, tmp_path):
-    def run(nvidia_smi, *arguments, docker=DOCKER, **answers):
+    def run(nvidia_smi, *arguments, docker=DOCKER, python=sys.executable, wheel=True, **answers):
         project = tmp_path / "project"
         shutil.copytree(generate(**answers), project, symlinks=True)
-        put(running(), project)
+        (project / "launch").chmod(0o644)
+        if wheel:
+            vendor.put(writer.from_source(ROOT / "gpukit"), project)
         tools = tmp_path / "bin"
         tools.mkdir()
         for name, text in (("docker", docker), ("nvidia-smi", f"#!/bin/sh\n{nvidia_smi}\n")):
             (tools / name).write_text(text, encoding="utf-8")
             (tools / name).chmod(0o755)
-        (tools / "python3").symlink_to(sys.executable)
+        for name in ("sh", "env", "dirname", "id", "find", "mkdir", "ln", "od", "tr", "cat"):
+            (tools / name).symlink_to(shutil.which(name))
+        if python:
+            (tools / "python3").symlink_to(python)
         if os.getuid() == 0:
             os.chown(project, 1000, 1000)  # root's own project is refused before
-        environment = {"HOME": str(tmp_path), "PATH": f"{tools}:/usr/bin:/bin"}
+        environment = {"HOME": str(tmp_path), "PATH": str(tools)}
         argv = ["sh", ".devcontainer/initialize.sh", *arguments]
         return subprocess.run(
             argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -72,3 +77,17 @@ def test_it_does_not_stop_what_follows_when_it_cannot_run(start):
     done = start("exit 9", docker="#!/bin/sh\nexit 1\n", hardware="cpu")
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[1] for line in lines(done)] == [" Docker client"]
+
+
+@pytest.mark.parametrize("missing", [{"python": None}, {"wheel": False}], ids=["python3", "wheel"])
+def test_vs_code_starts_if_gpukit_cannot_run(start, missing):
+    done = start("exit 9", **missing)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["launch"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 1), (("cpu",), 0)], ids=["gpu", "cpu"])
+def test_only_a_refused_gpu_stops_vs_code(start, arguments, code):
+    refusal = "could not select device driver with capabilities: [[gpu]]"
+    docker = DOCKER.replace("exec /none failed: no such file or directory", refusal)
+    assert start("exit 9", *arguments, docker=docker).returncode == code
