@@ -69,7 +69,7 @@ RULES = [
     (r"[Nn]o space left on device|[Dd]isk quota exceeded", "The disk is full: GPUKIT_NATIVE names another place."),
     (
         r"No solution found when resolving",
-        "The dependencies in pyproject.toml conflict with each other or with this PyTorch: uv's message above names it.",
+        "The dependencies conflict with each other or with this PyTorch: uv's message above names them.",
     ),
     (
         r"Failed to build `?([\w.=@-]+)",
@@ -432,5 +432,5 @@ def explain(said: str) -> RefusalError:
             return RefusalError(sentence.replace("{0}", seen), said=said)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return RefusalError(
-        f"uv could not set up the environment: {lines[-1] if lines else 'it printed no error'}", said=said
+        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said
     )
