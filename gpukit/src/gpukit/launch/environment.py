@@ -431,6 +431,4 @@ def explain(said: str) -> RefusalError:
             seen = next((group for group in found.groups() if group), "PyTorch's index")
             return RefusalError(sentence.replace("{0}", seen), said=said)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return RefusalError(
-        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said
-    )
+    return RefusalError(f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said)
