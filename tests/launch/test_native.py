@@ -283,7 +283,7 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
             "matching Python ABI tag (e.g., `cp314`) and you require torch, your requirements are unsatisfiable.",
             "no wheel of torch",
         ),
-        ("No solution found when resolving dependencies:\n Because you require a", "does not fit together"),
+        ("No solution found when resolving dependencies:\n Because you require a", "conflict with each other"),
         ("error: failed to write to file: No space left on device (os error 28)", "disk is full"),
         ("  x Failed to build `flash-attn==2.8.3`\n", "flash-attn==2.8.3 has no wheel"),
         ("error: something new", "something new"),
@@ -366,7 +366,7 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     done = fresh.launch("run", "--", "python", "-c", "import nut, torch; print(torch.__version__)")
     assert done.stdout.strip() == "2.13.0+cpu", done.stderr
     (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit", "older"'))
-    assert "uv's words above name it" in fresh.refused("run", "--", "true")
+    assert "uv's message above names it" in fresh.refused("run", "--", "true")
     assert fresh.torch() == "2.13.0+cpu"
 
 

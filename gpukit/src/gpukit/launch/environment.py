@@ -59,21 +59,21 @@ RULES = [
     (
         r"(?s)(?:Because|╰─▶|hint:).*?\b([\w-]+)(?:[=<>][^ ]*)? has no wheels with a matching "
         r"(?:Python|platform)",
-        "There is no wheel of {0} for this system and the Python that stack.json names: it is not built from source.",
+        "There is no wheel of {0} for this system and this Python, and it is not built from source.",
     ),
     (
         r"(?:hint:|Because).{0,200}only available for .{0,300}",
-        "One of the packages has no wheel for this system or this Python: uv's words above name it.",
+        "One of the packages has no wheel for this system or this Python: uv's message above names it.",
     ),
     (UNREACHABLE.pattern, "uv cannot reach {0}: check network and proxy, or name a mirror with UV_INDEX=pytorch=URL."),
     (r"[Nn]o space left on device|[Dd]isk quota exceeded", "The disk is full: GPUKIT_NATIVE names another place."),
     (
         r"No solution found when resolving",
-        "What pyproject.toml asks for does not fit together, or not PyTorch as it is here: uv's words above name it.",
+        "The dependencies conflict with each other or with this PyTorch: uv's message above names them.",
     ),
     (
         r"Failed to build `?([\w.=@-]+)",
-        "{0} has no wheel for this machine, and building it here failed: uv's words above say why.",
+        "{0} has no wheel for this machine, and building it here failed: uv's message above says why.",
     ),
 ]
 
@@ -105,7 +105,7 @@ def locked(path: Path, kind: int, waiting: str = "") -> int:
         say(waiting)
         fcntl.flock(file, kind)
     except OSError as error:  # a file system of a network, without its service for locks
-        say(f"{path.parent} has no locks ({error.strerror}): while an environment is made, start nothing else.")
+        say(f"{path.parent} does not support locks ({error.strerror}): start nothing else during the setup.")
     return file
 
 
@@ -302,7 +302,7 @@ class Environment:
         """The settings of uv's that name PyTorch's index, or none if the package index's build is to be used instead.
 
         PyTorch's index answers 403 for what it does not have, so uv goes on with the next index, and does the same if
-        a proxy refuses. Packages from PyTorch's index have a local version (+cu130) that others lack.
+        a proxy refuses. Packages from PyTorch's index have a local version (+cu130); torch.__version__ has one anyway.
         """
         own = self.project.env.get("UV_INDEX")
         settings = {"UV_INDEX": own or f"pytorch={self.index}"}
@@ -411,7 +411,7 @@ def modules(record: Path) -> list[str]:
 
 
 def configure(path: Path, record: Path) -> None:
-    """Who activates the environment, or calls its pip, is told by name what does not fit before anything is done."""
+    """Make pip, and uv in an activated environment, refuse what is incompatible before they change anything."""
     (path / "pip.conf").write_text(f"[global]\nconstraint = {record}\n", encoding="utf-8")
     script = path / "bin/activate"
     text = script.read_text(encoding="utf-8")
@@ -431,4 +431,4 @@ def explain(said: str) -> RefusalError:
             seen = next((group for group in found.groups() if group), "PyTorch's index")
             return RefusalError(sentence.replace("{0}", seen), said=said)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return RefusalError(f"uv could not set up the environment: {lines[-1] if lines else 'it said nothing'}", said=said)
+    return RefusalError(f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said)

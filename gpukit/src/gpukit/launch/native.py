@@ -97,7 +97,7 @@ def chooses(project: Project) -> bool:
 
 
 def ready(project: Project, fresh: bool = False, here: bool = True) -> Environment:
-    """The environment, made and held. `here`: a program is to run on this machine's GPU."""
+    """The environment, created and held. `here`: a program will run on this machine's GPU."""
     environment = Environment(project)
     os.chdir(project.root)
     if here:
