@@ -58,6 +58,7 @@ DATA: dict[str, Any] = {
         "package_index": True,
         "cuda": "13.0",
         "python": "3.12",
+        "pythons": ["3.11", "3.12", "3.13", "3.14"],
         "driver": "580",
         "protected": ["torch", "nvidia-*"],
     },

@@ -70,7 +70,7 @@ FINDINGS = list({**ALL, "shm": found(WARN, "shm", "Small."), "xid": found(SKIP, 
 
 def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
     file = tmp_path / "outputs" / "it.json"
-    assert str(file) in record(verify.CHECKS, FINDINGS, container(), make_stack(), file)
+    assert str(file) in record(FINDINGS, container(), make_stack(), file)
     written = json.loads(file.read_text(encoding="utf-8"))
     jsonschema.validate(written, SCHEMA)
     assert (written["result"], written["driver"]) == (WARN, "580.95.05")
@@ -88,7 +88,7 @@ def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
 )
 def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, findings):
     file = tmp_path / "it.json"
-    assert record(verify.CHECKS, findings, container(), make_stack(), file).startswith("Not recorded")
+    assert record(findings, container(), make_stack(), file).startswith("Not recorded")
     assert not file.exists()
 
 
@@ -96,7 +96,7 @@ def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_
     from gpukit.verify.probes.seen import Devices
 
     saw = container(devices=Devices())
-    assert record(verify.CHECKS, FINDINGS, saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
+    assert record(FINDINGS, saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
 
 
 def test_a_record_names_no_person_or_machine(container, make_stack):

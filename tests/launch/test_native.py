@@ -366,7 +366,7 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     done = fresh.launch("run", "--", "python", "-c", "import nut, torch; print(torch.__version__)")
     assert done.stdout.strip() == "2.13.0+cpu", done.stderr
     (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit", "older"'))
-    assert "uv's message above names it" in fresh.refused("run", "--", "true")
+    assert "uv's message above names them" in fresh.refused("run", "--", "true")
     assert fresh.torch() == "2.13.0+cpu"
 
 
@@ -709,7 +709,7 @@ def test_add(fresh: Native) -> None:
     assert edited == PYPROJECT.replace('"fruit"', '"fruit", "nut"')
     assert not fresh.launch("run", "--", "python", "-c", "import nut").stderr  # nothing is left to be set up
     for package, words in {
-        "older": "it needs torch<2.13, and the base keeps torch 2.13.0+cpu",
+        "older": "it needs torch<2.13, and the base has torch 2.13.0+cpu",
         "torch==2.12.0": "cannot be changed",
         "no-such-package": "there is no package no-such-package",
     }.items():
