@@ -175,7 +175,7 @@ def halve_and_double(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] |
 
 
 def accelerate(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
-    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function with the loop anew."""
+    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function that contains the loop, again."""
     total = len(batch["number"])
 
     @find_executable_batch_size(starting_batch_size=total)
@@ -307,7 +307,7 @@ def main() -> None:
             "Error: norm of the difference to the gradient of the whole batch at once, relative to that; float64.",
             "Sentences of 1 to 12 words, padded; memory runs out in forward or in backward, and for half of the "
             "batches a second time, after a part has added to the gradient.",
-            "accelerate's finder takes nine tenths of the size and starts its function anew; a whole number of such "
+            "accelerate's finder takes nine tenths of the size and restarts its function; a whole number of such "
             "batches is not the batch that was asked for. It has no agreement between ranks, and is not run on two.",
         ],
     )

@@ -190,7 +190,7 @@ class Index:
 
     def at(self, engine: Engine) -> str:
         address = engine.gateway
-        for port in range(8931, 8999):  # the same one each time, or PyTorch's layer would be built anew
+        for port in range(8931, 8999):  # the same one each time, or PyTorch's layer would be rebuilt
             if address in self.servers:
                 break
             with contextlib.suppress(OSError):

@@ -628,7 +628,7 @@ def test_sizes():
 
 
 def test_each_cause_that_is_found_is_one_that_the_check_declares(container, make_stack):
-    """So the page and --explain name all that a check can say."""
+    """So the page and `explain` name all that a check can say."""
     declared = {each.id: each.causes for each in verify.CHECKS}
     for seen, id, *_ in FAULTS.values():
         finding = judged(container(**seen), make_stack())[id]

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import root
+from gpukit.project.location import find_root, root
 
 FILE = "stack.json"
 SCHEMA = 1
@@ -88,6 +88,8 @@ def load(path: Path | None = None) -> Stack:
     Raises:
         StackError: the file is missing, or this version cannot read it.
     """
+    if path is None and find_root() is None:
+        raise StackError("this is not a generated project: no folder from here upward has stack.json and .devcontainer/")
     path = path or root() / FILE
     data = read(path)
     if data.get("schema") != SCHEMA:
