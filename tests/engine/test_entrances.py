@@ -223,5 +223,5 @@ def test_root_is_told_and_gets_roots_container(project: Callable[..., Project], 
     ]
     done = one.cli("up")
     assert done.returncode != 0
-    assert "You are root, and VS Code's container would not be allowed to write here" in done.stderr
+    assert "You are root, and the user in VS Code's container could not write here" in done.stderr
     assert one.containers("--all") == []

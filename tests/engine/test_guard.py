@@ -94,7 +94,7 @@ def test_launch_add(guarded: Project, unwanted: dict[str, str], kind: str, runni
         done = guarded.launch("add", unwanted[kind])
         assert done.returncode == 1
         (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
-        assert re.search(rf"\b{name}\b.*(base image|base keeps {name})", sentence), sentence
+        assert re.search(rf"\b{name}\b.*(base image|base has {name})", sentence), sentence
     finally:
         if not running:
             guarded.up()

@@ -303,7 +303,7 @@ def notebook(project: Project) -> int:
         root = ["--allow-root"] * project.as_root
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)
         if port != jupyter.PORTS[0]:
-            say(f"Port {jupyter.PORTS[0]} is taken, so this is on port {port}.")
+            say(f"Port {jupyter.PORTS[0]} is in use, so this uses port {port}.")
     log = folder(project) / "notebook.log"
     jupyter.wait(entry["port"], lambda: None if alive(entry) else log.read_text(errors="replace")[-2000:].strip())
     token = jupyter.token(project)

@@ -89,7 +89,9 @@ def load(path: Path | None = None) -> Stack:
         StackError: the file is missing, or this version cannot read it.
     """
     if path is None and find_root() is None:
-        raise StackError("this is not a generated project: no folder from here upward has stack.json and .devcontainer/")
+        raise StackError(
+            "this is not a generated project: no folder from here upward has stack.json and .devcontainer/"
+        )
     path = path or root() / FILE
     data = read(path)
     if data.get("schema") != SCHEMA:
