@@ -20,8 +20,8 @@ TOP = """\
 What this template costs, beside what one would do without it. Each row was measured in one run, the two things in
 turn, as medians; only what they are to each other means anything on another machine. Measure on yours with the command
 above each table (those of training need `benchmarks/requirements.txt`); its result goes to `benchmarks/results/`, and
-this page is regenerated. Images called `standin/...` are laid out as the real ones, with a PyTorch for CPUs, and need no
-download of gigabytes.
+this page is regenerated. Images called `standin/...` are laid out as the real ones, with a PyTorch for CPUs, and
+need no download of gigabytes.
 """
 
 

@@ -175,7 +175,7 @@ def halve_and_double(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] |
 
 
 def accelerate(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
-    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function that contains the loop."""
+    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function around the loop."""
     total = len(batch["number"])
 
     @find_executable_batch_size(starting_batch_size=total)
