@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,12 @@ def project(generate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wheels(project: Path) -> list[str]:
     return [path.name for path in (project / "vendor").iterdir()]
+
+
+def test_the_version_is_the_templates() -> None:
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "gpukit/pyproject.toml")]
+    template, gpukit = (re.search(r'^version = "(.*?)"', text, re.MULTILINE)[1] for text in texts)
+    assert gpukit == template
 
 
 def test_a_wheel_is_what_installers_expect(wheel: Path) -> None:
