@@ -55,7 +55,7 @@ def test_interrupted_three_times_it_repeats_an_unbroken_run(
     assert project.losses(job) == unbroken
     log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")
     assert log.count("Resuming") == 3 and log.count("Starting") == 1
-    assert "SIGUSR1: saved" in log and log.count("back into the queue") == 2
+    assert "SIGUSR1: saved" in log and log.count("requeuing it") == 2
     assert not saving(outputs)
 
 
