@@ -5,7 +5,9 @@ project has no GPU, so that any engine will do; what launch does is the same wit
 mirrors, as in a project.
 
 `./launch --help` in CPU time, from the wheel and from the same files unpacked, against `python3 -c pass` with the
-interpreter that launch runs: not a wrapper, such as pyenv's shims, which takes longer than all the rest.
+interpreter that launch runs: not a wrapper, such as pyenv's shims, which takes longer than all the rest. It is on PATH
+as distributions install it, as python3 and as python3.11 or the like; where only python3 is there, launch asks it for
+its version first, which takes another start of Python.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ def startup(project: Path, spare: Path) -> dict[str, list[float]]:
     python = next(path for path in ("/usr/bin/python3", shutil.which("python3")) if path and Path(path).exists())
     tools = spare / "bin"
     tools.mkdir()
-    for tool, path in {"sh": shutil.which("sh"), "dirname": shutil.which("dirname"), "python3": python}.items():
-        (tools / tool).symlink_to(path or "")
+    versioned = Path(python).resolve().name  # python3.11
+    for tool, path in {"sh": "sh", "dirname": "dirname", "python3": python, versioned: python}.items():
+        (tools / tool).symlink_to(shutil.which(path) or path)
     wheel = next((project / "vendor").glob("gpukit-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(spare / "unpacked")
