@@ -21,7 +21,7 @@ from gpukit.verify import main as verify
 
 @check("first", "First")
 def first(saw, stack):
-    return passed("fine") if saw.first else Cause("Broken.", "Mend it.")("bad", "fine")
+    return passed("fine") if saw.first else Cause("broken", "Broken.", "Mend it.")("bad", "fine")
 
 
 @check("second", "Second", needs=("first",))

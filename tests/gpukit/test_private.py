@@ -118,7 +118,7 @@ LEAKY = " ".join(
 
 @pytest.mark.parametrize("argv", [[], ["--json"]])
 def test_planted_secrets_appear_nowhere(planted, stack_file, capsys, argv):
-    leaky = Cause("It said {words}.", "Try {words} again.")
+    leaky = Cause("leaky", "It said {words}.", "Try {words} again.")
 
     @check("leaky", "Leaky", causes=(leaky,))
     def judge(saw, stack):

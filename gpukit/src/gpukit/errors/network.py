@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gpukit.errors.rule import BUILD, HOST, VERIFY, Words
+from gpukit.errors.rule import BUILD, GENERAL, HOST, VERIFY, Rule
+from gpukit.findings.finding import Cause
 
 TOKENS = "./launch verify --only credentials"
 
 RULES = (
-    Words(
+    Rule(
         "clock",
         "E: Release file for http://archive.ubuntu.com is not valid yet (invalid for another 5h)",
         (
@@ -17,19 +18,29 @@ RULES = (
             r"RequestTimeTooSkewed|Signature (?:expired|not yet current)|token (?:used before issued|"
             r"is not yet valid)",
         ),
-        "Two clocks differ: this machine's is wrong, as in a WSL that slept, or the other side's is.",
-        "date shows it: sudo hwclock -s, or wsl --shutdown in Windows.",
-        HOST,
+        (
+            Cause(
+                "clock",
+                "Two clocks differ: this machine's is wrong, as in a WSL that slept, or the other side's is.",
+                "date shows it: sudo hwclock -s, or wsl --shutdown in Windows.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "certificate-expired",
         "certificate verify failed: certificate has expired",
         (r"certificate has expired|CERT_HAS_EXPIRED",),
-        "A certificate is out of date: the server's, the list in an old image, or this machine's clock is ahead.",
-        "A newer base image, or ca-certificates in apt.txt; `date` shows the clock.",
-        BUILD,
+        (
+            Cause(
+                "certificate-expired",
+                "A certificate is out of date: the server's, the list in an old image, or this machine's clock is ahead.",
+                "A newer base image, or ca-certificates in apt.txt; `date` shows the clock.",
+            ),
+        ),
+        look=BUILD,
     ),
-    Words(
+    Rule(
         "certificate-name",
         "certificate verify failed: Hostname mismatch, certificate is not valid for 'huggingface.co'",
         (
@@ -38,13 +49,18 @@ RULES = (
             r"Hostname mismatch|hostname '[^']*' doesn't match",
             r"certificate subject name '[^']*' does not match target host name",
         ),
-        "The server that answers under that name has a certificate for another one: it was moved, or a "
-        "firewall or a login page stands in front of it.",
-        "HTTPS_PROXY where the network has a proxy; the address as the project's page names it today; `curl "
-        "-v` shows who answers.",
-        HOST,
+        (
+            Cause(
+                "certificate-name",
+                "The server that answers under that name has a certificate for another one: it was moved, or a "
+                "firewall or a login page stands in front of it.",
+                "HTTPS_PROXY where the network has a proxy; the address as the project's page names it today; `curl "
+                "-v` shows who answers.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "certificate-file",
         "[X509] PEM lib (_ssl.c:4176)",
         (
@@ -52,11 +68,16 @@ RULES = (
             r"Could not find a suitable TLS CA certificate bundle",
             r"error setting certificate (?:verify locations|file)",
         ),
-        "A file with certificates that the environment names (SSL_CERT_FILE, REQUESTS_CA_BUNDLE) is missing or broken.",
-        "unset SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE; or name a whole file in PEM form.",
-        HOST,
+        (
+            Cause(
+                "certificate-file",
+                "A file with certificates that the environment names (SSL_CERT_FILE, REQUESTS_CA_BUNDLE) is missing or broken.",
+                "unset SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE; or name a whole file in PEM form.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "certificate",
         "SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate in certificate chain",
         (
@@ -70,21 +91,31 @@ RULES = (
             r"x509: certificate (?:is valid for|relies on)",
             r"invalid peer certificate: UnknownIssuer",
         ),
-        "A certificate is not known here: the network puts its own in front (a company's proxy), the server "
-        "has one of its own, or the list of known ones (ca-certificates) is missing or old.",
-        "Put that certificate as certs/NAME.crt into the project, then ./launch build; in an image of your "
-        "own: ca-certificates",
-        BUILD,
+        (
+            Cause(
+                "certificate",
+                "A certificate is not known here: the network puts its own in front (a company's proxy), the server "
+                "has one of its own, or the list of known ones (ca-certificates) is missing or old.",
+                "Put that certificate as certs/NAME.crt into the project, then ./launch build; in an image of your "
+                "own: ca-certificates",
+            ),
+        ),
+        look=BUILD,
     ),
-    Words(
+    Rule(
         "insecure-registry",
         "http: server gave HTTP response to HTTPS client",
         (r"server gave HTTP response to HTTPS client",),
-        "The registry speaks no TLS, which Docker expects.",
-        '"insecure-registries" with its address in /etc/docker/daemon.json, then restart Docker.',
-        BUILD,
+        (
+            Cause(
+                "insecure-registry",
+                "The registry speaks no TLS, which Docker expects.",
+                '"insecure-registries" with its address in /etc/docker/daemon.json, then restart Docker.',
+            ),
+        ),
+        look=BUILD,
     ),
-    Words(
+    Rule(
         "proxy",
         "ProxyError: Cannot connect to proxy., Tunnel connection failed: 407 Proxy Authentication Required",
         (
@@ -98,11 +129,16 @@ RULES = (
             r"Failed to connect to (?:127\.0\.0\.1|localhost) port (?:7890|1080|10809|8118|3128)\b",
             r"Received HTTP code 40[37] from proxy",
         ),
-        "The proxy that the environment names does not let this through; 127.0.0.1 in it is the container itself.",
-        "HTTPS_PROXY as it is reached from a container, in the environment before ./launch build.",
-        HOST,
+        (
+            Cause(
+                "proxy",
+                "The proxy that the environment names does not let this through; 127.0.0.1 in it is the container itself.",
+                "HTTPS_PROXY as it is reached from a container, in the environment before ./launch build.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "tls-broken",
         "SSLError: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol",
         (
@@ -114,13 +150,17 @@ RULES = (
             r"TLS/SSL connection has been closed",
             r"Could not handshake:|TLS connection was non-properly terminated",
         ),
-        "The encrypted connection was cut on its way: by a proxy or firewall, by a proxy that is named with "
-        "https:// and speaks http://, or because this system is too old for the server's TLS.",
-        "HTTPS_PROXY=http://..., or the download from another network; for an old image: a newer base.",
-        HOST,
+        (
+            Cause(
+                "tls-broken",
+                "The encrypted connection was cut on its way: by a proxy or firewall, by a proxy that is named with "
+                "https:// and speaks http://, or because this system is too old for the server's TLS.",
+                "HTTPS_PROXY=http://..., or the download from another network; for an old image: a newer base.",
+            ),
+        ),
+        look=HOST,
     ),
-    # Hugging Face and others with tokens
-    Words(
+    Rule(
         "hub-rate",
         "429 Client Error: Too Many Requests for url: https://huggingface.co/api/models",
         (
@@ -129,11 +169,16 @@ RULES = (
             r"We had to rate limit (?:your IP|you)",
             r"HTTP Error 429|status code 429|Rate limit(?:ed)? (?:exceeded|reached)",
         ),
-        "The server counts too many requests from here; with a login it allows more.",
-        "Wait, and set HF_TOKEN (or docker login for images); a cache that is mounted asks only once.",
-        TOKENS,
+        (
+            Cause(
+                "hub-rate",
+                "The server counts too many requests from here; with a login it allows more.",
+                "Wait, and set HF_TOKEN (or docker login for images); a cache that is mounted asks only once.",
+            ),
+        ),
+        look=TOKENS,
     ),
-    Words(
+    Rule(
         "hub-gated",
         "GatedRepoError: 403 Client Error. Cannot access gated repo",
         (
@@ -143,11 +188,16 @@ RULES = (
             r"is a gated (?:model|dataset|repo)",
             r"visit https://huggingface\.co/\S+ to ask for access|Make sure to request access at",
         ),
-        "Hugging Face gives this model only to those who are logged in and have accepted its terms.",
-        "Accept them on the model's page, and set HF_TOKEN in the environment.",
-        TOKENS,
+        (
+            Cause(
+                "hub-gated",
+                "Hugging Face gives this model only to those who are logged in and have accepted its terms.",
+                "Accept them on the model's page, and set HF_TOKEN in the environment.",
+            ),
+        ),
+        look=TOKENS,
     ),
-    Words(
+    Rule(
         "hub-token",
         "Invalid user token. The token in HF_TOKEN environment variable is the one currently used",
         (
@@ -165,12 +215,17 @@ RULES = (
             r"don't have the rights to (?:create|push)",
             r"Unauthorized[^\n]{0,80}(?:hf_hub|huggingface)[^\n]{0,40}token",
         ),
-        "The token for Hugging Face is missing, wrong (often with a line end in it), or may not do this.",
-        "A new one from https://huggingface.co/settings/tokens in HF_TOKEN, with the right that is needed.",
-        TOKENS,
+        (
+            Cause(
+                "hub-token",
+                "The token for Hugging Face is missing, wrong (often with a line end in it), or may not do this.",
+                "A new one from https://huggingface.co/settings/tokens in HF_TOKEN, with the right that is needed.",
+            ),
+        ),
+        look=TOKENS,
         unless=r"Repository Not Found|RepositoryNotFoundError",
     ),
-    Words(
+    Rule(
         "hub-name",
         "OSError: foo/bar is not a local folder and is not a valid model identifier listed on "
         "'https://huggingface.co/models'",
@@ -181,21 +236,31 @@ RULES = (
             r"DatasetNotFoundError|doesn't exist on the Hub or cannot be accessed",
             r"HFValidationError|Repo id must (?:use alphanumeric|be in the form)",
         ),
-        "There is no such model or data set on Hugging Face under that name, it is private, or a local folder of "
-        "that name was meant and is not in the container.",
-        "Check the name; for a private one set HF_TOKEN; for a folder its path in the container.",
-        TOKENS,
+        (
+            Cause(
+                "hub-name",
+                "There is no such model or data set on Hugging Face under that name, it is private, or a local folder of "
+                "that name was meant and is not in the container.",
+                "Check the name; for a private one set HF_TOKEN; for a folder its path in the container.",
+            ),
+        ),
+        look=TOKENS,
     ),
-    Words(
+    Rule(
         "hub-access",
         "401 Client Error: Unauthorized for url: https://huggingface.co/meta-llama/Llama-3.1-8B",
         (r"40[13] Client Error[^\n]{0,80}huggingface\.co",),
-        "Hugging Face gives this only to those who are logged in and have accepted its terms, or there is "
-        "nothing under that name.",
-        "Check the name, accept the terms on its page, and set HF_TOKEN in the environment.",
-        TOKENS,
+        (
+            Cause(
+                "hub-access",
+                "Hugging Face gives this only to those who are logged in and have accepted its terms, or there is "
+                "nothing under that name.",
+                "Check the name, accept the terms on its page, and set HF_TOKEN in the environment.",
+            ),
+        ),
+        look=TOKENS,
     ),
-    Words(
+    Rule(
         "hub-file",
         "OSError: foo/bar does not appear to have a file named config.json",
         (
@@ -205,12 +270,17 @@ RULES = (
             r"Revision Not Found for url|RevisionNotFoundError|is not a valid git identifier",
             r"no file named ([\w.]+(?:, [\w.]+)*)[^\n]{0,120}found in directory",
         ),
-        "The model's folder or page has no such file ({0}): another kind of model, another branch, or a download "
-        "that broke off.",
-        "Look at the model's list of files; a model of one's own is saved with save_pretrained.",
-        VERIFY,
+        (
+            Cause(
+                "hub-file",
+                "The model's folder or page has no such file ({0}): another kind of model, another branch, or a download "
+                "that broke off.",
+                "Look at the model's list of files; a model of one's own is saved with save_pretrained.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "hub-offline",
         "Cannot find the requested files in the disk cache and outgoing traffic has been disabled",
         (
@@ -220,11 +290,16 @@ RULES = (
             r"local_files_only[^\n]{0,60}(?:True|is set)[\s\S]{0,400}(?:not found|Cannot find|cannot find)",
             r"Cannot reach \S+: offline mode is enabled",
         ),
-        "The files are not in the cache, and offline mode (HF_HUB_OFFLINE) keeps them from being fetched.",
-        "Fetch them once without HF_HUB_OFFLINE; the cache must be the one that is mounted.",
-        VERIFY,
+        (
+            Cause(
+                "hub-offline",
+                "The files are not in the cache, and offline mode (HF_HUB_OFFLINE) keeps them from being fetched.",
+                "Fetch them once without HF_HUB_OFFLINE; the cache must be the one that is mounted.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "hub-unreached",
         "LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub",
         (
@@ -235,31 +310,46 @@ RULES = (
             r"(?:couldn't|could not) connect to ['\" ]{0,3}https://huggingface",
             r"how to run the library in offline mode at",
         ),
-        "The file is not in the cache, and Hugging Face is not reached from here.",
-        "Look whether curl -I https://huggingface.co works there (HTTPS_PROXY, HF_ENDPOINT); offline: fetch it "
-        "once elsewhere into the cache that is mounted.",
-        HOST,
+        (
+            Cause(
+                "hub-unreached",
+                "The file is not in the cache, and Hugging Face is not reached from here.",
+                "Look whether curl -I https://huggingface.co works there (HTTPS_PROXY, HF_ENDPOINT); offline: fetch it "
+                "once elsewhere into the cache that is mounted.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "hub-code",
         "requires you to execute the configuration file in that repo on your local machine",
         (
             r"requires you to execute the \w+ ?\w* (?:file|script) in that repo",
             r"pass the argument `trust_remote_code=True`",
         ),
-        "The model brings Python code of its own, which runs only where it is allowed.",
-        "trust_remote_code=True, for a model that you trust.",
-        VERIFY,
+        (
+            Cause(
+                "hub-code",
+                "The model brings Python code of its own, which runs only where it is allowed.",
+                "trust_remote_code=True, for a model that you trust.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "dataset-script",
         "RuntimeError: Dataset scripts are no longer supported, but found squad.py",
         (r"Dataset scripts are no longer supported", r"trust_remote_code` is not supported anymore"),
-        "The data set is a program, which the package datasets does not run since its version 4.",
-        "A version of the data set in files (Parquet), or ./launch add 'datasets<4'",
-        VERIFY,
+        (
+            Cause(
+                "dataset-script",
+                "The data set is a program, which the package datasets does not run since its version 4.",
+                "A version of the data set in files (Parquet), or ./launch add 'datasets<4'",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "hf-transfer",
         "RuntimeError: An error occurred while downloading using `hf_transfer`",
         (
@@ -269,19 +359,29 @@ RULES = (
             r"(?:xet-core|cas_client|xethub\.hf\.co|hf_xet)[\s\S]{0,300}(?:[Ee]rror|Retrying|timed out|Status\(\d+\))",
             r"(?:[Ee]rror|timed out|Status\(40\d\))[\s\S]{0,300}(?:xet-core|cas_client|xethub\.hf\.co)",
         ),
-        "The faster way of downloading from Hugging Face does not get through, or its package is missing.",
-        "HF_HUB_DISABLE_XET=1 HF_HUB_ENABLE_HF_TRANSFER=0",
-        VERIFY,
+        (
+            Cause(
+                "hf-transfer",
+                "The faster way of downloading from Hugging Face does not get through, or its package is missing.",
+                "HF_HUB_DISABLE_XET=1 HF_HUB_ENABLE_HF_TRANSFER=0",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "model-class",
         "ValueError: Unrecognized configuration class <class ...> for this kind of AutoModel: AutoModelForCausalLM.",
         (r"Unrecognized configuration class",),
-        "The model is of another kind than the class that loads it serves, or transformers is older than the model.",
-        "The class that the model's page names; else ./launch add transformers in a newer release.",
-        VERIFY,
+        (
+            Cause(
+                "model-class",
+                "The model is of another kind than the class that loads it serves, or transformers is older than the model.",
+                "The class that the model's page names; else ./launch add transformers in a newer release.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "transformers-too-old",
         "The checkpoint has model type `qwen3` but Transformers does not recognize this architecture",
         (
@@ -291,11 +391,16 @@ RULES = (
             r"Model architectures \[[^\]]*\] are not supported",
             r"^KeyError: '(?:qwen\w*|llama\w*|mistral\w*|gemma\w*|phi\w*|deepseek\w*|mixtral|glm\w*)'",
         ),
-        "What loads the model (transformers, vLLM or another) is older than the model.",
-        "./launch add 'transformers' in a newer release.",
-        VERIFY,
+        (
+            Cause(
+                "transformers-too-old",
+                "What loads the model (transformers, vLLM or another) is older than the model.",
+                "./launch add 'transformers' in a newer release.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "wandb-access",
         "wandb.errors.UsageError: api_key not configured (no-tty)",
         (
@@ -310,38 +415,58 @@ RULES = (
             r"(?:API key must be|Invalid API key|user is not logged in|permission denied|"
             r"entity \S+ not found)",
         ),
-        "Weights & Biases has no key here, or one that may not write to that project.",
-        "Set WANDB_API_KEY in the environment before ./launch, or WANDB_MODE=offline.",
-        TOKENS,
+        (
+            Cause(
+                "wandb-access",
+                "Weights & Biases has no key here, or one that may not write to that project.",
+                "Set WANDB_API_KEY in the environment before ./launch, or WANDB_MODE=offline.",
+            ),
+        ),
+        look=TOKENS,
     ),
-    Words(
+    Rule(
         "mlflow-schema",
         "mlflow.exceptions.MlflowException: Detected out-of-date database schema",
         (r"out-of-date database schema",),
-        "MLflow's database was made by another release of MLflow.",
-        "mlflow db upgrade with its address, after a copy of it; or the release that made it.",
-        VERIFY,
+        (
+            Cause(
+                "mlflow-schema",
+                "MLflow's database was made by another release of MLflow.",
+                "mlflow db upgrade with its address, after a copy of it; or the release that made it.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "mlflow-host",
         "Invalid Host header - possible DNS rebinding attack detected",
         (
             r"Invalid Host header - possible DNS rebinding",
             r"Blocking request with non-local 'Host'",
         ),
-        "The server answers only under the names that it was given.",
-        "mlflow server --allowed-hosts with that name; Jupyter: ServerApp.allow_remote_access = True",
-        VERIFY,
+        (
+            Cause(
+                "mlflow-host",
+                "The server answers only under the names that it was given.",
+                "mlflow server --allowed-hosts with that name; Jupyter: ServerApp.allow_remote_access = True",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "mlflow-param",
         "MlflowException: INVALID_PARAMETER_VALUE: Changing param values is not allowed.",
         (r"Changing param values is not allowed",),
-        "The program itself: a parameter is logged twice in one MLflow run, with two values.",
-        "A new run (or a nested one) for each attempt.",
-        VERIFY,
+        (
+            Cause(
+                "mlflow-param",
+                "The program itself: a parameter is logged twice in one MLflow run, with two values.",
+                "A new run (or a nested one) for each attempt.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "wandb-network",
         "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
         (
@@ -350,12 +475,16 @@ RULES = (
             r"wandb\.(?:sdk\.\S+|errors\.\S*)?(?:CommError|MailboxError)",
             r"ServiceStart\w*Error|ServicePoll\w+Error",
         ),
-        "Weights & Biases is not reached from here, or did not start in time.",
-        "WANDB_MODE=offline, then `wandb sync` later.",
-        HOST,
+        (
+            Cause(
+                "wandb-network",
+                "Weights & Biases is not reached from here, or did not start in time.",
+                "WANDB_MODE=offline, then `wandb sync` later.",
+            ),
+        ),
+        look=HOST,
     ),
-    # git and ssh
-    Words(
+    Rule(
         "ssh-host",
         "Host key verification failed.",
         (
@@ -364,19 +493,29 @@ RULES = (
             r"No \w+ host key is known for|REMOTE HOST IDENTIFICATION HAS CHANGED",
             r"knownhosts: key (?:is unknown|mismatch)",
         ),
-        "ssh does not know the other side's key here (known_hosts), or that key has changed.",
-        "Clone by https; else ssh-keyscan HOST >> ~/.ssh/known_hosts, once its fingerprint has been compared.",
-        HOST,
+        (
+            Cause(
+                "ssh-host",
+                "ssh does not know the other side's key here (known_hosts), or that key has changed.",
+                "Clone by https; else ssh-keyscan HOST >> ~/.ssh/known_hosts, once its fingerprint has been compared.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "ssh-key",
         "git@github.com: Permission denied (publickey).",
         (r"Permission denied \((?:publickey|password)[^)]*\)",),
-        "The other side does not know a key of yours, or yours is not in the container.",
-        "ssh-add on the machine, from where VS Code hands it on; or clone by https.",
-        HOST,
+        (
+            Cause(
+                "ssh-key",
+                "The other side does not know a key of yours, or yours is not in the container.",
+                "ssh-add on the machine, from where VS Code hands it on; or clone by https.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "git-login",
         "fatal: could not read Username for 'https://github.com': No such device or address",
         (
@@ -385,20 +524,30 @@ RULES = (
             r"Support for password authentication was removed",
             r"terminal prompts disabled",
         ),
-        "git asks for a login, which a build cannot give: the repository is private, renamed or gone.",
-        "Check its address; for a private one a build secret or a token.",
-        HOST,
+        (
+            Cause(
+                "git-login",
+                "git asks for a login, which a build cannot give: the repository is private, renamed or gone.",
+                "Check its address; for a private one a build secret or a token.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "submodule-entry",
         "fatal: no submodule mapping found in .gitmodules for path 'third_party/foo'",
         (r"no submodule mapping found in \.gitmodules for path '([^']+)'",),
-        "The repository holds {0} as a submodule, and its .gitmodules does not say from where: a mistake in "
-        "the repository.",
-        "Clone it without --recursive; in a repository of yours: git rm --cached on that path.",
-        HOST,
+        (
+            Cause(
+                "submodule-entry",
+                "The repository holds {0} as a submodule, and its .gitmodules does not say from where: a mistake in "
+                "the repository.",
+                "Clone it without --recursive; in a repository of yours: git rm --cached on that path.",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "git-broken-off",
         "error: RPC failed; curl 56 GnuTLS recv error",
         (
@@ -407,12 +556,16 @@ RULES = (
             r"fatal: index-pack failed",
             r"GnuTLS recv error|Error in the pull function",
         ),
-        "git's download broke off: the network is slow, or cuts long connections.",
-        "git clone --depth 1, or once more.",
-        HOST,
+        (
+            Cause(
+                "git-broken-off",
+                "git's download broke off: the network is slow, or cuts long connections.",
+                "git clone --depth 1, or once more.",
+            ),
+        ),
+        look=HOST,
     ),
-    # Names and roads
-    Words(
+    Rule(
         "no-name-resolution",
         "Temporary failure in name resolution",
         (
@@ -429,11 +582,16 @@ RULES = (
             r"Couldn't connect to server|Failed to connect to \S+ port (?:443|80)",
             r"Could not connect to \S+:(?:80|443)|Cannot initiate the connection to",
         ),
-        "The network, or the name service, cannot be reached from here, or there is no such name.",
-        "Look whether the machine itself reaches it; behind a proxy set HTTPS_PROXY; offline: HF_HUB_OFFLINE=1",
-        HOST,
+        (
+            Cause(
+                "no-name-resolution",
+                "The network, or the name service, cannot be reached from here, or there is no such name.",
+                "Look whether the machine itself reaches it; behind a proxy set HTTPS_PROXY; offline: HF_HUB_OFFLINE=1",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "registry-login",
         "unauthorized: authentication required",
         (
@@ -446,11 +604,16 @@ RULES = (
             r"unexpected status (?:code |from )[^\n]{0,160}40[13] (?:Unauthorized|Forbidden)",
             r"invalid username/password: unauthorized",
         ),
-        "The registry does not give this image without a login or from here, or there is none under this name.",
-        "Check the image's name, then docker login with its registry (nvcr.io: user $oauthtoken).",
-        BUILD,
+        (
+            Cause(
+                "registry-login",
+                "The registry does not give this image without a login or from here, or there is none under this name.",
+                "Check the image's name, then docker login with its registry (nvcr.io: user $oauthtoken).",
+            ),
+        ),
+        look=BUILD,
     ),
-    Words(
+    Rule(
         "port-in-use",
         "OSError: [Errno 98] Address already in use",
         (
@@ -464,61 +627,88 @@ RULES = (
             r"TensorBoard could not bind to port",
             r"no available port could be found",
         ),
-        "Another program listens on that port.",
-        "End it, or take another port: torchrun --master-port, MLFLOW_PORT or TENSORBOARD_PORT in .env.",
-        "./launch doctor --only ports",
+        (
+            Cause(
+                "port-in-use",
+                "Another program listens on that port.",
+                "End it, or take another port: torchrun --master-port, MLFLOW_PORT or TENSORBOARD_PORT in .env.",
+            ),
+        ),
+        look="./launch doctor --only ports",
     ),
-    Words(
+    Rule(
         "no-such-address",
         "OSError: [Errno 99] Cannot assign requested address",
         (r"Cannot assign requested address",),
-        "The server wants to listen on, or reach, an address that the container does not have.",
-        "0.0.0.0 as the address to listen on.",
-        VERIFY,
+        (
+            Cause(
+                "no-such-address",
+                "The server wants to listen on, or reach, an address that the container does not have.",
+                "0.0.0.0 as the address to listen on.",
+            ),
+        ),
+        look=VERIFY,
     ),
-)
-
-LATE = (
-    Words(
+    # about: This transformers knows no kind of model named {0}.
+    Rule(
         "model-kind-unknown",
         "config_class = CONFIG_MAPPING[config_dict[\"model_type\"]] ... KeyError: 'llaga'",
         (r"CONFIG_MAPPING\[config_dict\[\"model_type\"\]\][\s\S]{0,1500}KeyError: '(\w+)'",),
-        "This transformers knows no kind of model named {0}.",
-        "pip show transformers",
-        VERIFY,
-        maybe=(
-            (
-                "it is older than the model",
-                "the model's page names a newer release: ./launch add transformers",
+        (
+            Cause(
+                "model-kind-unknown-1",
+                "It is older than the model.",
+                "pip show transformers",
+                tell="the model's page names a newer release: ./launch add transformers",
             ),
-            (
-                "the model brings its own code or package",
-                "its page imports a package of its own, or says trust_remote_code=True",
+            Cause(
+                "model-kind-unknown-2",
+                "The model brings its own code or package.",
+                "pip show transformers",
+                tell="its page imports a package of its own, or says trust_remote_code=True",
             ),
         ),
+        look=VERIFY,
+        level=GENERAL,
     ),
-    Words(
+    # about: transformers here does not have the model's tokenizer.
+    Rule(
         "tokenizer-class",
         "ValueError: Tokenizer class LlamaTokenizer does not exist or is not currently imported.",
         (r"Tokenizer class \w+ does not exist or is not currently imported",),
-        "transformers here does not have the model's tokenizer.",
-        "pip show transformers sentencepiece tokenizers",
-        VERIFY,
-        maybe=(
-            ("it is older than the model", "the model's page names a newer release: ./launch add transformers"),
-            ("a package that this tokenizer needs is missing", "./launch add sentencepiece protobuf"),
+        (
+            Cause(
+                "tokenizer-class-1",
+                "It is older than the model.",
+                "pip show transformers sentencepiece tokenizers",
+                tell="the model's page names a newer release: ./launch add transformers",
+            ),
+            Cause(
+                "tokenizer-class-2",
+                "A package that this tokenizer needs is missing.",
+                "pip show transformers sentencepiece tokenizers",
+                tell="./launch add sentencepiece protobuf",
+            ),
         ),
+        look=VERIFY,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "git-unreachable",
         "fatal: Could not read from remote repository.",
         (r"Could not read from remote repository|Please make sure you have the correct access rights",),
-        "git does not get at that repository: no key of yours is known there, its name is wrong, or the way to it is "
-        "closed; the line before says which.",
-        "Its address by https; a private one needs a key or a token in the container.",
-        HOST,
+        (
+            Cause(
+                "git-unreachable",
+                "git does not get at that repository: no key of yours is known there, its name is wrong, or the way to it is "
+                "closed; the line before says which.",
+                "Its address by https; a private one needs a key or a token in the container.",
+            ),
+        ),
+        look=HOST,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "server-fails",
         "503 Server Error: Service Unavailable for url",
         (
@@ -526,11 +716,15 @@ LATE = (
             r"Service Unavailable|Gateway Time-?out)|status code:? 50[0-4]",
             r"HTTP status server error \(50\d",
         ),
-        "The server there has trouble of its own.",
-        "Later again; a mirror, where there is one.",
-        HOST,
+        (
+            Cause(
+                "server-fails", "The server there has trouble of its own.", "Later again; a mirror, where there is one."
+            ),
+        ),
+        look=HOST,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "address-refused",
         "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url",
         (
@@ -539,22 +733,34 @@ LATE = (
             r"Cannot retrieve the public link of the file|Too many users have viewed or downloaded",
             r"HTTP status client error \(40[13]",
         ),
-        "The server refuses this: a login, token or right is missing, or too many have asked for it.",
-        "A token for it in the environment, or the file fetched by hand.",
-        TOKENS,
+        (
+            Cause(
+                "address-refused",
+                "The server refuses this: a login, token or right is missing, or too many have asked for it.",
+                "A token for it in the environment, or the file fetched by hand.",
+            ),
+        ),
+        look=TOKENS,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "address-gone",
         "urllib.error.HTTPError: HTTP Error 404: Not Found",
         (
             r"ERROR 404: Not Found|HTTP Error 404|404 Client Error|returned error: 404|404 Not Found",
             r"HTTP status client error \(404",
         ),
-        "There is nothing at that address (any more): it was moved, or a version in it does not exist.",
-        "The address as the project's page names it today.",
-        HOST,
+        (
+            Cause(
+                "address-gone",
+                "There is nothing at that address (any more): it was moved, or a version in it does not exist.",
+                "The address as the project's page names it today.",
+            ),
+        ),
+        look=HOST,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "hub-missing",
         "OSError: Can't load tokenizer for 'gpt2'.",
         (
@@ -562,13 +768,19 @@ LATE = (
             r"Model name '[^'\n]+'\s+was not found in (?:\w+\s+)?model",
             r"We\s+assumed \'[^\'\n]+\' was a path, a model identifier",
         ),
-        "transformers finds these files neither in the container nor on Hugging Face: another name, no "
-        "network, no right to it, a local folder of that name without them, or a transformers too old to "
-        "look there.",
-        "Check the name, and that no folder of that name lies where the program starts.",
-        TOKENS,
+        (
+            Cause(
+                "hub-missing",
+                "transformers finds these files neither in the container nor on Hugging Face: another name, no "
+                "network, no right to it, a local folder of that name without them, or a transformers too old to "
+                "look there.",
+                "Check the name, and that no folder of that name lies where the program starts.",
+            ),
+        ),
+        look=TOKENS,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "network-breaks",
         "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104))",
         (
@@ -592,11 +804,17 @@ LATE = (
             r"The (?:read|write|handshake) operation timed out",
             r"TLS handshake timeout|Client\.Timeout exceeded|request canceled while waiting for connection",
         ),
-        "A download broke off, or the server does not answer in time.",
-        "Once more; where it stays so, look whether the machine itself reaches that address.",
-        HOST,
+        (
+            Cause(
+                "network-breaks",
+                "A download broke off, or the server does not answer in time.",
+                "Once more; where it stays so, look whether the machine itself reaches that address.",
+            ),
+        ),
+        look=HOST,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "peer-gone",
         "BrokenPipeError: [Errno 32] Broken pipe",
         (
@@ -605,11 +823,17 @@ LATE = (
             r"Connection closed by peer",
             r"ConnectionResetError: \[Errno 104\]",
         ),
-        "The other side, a process or a server, ended first; its own error stands further up or in its log.",
-        "Look for the first error above, or in that process.",
-        VERIFY,
+        (
+            Cause(
+                "peer-gone",
+                "The other side, a process or a server, ended first; its own error stands further up or in its log.",
+                "Look for the first error above, or in that process.",
+            ),
+        ),
+        look=VERIFY,
+        level=GENERAL,
     ),
-    Words(
+    Rule(
         "nobody-listens",
         "ConnectionRefusedError: [Errno 111] Connection refused",
         (
@@ -620,10 +844,16 @@ LATE = (
             r"connect: connection refused",
             r"connect(?:ion)?(?: to \S+)?(?: port \d+)? ?(?:failed|error)?: Connection refused|refused to connect\b",
         ),
-        "Nobody listens at that address: the server is not running, its container does not publish that "
-        "port, or it runs elsewhere (in a container localhost is the container).",
-        "Start it (./launch up), with that port published (-p, forwardPorts); among containers its name is "
-        "the address.",
-        VERIFY,
+        (
+            Cause(
+                "nobody-listens",
+                "Nobody listens at that address: the server is not running, its container does not publish that "
+                "port, or it runs elsewhere (in a container localhost is the container).",
+                "Start it (./launch up), with that port published (-p, forwardPorts); among containers its name is "
+                "the address.",
+            ),
+        ),
+        look=VERIFY,
+        level=GENERAL,
     ),
 )

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from gpukit.errors.rule import HOST, VERIFY, Words
+from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
+from gpukit.findings.finding import Cause
 
 TORCHRUN = "torchrun --nproc-per-node with the number of GPUs"
 
 RULES = (
-    Words(
+    Rule(
         "two-ranks-one-gpu",
         "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
         (
             r"Duplicate GPU detected ?: rank",
             r"Multiple Ranks are using the same GPU",
         ),
-        "Two processes use the same GPU: more were started than there are GPUs, or each of them takes GPU 0.",
-        TORCHRUN + ", and torch.cuda.set_device(local rank).",
-        VERIFY,
+        (
+            Cause(
+                "two-ranks-one-gpu",
+                "Two processes use the same GPU: more were started than there are GPUs, or each of them takes GPU 0.",
+                TORCHRUN + ", and torch.cuda.set_device(local rank).",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "not-torchrun",
         "environment variable RANK expected, but not set",
         (
             r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set",
             r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
         ),
-        "The program wants to be one of several, and was started alone.",
-        "torchrun --standalone --nproc-per-node=1 before it, with more where there are more GPUs.",
-        VERIFY,
+        (
+            Cause(
+                "not-torchrun",
+                "The program wants to be one of several, and was started alone.",
+                "torchrun --standalone --nproc-per-node=1 before it, with more where there are more GPUs.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "local-rank-argument",
         "error: unrecognized arguments: --local-rank=0",
         (r"unrecognized arguments: --local[-_]rank",),
-        "torch.distributed.launch gives each process --local-rank, which this program does not take.",
-        "torchrun instead, which sets LOCAL_RANK in the environment.",
-        VERIFY,
+        (
+            Cause(
+                "local-rank-argument",
+                "torch.distributed.launch gives each process --local-rank, which this program does not take.",
+                "torchrun instead, which sets LOCAL_RANK in the environment.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "no-process-group",
         "RuntimeError: Default process group has not been initialized, please make sure to call init_process_group.",
         (
@@ -45,11 +61,16 @@ RULES = (
             r"process group (?:is|was|has) not (?:been )?initialized",
             r"init_process_group (?:has not been|was not) called",
         ),
-        "The program itself: it uses the others before it has met them.",
-        "torch.distributed.init_process_group() first, and a start with torchrun.",
-        VERIFY,
+        (
+            Cause(
+                "no-process-group",
+                "The program itself: it uses the others before it has met them.",
+                "torch.distributed.init_process_group() first, and a start with torchrun.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "ranks-interface",
         "NCCL WARN Bootstrap : no socket interface found",
         (
@@ -59,12 +80,17 @@ RULES = (
             r"makeDeviceForHostname\(\): unsupported gloo device",
             r"unable to resolve hostname[^\n]{0,20}gloo|gloo[^\n]{0,80}(?:resolve|address)",
         ),
-        "The processes find no network card to talk over: the name in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME is "
-        "not here, or the container's own name leads nowhere.",
-        "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with the card that `ip addr` shows; lo on a single machine.",
-        "./launch verify --only collective",
+        (
+            Cause(
+                "ranks-interface",
+                "The processes find no network card to talk over: the name in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME is "
+                "not here, or the container's own name leads nowhere.",
+                "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with the card that `ip addr` shows; lo on a single machine.",
+            ),
+        ),
+        look="./launch verify --only collective",
     ),
-    Words(
+    Rule(
         "nccl-rdma",
         "NET/IB : Got completion from peer 10.0.0.2 with status=12 opcode=0 len=0 vendor err 129",
         (
@@ -73,13 +99,18 @@ RULES = (
             r"NET/IB[^\n]{0,80}(?:failed|error|timeout)",
             r"Call to ibv_\w+ failed",
         ),
-        "The fast network between the machines (InfiniBand, RoCE) does not carry NCCL: another fabric, GID "
-        "or firewall on one side, or the process there has ended.",
-        "NCCL_IB_DISABLE=1 goes over the ordinary network; where that works, look at NCCL_IB_HCA and "
-        "NCCL_IB_GID_INDEX.",
-        VERIFY,
+        (
+            Cause(
+                "nccl-rdma",
+                "The fast network between the machines (InfiniBand, RoCE) does not carry NCCL: another fabric, GID "
+                "or firewall on one side, or the process there has ended.",
+                "NCCL_IB_DISABLE=1 goes over the ordinary network; where that works, look at NCCL_IB_HCA and "
+                "NCCL_IB_GID_INDEX.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "ranks-differ",
         "Detected mismatch between collectives on ranks",
         (
@@ -88,12 +119,17 @@ RULES = (
             r"appears not to match sizes of the same param in process",
             r"last enqueued NCCL work[^\n]{0,200}last completed[^\n]{0,200}(?:mismatch|desync)",
         ),
-        "The program itself: the processes do not do the same, so that they call other collectives or hold other "
-        "parameters.",
-        "Look for an `if` that only some ranks take, and for data of unequal length.",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        (
+            Cause(
+                "ranks-differ",
+                "The program itself: the processes do not do the same, so that they call other collectives or hold other "
+                "parameters.",
+                "Look for an `if` that only some ranks take, and for data of unequal length.",
+            ),
+        ),
+        look="TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
-    Words(
+    Rule(
         "ddp-unused",
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
         (
@@ -101,35 +137,55 @@ RULES = (
             r"has parameters that were not used in producing the loss",
             r"parameters? (?:that )?(?:was|were|did) not (?:used|receive)[^\n]{0,40}(?:grad|loss)",
         ),
-        "The program itself: some parameters took no part in the loss, and DDP waits for their gradients.",
-        "find_unused_parameters=True in DDP, or take those parameters out.",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        (
+            Cause(
+                "ddp-unused",
+                "The program itself: some parameters took no part in the loss, and DDP waits for their gradients.",
+                "find_unused_parameters=True in DDP, or take those parameters out.",
+            ),
+        ),
+        look="TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
-    Words(
+    Rule(
         "ddp-twice",
         "RuntimeError: Expected to mark a variable ready only once.",
         (r"Expected to mark a variable ready only once",),
-        "The program itself: a parameter is used twice in a step, as with checkpointing, which DDP does not expect.",
-        "use_reentrant=False in checkpointing, or static_graph=True in DDP.",
-        VERIFY,
+        (
+            Cause(
+                "ddp-twice",
+                "The program itself: a parameter is used twice in a step, as with checkpointing, which DDP does not expect.",
+                "use_reentrant=False in checkpointing, or static_graph=True in DDP.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "cpu-tensor-nccl",
         "RuntimeError: No backend type associated with device type cpu",
         (r"No backend type associated with device type cpu", r"Tensors must be CUDA and dense"),
-        "The program itself: a tensor on the CPU is handed to NCCL, which serves the GPU only.",
-        'init_process_group("cpu:gloo,cuda:nccl"), or move the tensor to the GPU.',
-        VERIFY,
+        (
+            Cause(
+                "cpu-tensor-nccl",
+                "The program itself: a tensor on the CPU is handed to NCCL, which serves the GPU only.",
+                'init_process_group("cpu:gloo,cuda:nccl"), or move the tensor to the GPU.',
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "no-libuv",
         "RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
         (r"use_libuv was requested but PyTorch was buil[dt] without libuv",),
-        "This torch, as on Windows, was built without a part (libuv) that torchrun asks for.",
-        "USE_LIBUV=0; or the project's container.",
-        VERIFY,
+        (
+            Cause(
+                "no-libuv",
+                "This torch, as on Windows, was built without a part (libuv) that torchrun asks for.",
+                "USE_LIBUV=0; or the project's container.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "rendezvous-left",
         "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
         (
@@ -140,13 +196,18 @@ RULES = (
             r"RendezvousClosedError|RendezvousConnectionError[^\n]{0,60}closed",
             r"RendezvousConnectionError[\s\S]{0,900}(?:Connection reset by peer|Broken pipe)",
         ),
-        "The place where the processes meet (rank 0) has ended or does not take this one, so that they lost "
-        "each other.",
-        "Look for the first error of rank 0, further up; where it has none: the same torch, address and "
-        "rdzv-id for all.",
-        VERIFY,
+        (
+            Cause(
+                "rendezvous-left",
+                "The place where the processes meet (rank 0) has ended or does not take this one, so that they lost "
+                "each other.",
+                "Look for the first error of rank 0, further up; where it has none: the same torch, address and "
+                "rdzv-id for all.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "rendezvous",
         "The client socket has timed out after 60s while trying to connect to (10.0.0.1, 29500).",
         (
@@ -161,33 +222,42 @@ RULES = (
             r"\(gai error: -?\d+",
             r"network addresses of \([^)]*\) cannot be retrieved",
         ),
-        "The processes of one training do not find each other: another address or port, one that never "
-        "started or has ended, or a firewall between the machines.",
-        "The same --master-addr and --master-port for all, reachable from each; on one machine: torchrun --standalone",
-        VERIFY,
+        (
+            Cause(
+                "rendezvous",
+                "The processes of one training do not find each other: another address or port, one that never "
+                "started or has ended, or a firewall between the machines.",
+                "The same --master-addr and --master-port for all, reachable from each; on one machine: torchrun --standalone",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    # about: NCCL was called in a way that it does not allow.
+    Rule(
         "nccl-usage",
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
         (
             r"ncclInvalidUsage|ncclInvalidArgument|NCCL[^\n]{0,120}invalid (?:usage|argument)",
             r"mismatch in rank count|already checked in",
         ),
-        "NCCL was called in a way that it does not allow.",
-        "NCCL_DEBUG=WARN names it.",
-        VERIFY,
-        maybe=(
-            (
-                "more processes than GPUs, or the same GPU for two of them",
-                "nvidia-smi -L against --nproc-per-node; torch.cuda.set_device(local rank)",
+        (
+            Cause(
+                "nccl-usage-1",
+                "More processes than GPUs, or the same GPU for two of them.",
+                "NCCL_DEBUG=WARN names it.",
+                tell="nvidia-smi -L against --nproc-per-node; torch.cuda.set_device(local rank)",
             ),
-            (
-                "the processes differ in what they call, or pass a tensor that it does not take",
-                "NCCL_DEBUG=WARN names it",
+            Cause(
+                "nccl-usage-2",
+                "The processes differ in what they call, or pass a tensor that it does not take.",
+                "NCCL_DEBUG=WARN names it.",
+                tell="NCCL_DEBUG=WARN names it",
             ),
         ),
+        look=VERIFY,
+        level=BROAD,
     ),
-    Words(
+    Rule(
         "nccl-versions",
         "NCCL WARN Mismatched NCCL version detected : rank 0 version 22304 rank 1 version 21903",
         (
@@ -195,11 +265,16 @@ RULES = (
             r"NCCL version mismatch with remote peer",
             r"NCCL library is not backwards compatible",
         ),
-        "The processes have NCCLs of different versions.",
-        "The same image on each machine; without LD_PRELOAD and LD_LIBRARY_PATH for another NCCL.",
-        VERIFY,
+        (
+            Cause(
+                "nccl-versions",
+                "The processes have NCCLs of different versions.",
+                "The same image on each machine; without LD_PRELOAD and LD_LIBRARY_PATH for another NCCL.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "imex",
         "MNNVL is available but not working on this system. Check the IMEX channel configuration",
         (
@@ -207,19 +282,29 @@ RULES = (
             r"nvidia-imex[^\n]{0,60}(?:fail|error)",
             r"/dev/nvidia-caps-imex-channels",
         ),
-        "The GPUs of several machines are joined by NVLink, and IMEX, which lets them share memory, is not set up.",
-        "sudo systemctl enable --now nvidia-imex, and its channel in the container; NCCL_MNNVL_ENABLE=0 goes without.",
-        VERIFY,
+        (
+            Cause(
+                "imex",
+                "The GPUs of several machines are joined by NVLink, and IMEX, which lets them share memory, is not set up.",
+                "sudo systemctl enable --now nvidia-imex, and its channel in the container; NCCL_MNNVL_ENABLE=0 goes without.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "p2p-consumer",
         "NotImplementedError: Using RTX 4000 series doesn't support faster communication broadband via P2P or IB.",
         (r"doesn't support faster communication broadband via P2P or IB",),
-        "These cards cannot reach each other directly (P2P), and accelerate asks to say so.",
-        "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1, or a start by accelerate launch, which sets both.",
-        VERIFY,
+        (
+            Cause(
+                "p2p-consumer",
+                "These cards cannot reach each other directly (P2P), and accelerate asks to say so.",
+                "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1, or a start by accelerate launch, which sets both.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "nccl-aborted",
         "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE) ran for 1800000 ms",
         (
@@ -235,12 +320,17 @@ RULES = (
             r"Watchdog[^\n]{0,40}(?:heartbeat|got stuck)",
             r"has most likely crashed",
         ),
-        "NCCL waited in vain for another process: it died, hangs, is slower than the time limit, is not "
-        "reached, or calls other collectives.",
-        "Look for the first error of the other ranks; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells who waited where.",
-        VERIFY,
+        (
+            Cause(
+                "nccl-aborted",
+                "NCCL waited in vain for another process: it died, hangs, is slower than the time limit, is not "
+                "reached, or calls other collectives.",
+                "Look for the first error of the other ranks; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells who waited where.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "gloo-waited",
         "gloo/transport/tcp/pair.cc:587] TIMEOUT self_rank = 0 pair_rank = 1",
         (
@@ -249,11 +339,16 @@ RULES = (
             r"Application timeout|Connection closed|Connection reset)",
             r"Gloo connectFullMesh failed",
         ),
-        "gloo waited in vain for another process: it ended, hangs, or the network between the two is closed.",
-        "Look for the first error of the other ranks; GLOO_SOCKET_IFNAME with the network card that leads there.",
-        VERIFY,
+        (
+            Cause(
+                "gloo-waited",
+                "gloo waited in vain for another process: it ended, hangs, or the network between the two is closed.",
+                "Look for the first error of the other ranks; GLOO_SOCKET_IFNAME with the network card that leads there.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "nccl-network",
         "NCCL WARN socketStartConnect: Connect to 172.17.0.3<41000> failed : No route to host",
         (
@@ -261,12 +356,18 @@ RULES = (
             r"NCCL WARN[^\n]{0,120}(?:No route to host|Connection refused|Connection timed out|"
             r"Network is unreachable)",
         ),
-        "NCCL does not reach the other machine: it chose a network card that does not lead there, or a firewall is "
-        "between.",
-        "NCCL_SOCKET_IFNAME with the card that does, and --network=host in runArgs.",
-        VERIFY,
+        (
+            Cause(
+                "nccl-network",
+                "NCCL does not reach the other machine: it chose a network card that does not lead there, or a firewall is "
+                "between.",
+                "NCCL_SOCKET_IFNAME with the card that does, and --network=host in runArgs.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    # about: NCCL was refused something by the system.
+    Rule(
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
         (
@@ -274,114 +375,167 @@ RULES = (
             r"NCCL[^\n]{0,160}unhandled system error",
             r"unhandled system error[^\n]{0,60}NCCL",
         ),
-        "NCCL was refused something by the system.",
-        "NCCL_DEBUG=INFO names the call.",
-        VERIFY,
-        maybe=(
-            (
-                "shared memory among processes of one machine, which Docker bounds to 64 MB",
-                "df -h /dev/shm; start with ./launch",
+        (
+            Cause(
+                "nccl-system-1",
+                "Shared memory among processes of one machine, which Docker bounds to 64 MB.",
+                "NCCL_DEBUG=INFO names the call.",
+                tell="df -h /dev/shm; start with ./launch",
             ),
-            (
-                "the network among machines or its interface",
-                "NCCL_DEBUG=INFO names a socket or an interface: NCCL_SOCKET_IFNAME",
+            Cause(
+                "nccl-system-2",
+                "The network among machines or its interface.",
+                "NCCL_DEBUG=INFO names the call.",
+                tell="NCCL_DEBUG=INFO names a socket or an interface: NCCL_SOCKET_IFNAME",
             ),
-            ("direct access among GPUs", "it works with NCCL_P2P_DISABLE=1"),
+            Cause(
+                "nccl-system-3",
+                "Direct access among GPUs.",
+                "NCCL_DEBUG=INFO names the call.",
+                tell="it works with NCCL_P2P_DISABLE=1",
+            ),
         ),
+        look=VERIFY,
+        level=BROAD,
     ),
-    Words(
+    # about: A call of CUDA failed inside NCCL, whose message does not say which.
+    Rule(
         "nccl-cuda",
         "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         (r"ncclUnhandledCudaError", r"NCCL[^\n]{0,160}unhandled cuda error", r"NCCL WARN Cuda failure"),
-        "A call of CUDA failed inside NCCL, whose message does not say which.",
-        "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-        VERIFY,
-        maybe=(
-            ("the GPU's memory is full, or two processes use the same GPU", "nvidia-smi while it starts"),
-            (
-                "this NCCL or torch has no kernels for the card, or the driver is too old",
-                "`./launch verify` fails with one GPU too",
+        (
+            Cause(
+                "nccl-cuda-1",
+                "The GPU's memory is full, or two processes use the same GPU.",
+                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
+                tell="nvidia-smi while it starts",
             ),
-            ("direct access among the GPUs does not work", "it works with NCCL_P2P_DISABLE=1"),
+            Cause(
+                "nccl-cuda-2",
+                "This NCCL or torch has no kernels for the card, or the driver is too old.",
+                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
+                tell="`./launch verify` fails with one GPU too",
+            ),
+            Cause(
+                "nccl-cuda-3",
+                "Direct access among the GPUs does not work.",
+                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
+                tell="it works with NCCL_P2P_DISABLE=1",
+            ),
         ),
+        look=VERIFY,
+        level=BROAD,
     ),
-    Words(
+    # about: NCCL found something that it does not expect and does not name here.
+    Rule(
         "nccl-internal",
         "ncclInternalError: Internal check failed.",
         (r"ncclInternalError", r"NCCL[^\n]{0,160}internal error"),
-        "NCCL found something that it does not expect and does not name here.",
-        "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-        VERIFY,
-        maybe=(
-            ("the processes have different NCCLs, or the same GPU", "NCCL_DEBUG=VERSION on each"),
-            (
-                "a network card or topology that it cannot read, as in a virtual machine",
-                "NCCL_DEBUG=INFO names it; NCCL_IB_DISABLE=1 or NCCL_P2P_DISABLE=1 helps",
+        (
+            Cause(
+                "nccl-internal-1",
+                "The processes have different NCCLs, or the same GPU.",
+                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
+                tell="NCCL_DEBUG=VERSION on each",
+            ),
+            Cause(
+                "nccl-internal-2",
+                "A network card or topology that it cannot read, as in a virtual machine.",
+                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
+                tell="NCCL_DEBUG=INFO names it; NCCL_IB_DISABLE=1 or NCCL_P2P_DISABLE=1 helps",
             ),
         ),
+        look=VERIFY,
+        level=BROAD,
     ),
-    Words(
+    Rule(
         "mpi-root",
         "mpirun has detected an attempt to run as root.",
         (r"mpirun has detected an attempt to run as root", r"prterun has detected an attempt to run as root"),
-        "Open MPI does not run as root unless told to.",
-        "Start as your own user with ./launch; else OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-        HOST,
+        (
+            Cause(
+                "mpi-root",
+                "Open MPI does not run as root unless told to.",
+                "Start as your own user with ./launch; else OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+            ),
+        ),
+        look=HOST,
     ),
-    Words(
+    Rule(
         "mpi-program",
         "mpirun was unable to launch the specified application as it could not access or execute an executable",
         (r"unable to launch the specified application as it could not (?:access|find)",),
-        "mpirun does not find the program that it is to start, or may not execute it.",
-        "mpirun ... python train.py rather than the script alone; else chmod +x and its whole path.",
-        VERIFY,
+        (
+            Cause(
+                "mpi-program",
+                "mpirun does not find the program that it is to start, or may not execute it.",
+                "mpirun ... python train.py rather than the script alone; else chmod +x and its whole path.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "mpi-slots",
         "There are not enough slots available in the system to satisfy the 8 slots",
         (r"There are not enough slots available in the system",),
-        "Open MPI is asked for more processes than it counts processors.",
-        "As many processes as GPUs, or --oversubscribe.",
-        VERIFY,
+        (
+            Cause(
+                "mpi-slots",
+                "Open MPI is asked for more processes than it counts processors.",
+                "As many processes as GPUs, or --oversubscribe.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "mpi-copy",
         "Read -1, expected 8192, errno = 1",
         (r"Read -1, expected \d+, errno = 1",),
-        "Open MPI's copying between processes is not allowed in a container; it goes on another way.",
-        "OMPI_MCA_btl_vader_single_copy_mechanism=none silences it.",
-        VERIFY,
+        (
+            Cause(
+                "mpi-copy",
+                "Open MPI's copying between processes is not allowed in a container; it goes on another way.",
+                "OMPI_MCA_btl_vader_single_copy_mechanism=none silences it.",
+            ),
+        ),
+        look=VERIFY,
     ),
-    Words(
+    Rule(
         "launcher-missing",
         "RuntimeError: launcher 'pdsh' not installed.",
         (r"launcher '(\w+)' not installed",),
-        "DeepSpeed wants to start other machines by {0}, which the image has not.",
-        "pdsh in apt.txt, then ./launch build; on one machine: torchrun instead.",
-        VERIFY,
+        (
+            Cause(
+                "launcher-missing",
+                "DeepSpeed wants to start other machines by {0}, which the image has not.",
+                "pdsh in apt.txt, then ./launch build; on one machine: torchrun instead.",
+            ),
+        ),
+        look=VERIFY,
     ),
-)
-
-LATE = (
-    Words(
+    # about: NCCL, over which the GPUs talk to each other, failed; this line does not say at what.
+    Rule(
         "nccl-failed",
         "RuntimeError: NCCL communicator failed",
         (r"\bnccl\w*\b[^\n]{0,80}(?:error|failed|failure|timed out|timeout)",),
-        "NCCL, over which the GPUs talk to each other, failed; this line does not say at what.",
-        "NCCL_DEBUG=WARN names it; give that text to `./launch explain -`.",
-        VERIFY,
-        maybe=(
-            ("another process ended or hangs", "the first error of the other ranks"),
-            (
-                "the way between the GPUs or machines does not work",
-                "it works with NCCL_P2P_DISABLE=1, NCCL_IB_DISABLE=1 or another NCCL_SOCKET_IFNAME",
+        (
+            Cause(
+                "nccl-failed-1",
+                "Another process ended or hangs.",
+                "NCCL_DEBUG=WARN names it; give that text to `./launch explain -`.",
+                tell="the first error of the other ranks",
+            ),
+            Cause(
+                "nccl-failed-2",
+                "The way between the GPUs or machines does not work.",
+                "NCCL_DEBUG=WARN names it; give that text to `./launch explain -`.",
+                tell="it works with NCCL_P2P_DISABLE=1, NCCL_IB_DISABLE=1 or another NCCL_SOCKET_IFNAME",
             ),
         ),
+        look=VERIFY,
+        level=GENERAL,
     ),
-)
-
-NOTES = (
-    Words(
+    Rule(
         "nccl-chatter",
         "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
         (
@@ -389,16 +543,26 @@ NOTES = (
             r"Missing \"iommu=pt\" from kernel command line",
             r"Failed to open libibverbs\.so",
         ),
-        "A remark by which nothing ends: it does without that part.",
-        "Nothing is to be done.",
-        VERIFY,
+        (
+            Cause(
+                "nccl-chatter", "A remark by which nothing ends: it does without that part.", "Nothing is to be done."
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
     ),
-    Words(
+    Rule(
         "ipv6-warning",
         "The server socket cannot be initialized on [::]:29500 (errno: 97 - Address family not supported by protocol).",
         (r"Address family not supported by protocol",),
-        "A warning and no error: the container has no IPv6, and torch goes on with IPv4.",
-        "Nothing is to be done.",
-        VERIFY,
+        (
+            Cause(
+                "ipv6-warning",
+                "A warning and no error: the container has no IPv6, and torch goes on with IPv4.",
+                "Nothing is to be done.",
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
     ),
 )

@@ -6,36 +6,54 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-HOST, DRIVER, VERIFY = "./launch doctor", "./launch doctor --only driver", "./launch verify"
-ENGINE, GRANT, MOUNTS = "./launch doctor --only engine", "./launch doctor --only gpu", "./launch doctor --only mounts"
-CARD, BUILD, KERNEL_LOG = "./launch doctor --only card", "./launch build", "sudo dmesg | grep -i -e nvrm -e xid"
-TRACE = "CUDA_LAUNCH_BLOCKING=1"
+from gpukit.findings.finding import Cause
+
+# Where to look for more, and how to see an asynchronous CUDA error at the call that made it.
+HOST, DRIVER, VERIFY = "`./launch doctor`", "`./launch doctor --only driver`", "`./launch verify`"
+ENGINE, GRANT = "`./launch doctor --only engine`", "`./launch doctor --only gpu`"
+MOUNTS, CARD = "`./launch doctor --only mounts`", "`./launch doctor --only card`"
+BUILD, KERNEL_LOG = "`./launch build`", "`sudo dmesg | grep -i -e nvrm -e xid`"
+TRACE = "`CUDA_LAUNCH_BLOCKING=1`"
+
+# The order in which rules are asked, whatever their topic.
+LEVELS = SPECIFIC, BROAD, GENERAL, NOTE = "specific", "broad", "general", "note"
 
 
 @dataclass(frozen=True)
-class Words:
-    """One cause that an error text can name, and the one thing to do.
+class Rule:
+    """Words that an error text has, and what they can mean.
 
-    `says` is the text as people meet it, for the page. `when`: patterns, one of which must be found; case does not
-    count. `{0}` in a sentence is what the first group that matched has caught. `look`: the command that tells more.
-    `maybe` is for words that leave the cause open: what it may be, each with what it is told by. `cause` then says no
-    more than is certain, and `remedy` what to do first. `beside`: what must stand somewhere in the text as well,
-    where other programs say the same words. `unless`: what must not, where it shows another cause.
+    Attributes:
+        id: what `explain` takes
+        example: the text as people meet it
+        patterns: regular expressions, one of which must be found; case does not count
+        causes: what it can be, the most frequent first, at most three. `{0}` in a sentence is what the first group
+            of the pattern caught
+        certain: these words have this one cause on every machine and in every program; only then is it called certain
+        look: the command that tells more
+        level: BROAD: words that leave the cause open; GENERAL: words of no program in particular, such as "Permission
+            denied"; NOTE: a warning, and nothing is wrong
+        beside: a pattern that the text must have as well, where other programs use the same words
+        unless: a pattern that the text must not have, where it shows another cause
+        kind: what an engine or uv refused, for the commands that react to it
+        program: the error is in the user's program, its data, or a server, not in the GPU's software
     """
 
     id: str
-    says: str
-    when: tuple[str, ...]
-    cause: str
-    remedy: str
+    example: str
+    patterns: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    certain: bool = False
     look: str = HOST
-    maybe: tuple[tuple[str, str], ...] = ()
+    level: str = SPECIFIC
     beside: str = ""
     unless: str = ""
+    kind: str = ""
+    program: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{pattern})" for pattern in self.when), re.IGNORECASE | re.MULTILINE)
+        return re.compile("|".join(f"(?:{pattern})" for pattern in self.patterns), re.IGNORECASE | re.MULTILINE)
 
     @cached_property
     def field(self) -> re.Pattern[str]:
@@ -46,7 +64,7 @@ class Words:
         return re.compile(self.unless, re.IGNORECASE | re.MULTILINE)
 
     def find(self, text: str) -> re.Match[str] | None:
-        """Where its words stand in the text, which must have what belongs beside them and nothing that must not."""
+        """Where its words are in the text, if what belongs beside them is there and nothing that must not be."""
         found = self.pattern.search(text)
         if not found or (self.beside and not self.field.search(text)):
             return None

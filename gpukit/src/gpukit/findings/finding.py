@@ -22,6 +22,7 @@ class Finding:
     status: str
     seen: str = ""
     expected: str = ""
+    cause_id: str = ""
     cause: str = ""
     remedy: str = ""
     looked: bool = True
@@ -34,19 +35,28 @@ TEXTS = ("seen", "expected", "cause", "remedy")
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that can be wrong and its remedy, for the check and for docs/troubleshooting.md.
+    """One thing that can be wrong and its remedy. Code refers to it by `id`; the sentences are only for people.
 
     `why` and `remedy` may have names in braces, filled in when it is found. `says`: error texts by which users meet it.
+    `tell`: how to tell it from the other causes of the same error text. `given`: what it says of a machine and a text
+    that decides whether this is the cause, see gpukit.errors.evidence.
     """
 
+    id: str
     why: str
     remedy: str
     says: tuple[str, ...] = ()
     status: str = FAIL
+    tell: str = ""
+    given: Any = None
 
     def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
         why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
-        return Finding("", "", self.status, seen, expected, why, remedy)
+        return Finding("", "", self.status, seen, expected, self.id, why, remedy)
+
+    def found(self, finding: Finding) -> bool:
+        """Whether a check found this cause."""
+        return finding.status in (WARN, FAIL) and finding.cause_id == self.id
 
 
 def passed(seen: str, expected: str = "") -> Finding:
@@ -54,7 +64,7 @@ def passed(seen: str, expected: str = "") -> Finding:
 
 
 def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "") -> Finding:
-    return Finding("", "", SKIP, seen, expected, cause, remedy)
+    return Finding("", "", SKIP, seen, expected, cause=cause, remedy=remedy)
 
 
 def plain(text: str) -> str:

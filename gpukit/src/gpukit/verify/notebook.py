@@ -10,11 +10,14 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
 
 ANOTHER = Cause(
+    "notebook-another",
     "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
     "jupyter kernelspec remove -f {name}, then rebuild the image",
     says=("ModuleNotFoundError: No module named 'torch'",),
 )
-NO_KERNEL = Cause("Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel"))
+NO_KERNEL = Cause(
+    "notebook-no-kernel", "Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel")
+)
 
 
 @check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))

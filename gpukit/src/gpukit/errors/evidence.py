@@ -1,0 +1,189 @@
+"""What decides between the causes of an error text: facts of the machine, and figures in the text.
+
+An `Evidence` says True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
+in `given`; `&`, `|` and `~` combine them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpukit.errors.machine import Machine, at_least
+from gpukit.project.stack import version
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An error text, and what is known of the machine that it comes from."""
+
+    text: str
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`yes` and `no` complete the sentence "What decided: ..."; `{0}` is what the test saw."""
+
+    test: Callable[[Scene], bool | None]
+    yes: str
+    no: str = ""
+
+    def __and__(self, other: Evidence) -> Evidence:
+        def both(scene: Scene) -> bool | None:
+            one, two = self.test(scene), other.test(scene)
+            return False if False in (one, two) else None if None in (one, two) else True
+
+        return Evidence(both, f"{self.yes}, and {other.yes}", f"not both: {self.yes}, and {other.yes}")
+
+    def __or__(self, other: Evidence) -> Evidence:
+        def either(scene: Scene) -> bool | None:
+            one, two = self.test(scene), other.test(scene)
+            return True if True in (one, two) else None if None in (one, two) else False
+
+        return Evidence(either, f"{self.yes}, or {other.yes}", f"neither: {self.yes}, nor {other.yes}")
+
+    def __invert__(self) -> Evidence:
+        def inverse(scene: Scene) -> bool | None:
+            found = self.test(scene)
+            return None if found is None else not found
+
+        return Evidence(inverse, self.no, self.yes)
+
+
+def says(*patterns: str) -> Evidence:
+    """The text has one of these. Its absence says nothing."""
+    pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
+    return Evidence(lambda scene: True if pattern.search(scene.text) else None, "the text names it")
+
+
+def silent_on(*patterns: str) -> Evidence:
+    """One of these in the text rules the cause out. Its absence says nothing."""
+    pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
+    return Evidence(lambda scene: False if pattern.search(scene.text) else None, "", "the text shows another cause")
+
+
+def _is(look: Callable[[Machine], bool | None], yes: str, no: str) -> Evidence:
+    return Evidence(lambda scene: look(scene.machine), yes, no)
+
+
+def _equal(value: str | None, wanted: str) -> bool | None:
+    return None if value is None else value == wanted
+
+
+WSL = _is(lambda m: _equal(m.system, "wsl"), "this is WSL", "this is not WSL")
+WINDOWS = _is(lambda m: _equal(m.system, "windows"), "this is Windows", "this is not Windows")
+ARM64 = _is(lambda m: _equal(m.arch, "arm64"), "the processor is arm64", "the processor is not arm64")
+JETSON = _is(lambda m: None if m.jetson is None else bool(m.jetson), "this is a Jetson", "this is not a Jetson")
+UNIFIED = _is(lambda m: m.unified_memory, "GPU and processor share their memory", "the GPU has memory of its own")
+CONTAINER = _is(lambda m: m.container, "it ran in a container", "it did not run in a container")
+NO_DRIVER = _is(
+    lambda m: None if m.driver is None else not m.driver, "no NVIDIA driver is installed", "an NVIDIA driver is loaded"
+)
+NO_CARD = _is(
+    lambda m: None if m.gpus is None else not m.gpus, "the machine has no NVIDIA GPU", "the machine has a GPU"
+)
+SECURE_BOOT = _is(lambda m: m.secure_boot, "Secure Boot is on", "Secure Boot is off")
+SELINUX = _is(
+    lambda m: _equal(m.selinux.lower() if m.selinux else None, "enforcing"),
+    "SELinux is enforcing",
+    "SELinux is not enforcing",
+)
+PODMAN = _is(lambda m: _equal(m.engine.name, "podman"), "the engine is Podman", "the engine is not Podman")
+ROOTLESS = _is(lambda m: m.engine.rootless, "the engine is rootless", "the engine runs as root")
+DESKTOP = _is(lambda m: m.engine.desktop, "the engine is Docker Desktop", "the engine is not Docker Desktop")
+SNAP = _is(lambda m: m.engine.snap, "Docker is installed as a snap", "Docker is not a snap")
+NO_TOOLKIT = _is(
+    lambda m: None if m.engine.toolkit is None else not m.engine.toolkit,
+    "NVIDIA's Container Toolkit is not installed",
+    "NVIDIA's Container Toolkit is installed",
+)
+CPU_TORCH = _is(
+    lambda m: None if m.torch.cuda is None else not m.torch.cuda,
+    "this torch is a build without CUDA",
+    "this torch is a build for CUDA",
+)
+
+
+def driver_below(floor: str) -> Evidence:
+    return ~_is(
+        lambda m: at_least(m.driver, floor), f"the driver is {floor} or newer", f"the driver is older than {floor}"
+    )
+
+
+def capability_below(number: str) -> Evidence:
+    """Every card that is known is older than this compute capability."""
+
+    def look(machine: Machine) -> bool | None:
+        known = machine.capabilities
+        return all(version(each) < version(number) for each in known) if known else None
+
+    return _is(
+        look, f"the card's compute capability is below {number}", f"the card's compute capability is {number} or more"
+    )
+
+
+def capability_from(number: str) -> Evidence:
+    return ~capability_below(number)
+
+
+def torch_below(number: str) -> Evidence:
+    return ~_is(
+        lambda m: at_least(m.torch.version, number), f"torch is {number} or newer", f"torch is older than {number}"
+    )
+
+
+def _cuda_above_driver(scene: Scene) -> bool | None:
+    """torch's CUDA against the newest that the driver supports: another major version does not run."""
+    torch, driver = scene.machine.torch.cuda, scene.machine.cuda
+    return version(torch)[:1] > version(driver)[:1] if torch and driver else None
+
+
+CUDA_ABOVE_DRIVER = Evidence(
+    _cuda_above_driver, "torch's CUDA is newer than the driver supports", "the driver supports torch's CUDA"
+)
+
+
+def figure(text: str, pattern: str) -> float | None:
+    """The amount of memory in GiB that a pattern's two groups (number, unit) catch."""
+    found = re.search(pattern, text, re.IGNORECASE)
+    unit = {"k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10, "b": 2**-30}
+    return float(found[1]) * unit[found[2][0].lower()] if found else None
+
+
+AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
+
+
+def _others_hold(scene: Scene) -> bool | None:
+    """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
+    total = figure(scene.text, rf"total capacity (?:of )?{AMOUNT}")
+    free, mine = figure(scene.text, rf"of which {AMOUNT} is free"), figure(scene.text, rf"this process has {AMOUNT}")
+    others = [
+        figure(each, AMOUNT) or 0.0
+        for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", scene.text)
+    ]
+    if total and free is not None and mine is not None:
+        others.append(total - free - mine)
+    return max(others) > 0.1 * total if total and others else None
+
+
+OTHERS_HOLD = Evidence(
+    _others_hold,
+    "by the figures in the text, other processes hold much of the GPU's memory",
+    "by the figures in the text, no other process holds much of the GPU's memory",
+)
+
+
+def _fragmented(scene: Scene) -> bool | None:
+    """Whether memory that torch reserved and does not use would have been enough."""
+    tried = figure(scene.text, rf"Tried to allocate {AMOUNT}")
+    reserved = figure(scene.text, rf"{AMOUNT} is reserved by PyTorch but unallocated")
+    return reserved > 2 * tried if tried and reserved is not None else None
+
+
+FRAGMENTED = Evidence(
+    _fragmented,
+    "by the figures in the text, torch has reserved enough memory, in pieces that are too small",
+    "by the figures in the text, the memory is in use and not fragmented",
+)

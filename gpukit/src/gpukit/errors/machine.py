@@ -1,0 +1,218 @@
+"""What is known of the machine that an error text comes from. None: not known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from gpukit.project.stack import version
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU; `capability` is such as 12.0, `memory_gb` in GiB."""
+
+    name: str = ""
+    capability: str | None = None
+    memory_gb: float | None = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str | None = None  # docker, podman
+    version: str | None = None
+    rootless: bool | None = None
+    desktop: bool | None = None  # Docker Desktop
+    snap: bool | None = None
+    toolkit: str | None = None  # the version of NVIDIA's Container Toolkit; empty: not installed
+    cdi: bool | None = None
+    running: bool | None = None
+
+
+@dataclass(frozen=True)
+class Torch:
+    version: str | None = None  # such as 2.9.1+cu130
+    cuda: str | None = None  # that it was built for; empty: a build without CUDA
+    arch_list: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`gpukit doctor --json` writes these as its `machine`; docs/machine.md describes each.
+
+    `container`: whether what failed ran in a container. `driver`: empty if none is installed.
+    """
+
+    system: str | None = None  # linux, wsl, windows, macos
+    arch: str | None = None  # amd64, arm64
+    os: str | None = None
+    kernel: str | None = None
+    container: bool | None = None
+    jetson: str | None = None  # release of Jetson Linux; empty: not a Jetson
+    unified_memory: bool | None = None
+    gpus: tuple[Card, ...] | None = None
+    driver: str | None = None
+    open_modules: bool | None = None
+    cuda: str | None = None  # the newest that the driver supports
+    secure_boot: bool | None = None
+    selinux: str | None = None
+    engine: Engine = field(default_factory=Engine)
+    torch: Torch = field(default_factory=Torch)
+    python: str | None = None
+    packages: dict[str, str] | None = None
+    memory_gb: float | None = None
+    shm_mb: float | None = None
+    disk_free_gb: float | None = None
+    targets: tuple[str, ...] | None = None  # of the project
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        return tuple(card.capability for card in self.gpus or () if card.capability)
+
+    def over(self, other: Machine) -> Machine:
+        """These facts, and those of `other` where these say nothing."""
+        known: dict[str, Any] = {}
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, (Engine, Torch)):
+                parts = {part.name: getattr(mine, part.name) for part in fields(mine)}
+                known[each.name] = replace(
+                    theirs, **{name: value for name, value in parts.items() if value is not None}
+                )
+            elif each.name == "packages":
+                known[each.name] = {**(theirs or {}), **(mine or {})} or None
+            else:
+                known[each.name] = theirs if mine is None else mine
+        return Machine(**known)
+
+
+def from_json(data: Any) -> Machine:
+    """The machine in a document of `doctor --json`, or in its `machine` alone; what this version does not know is left out.
+
+    Raises:
+        ValueError: it is not an object
+    """
+    if not isinstance(data, dict):
+        raise ValueError("it is not a JSON object")
+    data = data.get("machine", data)
+    if not isinstance(data, dict):
+        raise ValueError("`machine` is not a JSON object")
+    known = _known(Machine, data)
+    for name, kind in (("engine", Engine), ("torch", Torch)):
+        if isinstance(known.get(name), dict):
+            known[name] = kind(**_known(kind, known[name]))
+        else:
+            known.pop(name, None)
+    cards = known.pop("gpus", None)
+    if isinstance(cards, list):
+        known["gpus"] = tuple(Card(**_known(Card, card)) for card in cards if isinstance(card, dict))
+    if "driver" in data and data["driver"] is None:
+        known["driver"] = ""  # it was looked for
+    return Machine(**known)
+
+
+def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    names = {each.name: str(each.type) for each in fields(kind)}
+    return {name: _typed(names[name], value) for name, value in data.items() if name in names and value is not None}
+
+
+def _typed(kind: str, value: Any) -> Any:
+    """A file of another version, or written by hand, may hold a number where this one has a text."""
+    if kind.startswith("str") and not isinstance(value, str):
+        return str(value)
+    if kind.startswith("float") and not isinstance(value, (int, float)):
+        found = re.search(r"\d+(?:\.\d+)?", str(value))
+        return float(found.group()) if found else None
+    if kind.startswith("bool") and not isinstance(value, bool):
+        return str(value).lower() in ("1", "true", "yes", "on")
+    if kind.startswith("tuple[str"):
+        return tuple(str(each) for each in value) if isinstance(value, list) else tuple(str(value).split())
+    return value
+
+
+# Names that say what a card is, for a text or a file that names a card without its capability. The first that fits.
+NAMES = (
+    (r"\bGB10\b|DGX Spark", "12.1"),
+    (r"RTX (?:PRO )?5\d{3}|RTX 50\d\d|RTX PRO [2-6]\d{3}", "12.0"),
+    (r"\bThor\b", "11.0"),
+    (r"\bG?B300\b", "10.3"),
+    (r"\bG?B200\b|\bGB200\b", "10.0"),
+    (r"\bH[12]00\b|\bH20\b|\bH800\b|\bGH200\b", "9.0"),
+    (r"RTX 40\d\d|\bL40S?\b|\bL4\b|RTX \d000 Ada|RTX 6000 Ada", "8.9"),
+    (r"\bOrin\b", "8.7"),
+    (r"RTX 30\d\d|\bA(?:10G?|16|40|2)\b|RTX A\d000", "8.6"),
+    (r"\bA(?:100|30|800)\b", "8.0"),
+    (r"RTX 20\d\d|\bT4\b|GTX 16\d\d|Quadro RTX|TITAN RTX", "7.5"),
+    (r"\bXavier\b", "7.2"),
+    (r"\bV100\b|TITAN V\b", "7.0"),
+    (r"GTX 10\d\d|\bP40\b|\bP4\b|TITAN X[pP]", "6.1"),
+    (r"\bP100\b", "6.0"),
+    (r"GTX 9\d\d|\bM40\b|\bM60\b", "5.2"),
+    (r"\bK80\b", "3.7"),
+)
+
+
+def capability(name: str) -> str | None:
+    """The compute capability of a card by its name."""
+    return next((number for pattern, number in NAMES if re.search(pattern, name)), None)
+
+
+def in_text(text: str) -> Machine:
+    """What a text says of the machine that it comes from."""
+    found: dict[str, Any] = {}
+
+    def first(pattern: str) -> str | None:
+        match = re.search(pattern, text)
+        return next((group for group in match.groups() if group), match.group()) if match else None
+
+    if re.search(r"microsoft-standard|\bWSL ?2?\b(?! integration)|/mnt/[a-z]/|/usr/lib/wsl|/dev/dxg", text):
+        found["system"] = "wsl"
+    elif re.search(r"\b[A-Z]:\\(?!\\?n)", text):
+        found["system"] = "windows"
+    if re.search(r"\b(?:aarch64|arm64|sbsa|linux-arm64)\b", text):
+        found["arch"] = "arm64"
+    elif re.search(r"\bx86_64\b|\bamd64\b|manylinux\w*_x86_64", text):
+        found["arch"] = "amd64"
+    if re.search(r"tegra|\bL4T\b|JetPack|/nvmap|\bnvgpu\b|Orin|Xavier", text, re.IGNORECASE):
+        found["jetson"] = first(r"\bR(3\d)\b|L4T[ -]?R?(3\d[\d.]*)") or "unknown"
+        found["unified_memory"] = True
+    if re.search(r"\bGB10\b|DGX Spark", text):
+        found["unified_memory"] = True
+    name = first(
+        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop GPU|PCIe|SXM\d?))*)"
+    )
+    number = first(r"(?:CUDA |compute )capability (?:sm_)?(\d+\.\d)\b") or capability(text)
+    if number or name:
+        found["gpus"] = (Card(name or "", number),)
+    found["driver"] = first(
+        r"Driver Version: (\d{3}\.[\d.]+)|NVRM version: .*?(\d{3}\.[\d.]+)|driver[ /-](?:version )?v?(\d{3}\.\d+[\d.]*)"
+    )
+    found["cuda"] = first(r"CUDA Version: (\d+\.\d)|found version (\d{5})\b")
+    if found["cuda"] and found["cuda"].isdigit():
+        found["cuda"] = f"{int(found['cuda']) // 1000}.{int(found['cuda']) % 1000 // 10}"
+    torch, cuda = first(r"\btorch(?:==|[- ]version:? ?|[ -])v?(\d\.\d+\.\d+(?:\+\w+)?)"), None
+    if torch and "+cu" in torch:
+        digits = torch.partition("+cu")[2]
+        cuda = f"{digits[:2]}.{digits[2:]}" if digits.isdigit() else None
+    elif torch and torch.endswith("+cpu"):
+        cuda = ""
+    found["torch"] = Torch(torch, cuda)
+    found["python"] = first(r"python(\d\.\d+)/|Python (\d\.\d+)\b")
+    podman, desktop = (
+        re.search(r"\bpodman\b|\bcrun\b", text),
+        re.search(r"Docker Desktop|docker-desktop|desktop-linux", text),
+    )
+    docker = re.search(r"\bdockerd?\b|moby", text, re.IGNORECASE)
+    found["engine"] = Engine(
+        "podman" if podman else "docker" if docker else None,
+        desktop=True if desktop else None,
+        rootless=True if re.search(r"rootless|run/user/\d+/docker\.sock", text) else None,
+        snap=True if re.search(r"/snap/docker|snap\.docker", text) else None,
+    )
+    return Machine(**{name: value for name, value in found.items() if value is not None})
+
+
+def at_least(found: str | None, wanted: str) -> bool | None:
+    """Whether a version is `wanted` or newer; None if it is not known."""
+    return version(found) >= version(wanted) if found and version(found) else None
