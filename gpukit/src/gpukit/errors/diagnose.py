@@ -19,11 +19,14 @@ MOST = 3  # causes that a likely answer names
 
 # Lines that report no error, whatever words they have.
 QUIET = re.compile(
-    r"\bNCCL (?:INFO|VERSION)\b|\bINFO\b(?!.*(?:Traceback|Error:))|\bDEBUG\b|level=(?:info|debug)|"
-    r"\"level\": ?\"(?:info|debug)\"|^I\d{4} \d\d:|^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|"
-    r"Successfully|Get:\d|Hit:\d|Setting up|Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
-    r"^(?:Is \w+ available|[\w /]+ version|[\w ]+ (?:runtime|model)[\w ]*): "
+    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
+    r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
+    r"Preparing to unpack|Unpacking|Selecting previously)\b|"
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
+)
+# Lines that a program did not mean as an error. They count in a short text that has nothing else.
+INFORMS = re.compile(
+    r"(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"", re.IGNORECASE
 )
 # Lines that report one, for the decision whether a text has an error at all.
 ALARM = re.compile(
@@ -47,6 +50,7 @@ FINISHED = re.compile(
     r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
     re.IGNORECASE,
 )
+NOT_FINISHED = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
 # Languages whose programs this is not about, if nothing in the text is.
 ELSEWHERE = re.compile(
     r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
@@ -107,6 +111,11 @@ class Text:
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
         self.quiet = [bool(QUIET.search(line)) for line in self.lines]
+        informs = [bool(INFORMS.search(line)) for line in self.lines]
+        if len(self.lines) > 12 or not all(
+            map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
+        ):
+            self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
 
     def number(self, place: int) -> int:
         return bisect_right(self.starts, place) - 1
@@ -217,9 +226,13 @@ def _ended_well(whole: Text, hits: list[Hit]) -> bool:
     if not after or (last >= 0 and any(number > last for number in whole.alarms())):
         return False
     if last < 0 and whole.alarms():
-        return any(map(FINISHED.search, after[-3:])) and not _traceback(after)
-    goes_on = any(map(FINISHED.search, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+        return any(map(_finished, after[-3:])) and not _traceback(after)
+    goes_on = any(map(_finished, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
+
+
+def _finished(line: str) -> bool:
+    return bool(FINISHED.search(line)) and not NOT_FINISHED.search(line)
 
 
 def _traceback(lines: list[str]) -> bool:
