@@ -46,7 +46,8 @@ DRIVER_UPDATED = Cause(
 DRIVER_TOO_OLD = Cause(
     "driver-too-old",
     "The NVIDIA driver is too old for the CUDA version that this program or image uses.",
-    "Install a newer NVIDIA driver: `./launch doctor` names the minimum version. If you cannot, use a build for an older "
+    "Install a newer NVIDIA driver: `./launch doctor` names the minimum version. If you cannot, use a build for an "
+    "older "
     "CUDA.",
     tell="`nvidia-smi` on the host shows a lower CUDA version than `torch.version.cuda` or the image's",
     given=CUDA_ABOVE_DRIVER,
@@ -54,7 +55,8 @@ DRIVER_TOO_OLD = Cause(
 CUDA_COMPAT = Cause(
     "cuda-compat",
     "The image's cuda-compat libraries are found before the driver's own and do not match the driver.",
-    "Remove `/usr/local/cuda/compat` from `LD_LIBRARY_PATH` and from /etc/ld.so.conf.d in the container, then run `ldconfig`.",
+    "Remove `/usr/local/cuda/compat` from `LD_LIBRARY_PATH` and from /etc/ld.so.conf.d in the container, then run "
+    "`ldconfig`.",
     tell="it works with `LD_LIBRARY_PATH` unset, and `ls /usr/local/cuda/compat` lists files",
 )
 DEVICE_FILES = Cause(
@@ -74,21 +76,24 @@ UVM_STUCK = Cause(
 GPU_HIDDEN = Cause(
     "gpu-hidden",
     "`CUDA_VISIBLE_DEVICES` hides the GPU: it is empty, or names a GPU that does not exist.",
-    "Unset `CUDA_VISIBLE_DEVICES`, or set it to an index or UUID that `nvidia-smi -L` lists, before the program starts.",
+    "Unset `CUDA_VISIBLE_DEVICES`, or set it to an index or UUID that `nvidia-smi -L` lists, before the program "
+    "starts.",
     tell="`echo $CUDA_VISIBLE_DEVICES` prints something else than `nvidia-smi -L` lists",
     given=says(r"CUDA_VISIBLE_DEVICES['\"]?\]? *[=:] *['\"]?-?\w*"),
 )
 MIG_EMPTY = Cause(
     "mig-empty",
     "MIG is enabled on the GPU, but no slice exists or the process was given none.",
-    "Create a slice with `sudo nvidia-smi mig -cgi <profile> -C`, and select it with `GPUS=MIG-...` as `nvidia-smi -L` lists it.",
+    "Create a slice with `sudo nvidia-smi mig -cgi <profile> -C`, and select it with `GPUS=MIG-...` as `nvidia-smi "
+    "-L` lists it.",
     tell="`nvidia-smi -L` lists the GPU without MIG devices below it",
     given=says(r"\bMIG\b"),
 )
 CPU_BUILD = Cause(
     "cpu-torch",
     "The installed PyTorch is a build without CUDA.",
-    "Recreate the image with `./launch build`. In an environment of your own, reinstall torch from PyTorch's index for CUDA.",
+    "Recreate the image with `./launch build`. In an environment of your own, reinstall torch from PyTorch's index "
+    "for CUDA.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
     given=CPU_TORCH,
 )
@@ -109,15 +114,18 @@ GPU_TAKEN = Cause(
 LIBRARIES_MIXED = Cause(
     "cuda-libraries-mixed",
     "Another version of CUDA's libraries (cuBLAS, cuDNN, ...) is found before the one that torch was built with.",
-    "Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over the base's, recreate it with `./launch build`.",
+    "Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over the base's, recreate it with "
+    "`./launch build`.",
     tell="`LD_LIBRARY_PATH` names a CUDA or cuDNN folder, or `pip list` shows nvidia packages for two versions of CUDA",
     given=says(r"LD_LIBRARY_PATH", r"VERSION_MISMATCH", r"nvidia[-_]cu(?:blas|dnn)[-_]cu1\d"),
 )
 TORCH_TOO_OLD = Cause(
     "torch-too-old",
     "This PyTorch, or its CUDA libraries, is older than the GPU.",
-    "Update to a PyTorch build that supports the GPU: `copier update --trust` in a project, `./launch doctor` names the build.",
-    tell="the smallest operation on the GPU fails: `python -c 'import torch; print(torch.ones(8, 8).cuda() @ torch.ones(8, 8).cuda())'`",
+    "Update to a PyTorch build that supports the GPU: `copier update --trust` in a project, `./launch doctor` names "
+    "the build.",
+    tell="the smallest operation on the GPU fails: `python -c 'import torch; print(torch.ones(8, 8).cuda() @ "
+    "torch.ones(8, 8).cuda())'`",
 )
 EARLIER_KERNEL = Cause(
     "earlier-kernel-failed",
@@ -136,7 +144,8 @@ OLD_WINDOWS_DRIVER = Cause(
 SHM_FULL = Cause(
     "shared-memory",
     "The container's shared memory (/dev/shm) is too small for the data loader's workers or for NCCL.",
-    "Start the container with `./launch`, or by hand with `docker run --ipc=host ...` (or `--shm-size=16g`). As a workaround, use "
+    "Start the container with `./launch`, or by hand with `docker run --ipc=host ...` (or `--shm-size=16g`). As a "
+    "workaround, use "
     "`num_workers=0`.",
     tell="`df -h /dev/shm` in the container shows 64M, or that it is full",
 )
@@ -148,7 +157,8 @@ HOST_MEMORY = Cause(
 )
 FABRIC_MANAGER = Cause(
     "fabric-manager",
-    "The machine's GPUs are connected by NVSwitch, and the fabric manager is not running or has another version than the driver.",
+    "The machine's GPUs are connected by NVSwitch, and the fabric manager is not running or has another version than "
+    "the driver.",
     "Install the package nvidia-fabricmanager in the driver's exact version, then "
     "`sudo systemctl enable --now nvidia-fabricmanager`.",
     tell="`systemctl status nvidia-fabricmanager` shows that it failed or is missing",

@@ -19,7 +19,8 @@ MOST = 3  # causes that a likely answer names
 
 # Lines that report no error, whatever words they have.
 QUIET = re.compile(
-    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
+    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
+    r"factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
     r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
@@ -31,7 +32,8 @@ INFORMS = re.compile(
 )
 # Lines that report one, for the decision whether a text has an error at all.
 ALARM = re.compile(
-    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
+    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
+    r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
     r"^E: |\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
     r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
     r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
@@ -41,13 +43,17 @@ CALM = re.compile(r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[
 # What a program that goes on or ends well prints.
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
-    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" 2\d\d",
+    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" "
+    r"2\d\d",
     re.IGNORECASE,
 )
 FINISHED = re.compile(
-    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|done|succeeded|successful)|"
-    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to )|`?Trainer\.fit` stopped:|"
-    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? (?:code|status):? 0\b|"
+    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|"
+    r"done|succeeded|successful)|"
+    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to "
+    r")|`?Trainer\.fit` stopped:|"
+    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? "
+    r"(?:code|status):? 0\b|"
     r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
     re.IGNORECASE,
 )
@@ -60,10 +66,14 @@ ELSEWHERE = re.compile(
     re.MULTILINE,
 )
 STACK = re.compile(
-    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|devcontainer|vscode|"
-    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|flash.?attn|xformers|"
-    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|safetensors|"
-    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel module\b",
+    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|"
+    r"devcontainer|vscode|"
+    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|"
+    r"flash.?attn|xformers|"
+    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
+    r"safetensors|"
+    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"module\b",
     re.IGNORECASE,
 )
 

@@ -1,7 +1,7 @@
 """What decides between the causes of an error text: facts of the machine, and figures in the text.
 
-An `Evidence` says True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
-in `given`; `&`, `|` and `~` combine them.
+An `Evidence` is True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
+in `given`; `&`, `|`, and `~` combine them.
 """
 
 from __future__ import annotations

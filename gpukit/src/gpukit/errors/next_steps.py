@@ -10,7 +10,8 @@ ASYNCHRONOUS = r"CUDA error|cudaError|device-side assert|illegal (?:memory acces
 STEPS = (
     (
         r"ChildFailedError|exitcode\s*:|multiprocessing\.api:failed|mpirun noticed|Engine core init|srun: error",
-        "The first traceback in the whole log, of the process that failed first: the lines here only say that one failed. "
+        "The first traceback in the whole log, of the process that failed first: the lines here only say that one "
+        "failed. "
         "`torchrun --tee 3 --log-dir outputs/ranks` keeps the output of each rank.",
     ),
     (

@@ -27,7 +27,7 @@ class NotTextError(Exception):
 
 
 def read(stream: BinaryIO) -> str:
-    """The text of a stream, in memory that does not grow with it: of lines that differ in digits only, the first and last.
+    """The text of a stream, in bounded memory: of lines that differ in digits only, the first and the last.
 
     Raises:
         NotTextError: it is a binary file
