@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gpukit.errors.evidence import Scene
 from gpukit.errors.machine import Machine, in_text
 from gpukit.errors.reading import joined, plain
-from gpukit.errors.rule import BROAD, NOTE, SPECIFIC, Rule
+from gpukit.errors.rule import BROAD, GENERAL, NOTE, SPECIFIC, Rule
 from gpukit.errors.rules import RULES
 from gpukit.findings.finding import Cause
 
@@ -220,7 +220,7 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or not STACK.search(text)
+    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     chosen = {found.cause.id: found for found in causes[:MOST]}
