@@ -15,7 +15,7 @@ from gpukit.verify.remedies import BUILD, REBUILD
 
 ASKING = ("torch", "torchvision", "torchaudio")
 UNMET = Cause(
-    "unmet",
+    "torch-packages-mixed",
     "PyTorch's packages are from different releases: {package} requires {wanted}.",
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
     says=(
@@ -25,9 +25,9 @@ UNMET = Cause(
 )
 
 
-OLD_IMAGE = Cause("old-image", "The image is older than vendor/: it has another version of gpukit.", BUILD)
+OLD_IMAGE = Cause("image-older-than-wheel", "The image is older than vendor/: it has another version of gpukit.", BUILD)
 BEHIND = Cause(
-    "behind",
+    "requirement-not-installed",
     "The image does not have {package}, which the project requires: it was added after the image was built.",
     REBUILD,
     status=WARN,
