@@ -43,17 +43,13 @@ def cards() -> dict[str, Any]:
 def wheel(id: str) -> dict[str, Any]:
     """The newest confirmed PyTorch wheels for this hardware, and the command that installs them."""
     name = support.current("wheel", [id])
+    fields = ("torch", "cuda", "driver", "python", "pythons", "index")
     release = RELEASES["wheel"][name]
-    version = release["torch"].partition("+")[0]
-    return {
-        "release": name,
-        "torch": release["torch"],
-        "cuda": release["cuda"],
-        "driver": release["driver"],
-        "pythons": release["pythons"],
-        "index": release["index"],
-        "install": f"pip install torch=={version} --index-url {release['index']}",
-    }
+    return {"release": name, **{field: release[field] for field in fields}, "install": install(release)}
+
+
+def install(release: dict[str, Any]) -> str:
+    return f"pip install torch=={release['torch'].partition('+')[0]} --index-url {release['index']}"
 
 
 def stack(id: str) -> dict[str, Any]:
@@ -83,6 +79,7 @@ def serves(base: str, name: str) -> dict[str, Any]:
         "confirmed": release["status"] == "confirmed",
         "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
         "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
+        **({"driver": release["driver"], "install": install(release)} if base == "wheel" else {}),
     }
 
 

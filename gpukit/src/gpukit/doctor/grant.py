@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import cdi, desktop, facts, remote
+from gpukit.doctor.engine import ELSEWHERE, cdi, desktop, facts, remote
 from gpukit.errors.known import known
 from gpukit.errors.refusals import NO_DRIVER
 from gpukit.findings.checks import check
@@ -121,6 +121,8 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return skipped(NO_GPU_WANTED)
     if saw.cards.late:
         return skipped(DRIVER_HANGS)
+    if stack.alone:
+        return _ready(saw)
     grant = saw.grant
     if grant.granted is None:
         cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
@@ -135,6 +137,31 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
 
 
+def _ready(saw: Any) -> Finding:
+    """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    said, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(said) and saw.system == "wsl":
+        return passed("by Docker Desktop")
+    seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
+    if cdi(said):
+        return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
+    if _told(said) and toolkit.runtime:
+        return passed(f"{seen}, NVIDIA's runtime")
+    missing = _part(saw, OLD_WORDS, expected)
+    return replace(missing, seen=seen) if missing else passed(seen)
+
+
+def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
+    """A CDI specification of another driver than the one that runs."""
+    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
+    for specification in saw.toolkit.specifications:
+        if specification.driver and running and specification.driver != running and saw.system == "linux":
+            return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
+    return None
+
+
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
     """Which part is missing, where the engine's words leave several possible and the machine tells."""
     said, toolkit, seen = facts(saw.info), saw.toolkit, _essence(text)
@@ -144,11 +171,8 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return DESKTOP(seen, expected)
     if "/snap/" in said.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
-    for specification in toolkit.specifications:
-        if specification.driver and running and specification.driver != running and saw.system == "linux":
-            where = f"{seen}; {specification.path}"
-            return STALE(where, expected, old=specification.driver, new=running)
+    if stale := _stale(saw, seen, expected):
+        return stale
     if GONE.search(text) or NO_LIBRARY.search(text):
         return None
     if NO_PROGRAM.search(text):

@@ -6,7 +6,7 @@ import json
 import pkgutil
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from gpukit.project.stack import version
@@ -30,7 +30,7 @@ def _number(field: str) -> str:
     return field if version(field) else ""
 
 
-@lru_cache(maxsize=None)
+@cache
 def data(name: str) -> dict[str, Any]:
     """What catalogue/data.py wrote: "cards" or "stacks". Read so that it also works from a wheel that is not unpacked."""
     return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")

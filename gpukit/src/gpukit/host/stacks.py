@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from gpukit.host.cards import data
@@ -48,6 +49,13 @@ def target(known: dict[str, Any], arch: str = "") -> Target:
     )
 
 
+def without_gpu(stack: Stack) -> Stack:
+    """The same project in its container without a GPU."""
+    targets = {id: replace(target, capability=None) for id, target in stack.targets.items()}
+    size = data("stacks")["stacks"]["cpu"]["size_gb"]
+    return replace(stack, targets=targets, driver=None, size_gb=size, end_of_life=None)
+
+
 def candidates(arch: str) -> list[str]:
     """What a machine can be whose card is not known; first what has the newest PyTorch."""
     known = data("cards")
@@ -63,6 +71,15 @@ def serving(base: str, targets: Iterable[str], use_case: str) -> list[str]:
         for name, release in data("stacks")["releases"].get(base, {}).items()
         if release["confirmed"] and set(targets) <= {*release["hardware"]} and use_case in release["use_cases"]
     ]
+
+
+def wheel_for(ids: Iterable[str], driver: str) -> str | None:
+    """The command that installs the newest PyTorch for this hardware and an older driver."""
+    releases = data("stacks")["releases"]["wheel"]
+    for name in serving("wheel", ids, "minimal"):
+        if releases[name]["driver"] and version(releases[name]["driver"]) <= version(driver):
+            return releases[name]["install"]
+    return None
 
 
 def answers(stack: Stack, id: str) -> str:
