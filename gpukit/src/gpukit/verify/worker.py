@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from typing import Any
 
@@ -90,7 +92,35 @@ def compile(device: str) -> dict[str, Any]:
     return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
 
 
+def imports(statements: list[str], call: str) -> dict[str, Any]:
+    """Run import statements, then `call`: which of them fails, how, and the installed package whose code raised the
+    error. In an empty folder, since some packages write into the current one."""
+    with tempfile.TemporaryDirectory(prefix="gpukit-imports-") as folder:
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            for number, statement in enumerate([*statements, *([call] if call else [])]):
+                try:
+                    exec(statement, {})
+                except (Exception, SystemExit) as error:
+                    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+                    within = [re.search(r"/(?:site|dist)-packages/([^/.]+)", file) for file in files]
+                    arose = next((match[1] for match in reversed(within) if match), "")
+                    log = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+                    return {
+                        "failed": number,
+                        "kind": type(error).__name__,
+                        "text": str(error),
+                        "log": log,
+                        "arose": arose,
+                    }
+        finally:
+            os.chdir(before)
+    return {}
+
+
 REQUESTS = {
+    "imports": imports,
     "facts": facts,
     "devices": devices,
     "tensor": tensor,
