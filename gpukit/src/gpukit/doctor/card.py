@@ -14,13 +14,13 @@ from gpukit.project.stack import Stack
 
 MODEL = "/proc/device-tree/model"
 UNTRIED = Cause(
-    "untried",
+    "card-not-a-target",
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
     "copier update --trust --data {answer}",
     status=WARN,
 )
 NO_KERNELS = Cause(
-    "card-no-kernels",
+    "no-kernel",
     "This card is not among the project's targets, and the image has no kernels for it.",
     "copier update --trust --data {answer}",
     (
@@ -29,7 +29,7 @@ NO_KERNELS = Cause(
     ),
 )
 UNSERVED = Cause(
-    "unserved",
+    "card-not-supported",
     "The template does not know this card: it is older or newer than what PyTorch's builds support.",
     "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
 )

@@ -26,68 +26,68 @@ REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker
 GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
 
 NO_TOOLKIT = Cause(
-    "no-toolkit",
+    "toolkit-missing",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
 )
 NOT_CONFIGURED = Cause(
-    "not-configured",
+    "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
     "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "grant-half-installed",
+    "toolkit-half-installed",
     "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
     "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
     ('exec: "nvidia-container-runtime": executable file not found in $PATH',),
 )
 NOT_RESTARTED = Cause(
-    "not-restarted",
+    "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
     "sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "no-specification",
+    "cdi-missing",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 NOT_REFRESHED = Cause(
-    "not-refreshed",
+    "cdi-not-refreshed",
     "Docker looks for GPUs in a CDI specification, but there is none: the service that writes it is not running.",
     REFRESH,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 STALE = Cause(
-    "grant-stale",
+    "cdi-stale",
     "The CDI specification was written for driver {old}, but driver {new} is running.",
     GENERATE,
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
-    "snap",
+    "docker-is-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
     "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
-    "desktop",
+    "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
     "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "wsl-no-specification",
+    "cdi-missing-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
     "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 REFUSED = Cause(
-    "refused",  # replaced by launch's own sentence for these words
+    "gpu-refused",  # replaced by launch's own sentence for these words
     "The engine refuses the GPU for another reason; its own message is shown.",
     "Paste the message into `./launch explain -`, which knows the cause of many of them.",
 )

@@ -10,7 +10,7 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
 TAKEN = Cause(
-    "taken",
+    "port-in-use",
     "Another program on this machine uses the port that {server} needs, so {server} cannot start.",
     "Set {variable}={free} in .env to use another port.",
     ("port is already allocated", "address already in use"),

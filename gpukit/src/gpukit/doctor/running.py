@@ -17,23 +17,23 @@ NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 LOST = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
-    "reloaded",
+    "lost-after-reload",
     "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
     "./launch stop, then start it again",
     (LOST,),
 )
 LOST_INSIDE = Cause(
-    "lost-inside",  # replaced by what the words mean
+    "gpu-fails-in-container",  # replaced by what the words mean
     "The GPU does not work in the container; the error text is a known one.",
     "Paste the message into `./launch explain -`.",
 )
 UPDATED = Cause(
-    "updated",
+    "container-has-old-driver",
     "The driver was updated while the container was running; the container still has the old libraries.",
     "./launch stop, then start it again",
 )
 TRAP = Cause(
-    "trap",
+    "reload-takes-gpu",
     "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
     "systemd manages their cgroups and does not know the driver's device files.",
     "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
@@ -41,7 +41,7 @@ TRAP = Cause(
     status=WARN,
 )
 TOO_EARLY = Cause(
-    "too-early",
+    "container-before-driver",
     "Docker started this container at boot before the driver was loaded, and the start failed.",
     "docker start {name}; to prevent this: sudo systemctl enable nvidia-persistenced",
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),

@@ -78,6 +78,7 @@ ARM64 = _is(lambda m: _equal(m.arch, "arm64"), "the processor is arm64", "the pr
 JETSON = _is(lambda m: None if m.jetson is None else bool(m.jetson), "this is a Jetson", "this is not a Jetson")
 UNIFIED = _is(lambda m: m.unified_memory, "GPU and processor share their memory", "the GPU has memory of its own")
 CONTAINER = _is(lambda m: m.container, "it ran in a container", "it did not run in a container")
+WORKED_BEFORE = _is(lambda m: m.worked_before, "it worked before on this machine", "it never worked on this machine")
 NO_DRIVER = _is(
     lambda m: None if m.driver is None else not m.driver, "no NVIDIA driver is installed", "an NVIDIA driver is loaded"
 )

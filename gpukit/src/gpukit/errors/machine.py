@@ -65,6 +65,7 @@ class Machine:
     shm_mb: float | None = None
     disk_free_gb: float | None = None
     targets: tuple[str, ...] | None = None  # of the project
+    worked_before: bool | None = None  # whether what failed worked on this machine before
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -14,20 +14,20 @@ from gpukit.verify.remedies import REBUILD
 from gpukit.verify.torch_process import last_line
 
 BROKEN = Cause(
-    "import-broken",
+    "package-import-broken",
     "{package} is installed, but it or one of the packages that it needs is broken.",
     REBUILD,
     says=("ImportError: cannot import name", "undefined symbol"),
 )
 CRASHES = Cause(
-    "import-crashes",
+    "package-import-crashes",
     "Python crashed or did not end while it imported {package}: a compiled package does not fit this machine or this "
     "torch.",
     REBUILD,
     says=("Segmentation fault", "Illegal instruction"),
 )
 BROKEN_ON_GPU = Cause(
-    "import-broken-on-gpu",
+    "package-broken-on-gpu",
     "{package} can be imported, but it does not compute on this GPU: its build is for other GPUs or another CUDA.",
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. " + REBUILD,
     says=("no kernel image is available for execution on the device",),

@@ -11,27 +11,27 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import BUILD, REBUILD
 
 OF_TORCH = ("torch", "torchvision", "torchaudio")
-OLD_IMAGE = Cause("old-image", "The image is older than vendor/: it has another version of gpukit.", BUILD)
+OLD_IMAGE = Cause("image-older-than-wheel", "The image is older than vendor/: it has another version of gpukit.", BUILD)
 BEHIND = Cause(
-    "behind",
+    "requirement-not-installed",
     "{package} is not installed, and {file} requires it: it was added after the image was built, or removed since.",
     BUILD,
     says=("ModuleNotFoundError: No module named",),
 )
 OUT_OF_RANGE = Cause(
-    "out-of-range",
+    "requirement-out-of-range",
     "{package} was replaced, or {file} was changed: this version is outside the range that it requires.",
     BUILD,
     says=("ImportError: cannot import name",),
 )
 NOT_LISTED = Cause(
-    "not-listed",
+    "import-not-installed",
     "{place} imports {module}, and no installed package has it.",
     "Add the package that has it, often of the same name: `./launch add {module}`",
     says=("ModuleNotFoundError: No module named",),
 )
 UNMET = Cause(
-    "unmet",
+    "torch-packages-mixed",
     "PyTorch's packages are from different releases: {package} requires {wanted}.",
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
     says=(
@@ -40,18 +40,18 @@ UNMET = Cause(
     ),
 )
 CONFLICT = Cause(
-    "conflict",
+    "packages-conflict",
     "Installed packages conflict, and the project needs them: {package} requires {wanted}.",
     BUILD,
     says=("but you have", "which is incompatible"),
 )
 CONFLICT_BESIDE = Cause(
-    "conflict-beside",
+    "packages-conflict-beside",
     "Installed packages conflict: {package} requires {wanted}. pyproject.toml does not require {package}.",
     "Uninstall {package}, or let uv find versions that fit together: `./launch add {package}`",
     status=WARN,
 )
-DAMAGED = Cause("damaged", "The installation of {package} is not complete, or is there twice.", REBUILD)
+DAMAGED = Cause("package-damaged", "The installation of {package} is not complete, or is there twice.", REBUILD)
 
 
 @check("gpukit", "gpukit version", causes=(OLD_IMAGE,))
