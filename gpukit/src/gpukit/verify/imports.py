@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.known import known
+from gpukit.errors.diagnose import diagnose
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack
@@ -48,8 +48,8 @@ def imports(saw: Any, stack: Stack) -> Finding:
         return skipped("The project has no sources or dependencies.")
     failed = [each for each in saw.imported if each.error]
     if failed:
-        # The package in which the error arose; the others fail because they import it.
-        first = next((each for each in failed if each.arose == each.module), failed[0])
+        # The shortest traceback begins nearest to the error: the other packages fail because they import this one.
+        first = min(failed, key=lambda each: len(each.error.log))
         others = [each.module for each in failed if each is not first]
         return _broken(first, f"; also {', '.join(others)}" if others else "")
     left = [each.module for each in saw.imported if each.skipped]
@@ -63,5 +63,7 @@ def _broken(each: Imported, others: str) -> Finding:
         return CRASHES(f"{each.statement}: {error.text}{others}", each.place, **names)
     seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"
     cause = BROKEN_ON_GPU if each.called else BROKEN
-    cause = replace(cause, why=cause.why.format(**names), remedy=cause.remedy.format(**names))
-    return known(error.log, cause)(seen, each.place)
+    text = diagnose(error.log)
+    if len(text.causes) == 1 and not text.program:  # of several, the one here is not known
+        return replace(cause, why=text.causes[0].why, remedy=text.causes[0].remedy)(seen, each.place)
+    return cause(seen, each.place, **names)

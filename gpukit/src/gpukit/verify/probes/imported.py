@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -42,14 +42,12 @@ NOT_ITS_OWN = {"tests", "test", "docs", "doc", "examples", "benchmarks", "script
 
 @dataclass(frozen=True)
 class Imported:
-    """`place`: the file with the import, or pyproject.toml. `arose`: the package whose code raised the error. `called`:
-    it was imported, and failed on the GPU."""
+    """`place`: the file with the import, or pyproject.toml. `called`: it was imported, and failed on the GPU."""
 
     module: str
     statement: str = ""
     place: str = ""
     error: TorchError | None = None
-    arose: str = ""
     called: bool = False
     skipped: bool = False
 
@@ -117,10 +115,9 @@ class Imports(Machine, Software):
         if number is None:
             return Imported(module, statement, place)
         called = number == len(statements)
-        error = TorchError(answer["kind"], answer["text"], answer["log"])
         if not called:
             statement, place = statements[number]
-        return replace(Imported(module, statement, place, error, answer["arose"]), called=called)
+        return Imported(module, statement, place, TorchError(answer["kind"], answer["text"], answer["log"]), called)
 
 
 def modules(distribution: metadata.Distribution) -> list[str]:
