@@ -14,28 +14,28 @@ WORKING_ROOM_GB = 5  # for another layer of packages on an image that is there
 CACHE_ROOM_GB = 10  # for a model of ordinary size, downloaded and unpacked
 FULL_GB = 0.2
 TOO_SMALL = Cause(
-    "too-small",
+    "image-does-not-fit",
     "The image takes about {size:g} GB and will not fit.",
     "docker system prune",
     ("no space left on device",),
 )
 TIGHT = Cause(
-    "disk-tight", "The image exists, but the next rebuild may fill the disk.", "docker system prune", status=WARN
+    "disk-nearly-full", "The image exists, but the next rebuild may fill the disk.", "docker system prune", status=WARN
 )
 NO_FILES = Cause(
-    "no-files",
+    "no-free-inodes",
     "The disk has free space but no free inodes, so no more files can be created.",
     "docker system prune",
     ("no space left on device",),
 )
 CACHE_FULL = Cause(
-    "cache-full",
+    "disk-full",
     "The disk is full: neither checkpoints nor models can be written.",
     "du -xh --max-depth=2 {folder} | sort -h | tail",
     ("OSError: [Errno 28] No space left on device",),
 )
 CACHE_TIGHT = Cause(
-    "cache-tight",
+    "checkpoint-space-low",
     "Little space is left for checkpoints and downloaded models.",
     "du -xh --max-depth=2 {folder} | sort -h | tail",
     status=WARN,

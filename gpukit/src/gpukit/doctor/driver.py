@@ -14,7 +14,7 @@ from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
 from gpukit.project.stack import Stack, version
 
-NO_GPU_WANTED = "This project is made for machines without a GPU."
+NO_GPU_WANTED = "No GPU is asked for."
 DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
 TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
@@ -24,8 +24,14 @@ NO_CARD = Cause(
     "no-card",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu ...`",
+    alone="Use a machine that has one, or run on the CPU: `{install}`",
 )
-MAC = Cause("mac", "A Mac has no NVIDIA GPU.", "Run without one: `./launch --cpu ...`")
+MAC = Cause(
+    "mac-without-gpu",
+    "A Mac has no NVIDIA GPU.",
+    "Run without one: `./launch --cpu ...`",
+    alone="Run on the CPU: `pip install torch`",
+)
 NOT_INSTALLED = Cause(
     "driver-not-installed",
     "The NVIDIA driver is not installed.",
@@ -33,29 +39,29 @@ NOT_INSTALLED = Cause(
     ("nvidia-smi: command not found", "nvml error: driver not loaded"),
 )
 NOUVEAU = Cause(
-    "nouveau",
+    "nouveau-holds-card",
     "The GPU is in use by the open-source driver nouveau, which cannot run CUDA.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
 )
 GIVEN_AWAY = Cause(
-    "given-away",
+    "card-given-to-virtual-machine",
     "The GPU is reserved for a virtual machine: the module {module} holds it.",
     "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
 WSL_BLIND = Cause(
-    "wsl-blind",
+    "wsl-blocked",
     "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
     "In Windows: wsl --update, and install NVIDIA's current driver",
     ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
 )
 NO_TOOLS = Cause(
-    "no-tools",
+    "driver-tools-not-installed",
     "The driver is loaded, but its tools are not installed; the container gets them from this machine.",
     "Install the package nvidia-utils of the driver's version.",
     status=WARN,
 )
 ABSENT = Cause(
-    "driver-absent",
+    "driver-not-found",
     "No NVIDIA driver was found on this machine.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
     status=WARN,
@@ -64,39 +70,39 @@ HANGS = Cause(
     "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN
 )
 MISMATCH = Cause(
-    "driver-mismatch",
+    "driver-updated",
     "The driver was updated, and the old one is still loaded.",
     "sudo reboot",
     ("Failed to initialize NVML: Driver/library version mismatch",),
 )
 NOT_LOADED = Cause(
-    "not-loaded",
+    "driver-not-loaded",
     "The driver's kernel module is not loaded: it was not built for this kernel, for example after a kernel update.",
     "sudo modprobe nvidia; if it finds no module: sudo dkms autoinstall, then reboot",
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
 )
 SECURE_BOOT = Cause(
-    "secure-boot",
+    "module-unsigned",
     "The driver's kernel module is not loaded, and Secure Boot is on: it loads only signed modules.",
     "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key",
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
 )
 NOT_LISTED = Cause(
-    "not-listed",
+    "card-not-served-by-driver",
     "The driver runs but does not support the installed GPU: it is too old for the card, or a card of this "
     "generation needs the open kernel modules.",
     "Install NVIDIA driver {floor} or newer with the open kernel modules, then reboot.",
     ("No devices were found",),
 )
 NONE_FOUND = Cause(
-    "none-found",
+    "driver-finds-no-card",
     "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
     "address space (Above 4G Decoding), or it has failed.",
     "sudo dmesg | grep -i nvrm says which",
     ("No devices were found",),
 )
 LOST = Cause(
-    "driver-lost",
+    "gpu-lost",
     "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
     "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
     (
@@ -106,7 +112,7 @@ LOST = Cause(
     ),
 )
 NOT_PERMITTED = Cause(
-    "not-permitted",
+    "nvml-permission",
     "This user does not have permission to open the driver's device files.",
     "ls -l /dev/nvidia* shows who owns them",
     ("Failed to initialize NVML: Insufficient Permissions",),
@@ -118,19 +124,19 @@ HALF_INSTALLED = Cause(
     ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",),
 )
 UNKNOWN_ERROR = Cause(
-    "unknown-error",
+    "driver-stuck",
     "The driver is loaded but does not respond: it is stuck, or its device files are missing.",
     "sudo reboot",
     ("Failed to initialize NVML: Unknown Error",),
 )
 ANCIENT = Cause(
-    "ancient",
+    "driver-without-capability-query",
     "This driver is too old to report a GPU's compute capability.",
     "Install a current NVIDIA driver, {floor} or newer, then reboot.",
     ('Field "compute_cap" is not a valid field to query.',),
 )
 TOO_OLD = Cause(
-    "too-old",
+    "driver-too-old",
     "{reason} needs a newer driver.",
     "Install NVIDIA driver {floor} or newer, then reboot.",
     (
@@ -141,18 +147,18 @@ TOO_OLD = Cause(
     ),
 )
 JETPACK = Cause(
-    "jetpack",
+    "jetpack-too-old",
     "This Jetson's JetPack includes an older driver than {reason} needs.",
     "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
 )
 FORWARD = Cause(
-    "forward",
+    "driver-needs-compatibility",
     "This driver is older than the base image's CUDA. On a data-centre card the image's compatibility libraries can "
     "bridge that, where NVIDIA's Container Toolkit mounts them.",
     "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("strange", "nvidia-smi fails with an unknown error.", "nvidia-smi")
+STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "nvidia-smi")
 # What installs a driver elsewhere is not for a DGX Spark.
 ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
@@ -312,9 +318,13 @@ def _highest(stack: Stack) -> str:
     return max((floor for floor in floors if floor), key=version, default="a current one")
 
 
+def _base(stack: Stack) -> str:
+    return f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+
+
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:
     """The higher one of what the base and what this card need, and which of them it is."""
-    base = (stack.driver, f"The base image ({stack.image})")
+    base = (stack.driver, _base(stack))
     needs = [(t.driver, t.label) for t in stack.targets.values() if t.driver and t.capability == card.capability]
     # Targets may share a capability, and which one this card is cannot be told: the lower floor refuses none of them.
     card_needs = min(needs, key=lambda need: version(need[0]), default=(None, ""))

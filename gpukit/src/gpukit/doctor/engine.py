@@ -9,8 +9,9 @@ from typing import Any
 
 from gpukit.errors.known import known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import Answer, homeless
+from gpukit.host.facts import container
 from gpukit.project.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
@@ -19,29 +20,32 @@ INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
+NEEDLESS = "Docker is not installed. Only containers need it."
 START = {
     "linux": "sudo systemctl start docker",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
 NOT_INSTALLED = Cause(
-    "engine-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)
+    "docker-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)
 )
 WSL_SWITCH = Cause(
-    "wsl-switch",
+    "wsl-integration",
     "Docker Desktop is not enabled for this WSL distribution.",
     "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
-CLIENT_HANGS = Cause("client-hangs", "`docker` does not return.", "docker --version")
-CLIENT_BROKEN = Cause("client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
-PODMAN = "`docker` is Podman here, which handles this project's GPU request and mounts differently."
-IS_PODMAN = Cause("is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/")
+CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "docker --version")
+CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
+PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
+IS_PODMAN = Cause(
+    "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
+)
 NOT_RUNNING = Cause(
-    "not-running",
+    "docker-not-running",
     "Docker is not running.",
     START["linux"],
     (
@@ -50,43 +54,43 @@ NOT_RUNNING = Cause(
     ),
 )
 NOT_ALLOWED = Cause(
-    "not-allowed",
+    "docker-denied",
     "You are not in the group `docker`, or you joined it after logging in.",
     'sudo usermod -aG docker "$USER", then log out and in again',
     ("permission denied while trying to connect to the Docker daemon socket",),
 )
-HANGS = Cause("engine-hangs", "The engine does not respond.", "sudo systemctl restart docker")
+HANGS = Cause("docker-hangs", "The engine does not respond.", "sudo systemctl restart docker")
 UNREACHABLE = Cause(
-    "unreachable", "The other machine cannot be reached.", "docker context ls", ("error during connect",)
+    "docker-host-unreachable", "The other machine cannot be reached.", "docker context ls", ("error during connect",)
 )
 NO_CONTEXT = Cause(
-    "no-context", "The chosen context does not exist.", "docker context use default", ("context not found",)
+    "docker-context", "The chosen context does not exist.", "docker context use default", ("context not found",)
 )
 TOO_NEW = Cause(
-    "too-new",
+    "docker-client-too-old",
     "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
     ("client version 1.41 is too old. Minimum supported API version is 1.44",),
 )
-UNKNOWN = Cause("unknown", "The client could not talk to the engine.", "docker info")
+UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "docker info")
 WINDOWS_CONTAINERS = Cause(
     "windows-containers",
     "Docker Desktop is set to Windows containers.",
     "Choose 'Switch to Linux containers' in Docker Desktop's menu.",
 )
 DESKTOP_ON_LINUX = Cause(
-    "desktop-on-linux",
+    "docker-desktop-on-linux",
     "Docker Desktop for Linux runs containers in a virtual machine, which has no GPU.",
     "docker context use default, which is Docker Engine where that is installed as well",
 )
 ROOTLESS = Cause(
-    "rootless",
+    "docker-rootless",
     "The engine is rootless: your user is root in the container, and GPUs need extra setup.",
     "docker context use default",
     status=WARN,
 )
 OLD = Cause(
-    "old",
+    "docker-builder-too-old",
     "This engine's builder does not support the cache mounts in the Dockerfile.",
     "Update Docker: https://docs.docker.com/engine/install/",
     ("the --mount option requires BuildKit",),
@@ -143,6 +147,8 @@ def client(saw: Any, stack: Stack) -> Finding:
         return CLIENT_HANGS(said)
     if "could not be found in this wsl" in said.lower():
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
+    if saw.client.code is None and stack.alone:
+        return skipped(NEEDLESS, remedy="" if container() else INSTALL[saw.system])
     if saw.client.code is None:
         return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
     if "podman" in said.lower():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import cdi, desktop, facts, remote
+from gpukit.doctor.engine import ELSEWHERE, cdi, desktop, facts, remote
 from gpukit.errors.known import known
 from gpukit.errors.refusals import NO_DRIVER
 from gpukit.findings.checks import check
@@ -26,68 +26,68 @@ REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker
 GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
 
 NO_TOOLKIT = Cause(
-    "no-toolkit",
+    "toolkit-missing",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
 )
 NOT_CONFIGURED = Cause(
-    "not-configured",
+    "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
     "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "grant-half-installed",
+    "toolkit-half-installed",
     "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
     "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
     ('exec: "nvidia-container-runtime": executable file not found in $PATH',),
 )
 NOT_RESTARTED = Cause(
-    "not-restarted",
+    "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
     "sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "no-specification",
+    "cdi-missing",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 NOT_REFRESHED = Cause(
-    "not-refreshed",
+    "cdi-not-refreshed",
     "Docker looks for GPUs in a CDI specification, but there is none: the service that writes it is not running.",
     REFRESH,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 STALE = Cause(
-    "grant-stale",
+    "cdi-stale",
     "The CDI specification was written for driver {old}, but driver {new} is running.",
     GENERATE,
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
-    "snap",
+    "docker-is-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
     "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
-    "desktop",
+    "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
     "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "wsl-no-specification",
+    "cdi-missing-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
     "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
     (NEW_WORDS,),
 )
 REFUSED = Cause(
-    "refused",  # replaced by launch's own sentence for these words
+    "gpu-refused",  # replaced by launch's own sentence for these words
     "The engine refuses the GPU for another reason; its own message is shown.",
     "Paste the message into `./launch explain -`, which knows the cause of many of them.",
 )
@@ -121,6 +121,8 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return skipped(NO_GPU_WANTED)
     if saw.cards.late:
         return skipped(DRIVER_HANGS)
+    if stack.alone:
+        return _ready(saw)
     grant = saw.grant
     if grant.granted is None:
         cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
@@ -135,6 +137,31 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
 
 
+def _ready(saw: Any) -> Finding:
+    """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    said, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(said) and saw.system == "wsl":
+        return passed("by Docker Desktop")
+    seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
+    if cdi(said):
+        return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
+    if _told(said) and toolkit.runtime:
+        return passed(f"{seen}, NVIDIA's runtime")
+    missing = _part(saw, OLD_WORDS, expected)
+    return replace(missing, seen=seen) if missing else passed(seen)
+
+
+def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
+    """A CDI specification of another driver than the one that runs."""
+    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
+    for specification in saw.toolkit.specifications:
+        if specification.driver and running and specification.driver != running and saw.system == "linux":
+            return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
+    return None
+
+
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
     """Which part is missing, where the engine's words leave several possible and the machine tells."""
     said, toolkit, seen = facts(saw.info), saw.toolkit, _essence(text)
@@ -144,11 +171,8 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return DESKTOP(seen, expected)
     if "/snap/" in said.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
-    for specification in toolkit.specifications:
-        if specification.driver and running and specification.driver != running and saw.system == "linux":
-            where = f"{seen}; {specification.path}"
-            return STALE(where, expected, old=specification.driver, new=running)
+    if stale := _stale(saw, seen, expected):
+        return stale
     if GONE.search(text) or NO_LIBRARY.search(text):
         return None
     if NO_PROGRAM.search(text):

@@ -17,23 +17,23 @@ NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 LOST = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
-    "reloaded",
+    "lost-after-reload",
     "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
     "./launch stop, then start it again",
     (LOST,),
 )
 LOST_INSIDE = Cause(
-    "lost-inside",  # replaced by what the words mean
+    "gpu-fails-in-container",  # replaced by what the words mean
     "The GPU does not work in the container; the error text is a known one.",
     "Paste the message into `./launch explain -`.",
 )
 UPDATED = Cause(
-    "updated",
+    "container-has-old-driver",
     "The driver was updated while the container was running; the container still has the old libraries.",
     "./launch stop, then start it again",
 )
 TRAP = Cause(
-    "trap",
+    "reload-takes-gpu",
     "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
     "systemd manages their cgroups and does not know the driver's device files.",
     "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
@@ -41,7 +41,7 @@ TRAP = Cause(
     status=WARN,
 )
 TOO_EARLY = Cause(
-    "too-early",
+    "container-before-driver",
     "Docker started this container at boot before the driver was loaded, and the start failed.",
     "docker start {name}; to prevent this: sudo systemctl enable nvidia-persistenced",
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
@@ -51,7 +51,12 @@ EARLY = re.compile(r"driver not loaded|custom device \"/dev/nvidia|unresolvable 
 
 
 @check(
-    "running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED, LOST_INSIDE)
+    "running",
+    "Running container",
+    needs=("engine", "driver"),
+    level="full",
+    causes=(RELOADED, UPDATED, LOST_INSIDE),
+    project=True,
 )
 def running(saw: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
@@ -98,7 +103,7 @@ def reload(saw: Any, stack: Stack) -> Finding:
     return TRAP(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
-@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,))
+@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,), project=True)
 def restart(saw: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:

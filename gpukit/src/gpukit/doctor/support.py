@@ -13,16 +13,16 @@ from gpukit.project.stack import Stack
 NOTICE_DAYS = 90
 UPDATE = "copier update --trust"
 ENDED = Cause(
-    "ended",
+    "base-support-ended",
     "Its support has ended: it gets no fixes, and its image may be deleted from the registry.",
     UPDATE,
     ("manifest unknown",),
     status=WARN,
 )
-ENDING = Cause("ending", "Its support ends in {days} days.", UPDATE, status=WARN)
+ENDING = Cause("base-support-ending", "Its support ends in {days} days.", UPDATE, status=WARN)
 
 
-@check("base", "Base's support", causes=(ENDED, ENDING))
+@check("base", "Base's support", causes=(ENDED, ENDING), project=True)
 def base(saw: Any, stack: Stack) -> Finding:
     """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
     if not stack.end_of_life:

@@ -13,40 +13,44 @@ from gpukit.verify.device import on_cpu
 from gpukit.verify.remedies import REBUILD
 from gpukit.verify.torch_process import last_line
 
-NOT_HERE = Cause("not-here", "torch is not installed in this Python.", REBUILD, says=("No module named 'torch'",))
-CRASHES = Cause("crashes", "Python crashed during `import torch`: it {ending}.", REBUILD)
-NO_END = Cause("no-end", "`import torch` hangs.", REBUILD)
+NOT_HERE = Cause(
+    "torch-not-installed", "torch is not installed in this Python.", REBUILD, says=("No module named 'torch'",)
+)
+CRASHES = Cause("torch-import-crashes", "Python crashed during `import torch`: it {ending}.", REBUILD)
+NO_END = Cause("torch-import-hangs", "`import torch` hangs.", REBUILD)
 LIBRARY = Cause(
-    "library",
+    "torch-library-missing",
     "A shared library that torch needs is missing or has another version.",
     REBUILD,
     says=("cannot open shared object file", "undefined symbol", "version `GLIBCXX_"),
 )
-BROKEN = Cause("build-broken", "The installed torch is broken.", REBUILD)
-CPU_ANOTHER = Cause("cpu-another", "The CPU container has another version of torch than the GPU container.", REBUILD)
+BROKEN = Cause("torch-broken", "The installed torch is broken.", REBUILD)
+CPU_ANOTHER = Cause(
+    "cpu-torch-differs", "The CPU container has another version of torch than the GPU container.", REBUILD
+)
 FOR_CPU = Cause(
-    "for-cpu",
+    "cpu-torch",
     "This is a CPU build of torch: it was installed from another index than the base's.",
     REBUILD,
     says=("Torch not compiled with CUDA enabled",),
 )
-ANOTHER_BUILD = Cause("another-build", "This is another build of the same version of torch.", REBUILD)
-ANOTHER = Cause("build-another", "This is another version of torch than the base's.", REBUILD)
+ANOTHER_BUILD = Cause("torch-other-build", "This is another build of the same version of torch.", REBUILD)
+ANOTHER = Cause("torch-other-version", "This is another version of torch than the base's.", REBUILD)
 NEEDLESS = Cause(
-    "needless",
+    "torch-cuda-not-needed",
     "This build of torch includes the CUDA libraries, several gigabytes that no target of this project uses.",
     REBUILD,
     status=WARN,
 )
 NO_CUDA = Cause(
-    "no-cuda",
+    "torch-without-cuda",
     "torch was built without CUDA and cannot use a GPU.",
     REBUILD,
     says=("Torch not compiled with CUDA enabled",),
 )
-ANOTHER_CUDA = Cause("another-cuda", "torch was built for another version of CUDA than the base's.", REBUILD)
+ANOTHER_CUDA = Cause("torch-other-cuda", "torch was built for another version of CUDA than the base's.", REBUILD)
 MOVED = Cause(
-    "moved",
+    "protected-changed",
     "A protected package of the base was replaced or removed.",
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
 )

@@ -14,34 +14,39 @@ from gpukit.verify.torch_errors import COMMON, CUDNN, diagnose
 from gpukit.verify.torch_process import TorchError
 
 ECC_STATE = "On the host: nvidia-smi -q -d ECC"
-FAILS = Cause("fails", "Computing on this device fails.", DOCTOR)
-FAILS_ON_CPU = Cause("fails-on-cpu", "Computing on the CPU fails.", REBUILD, says=("Illegal instruction", "SIGILL"))
-WRONG = Cause("wrong", "This device computes wrong results.", ECC_STATE)
-WRONG_ON_CPU = Cause("wrong-on-cpu", "The CPU computes wrong results with this torch.", REBUILD)
+FAILS = Cause("gpu-computing-fails", "Computing on this device fails.", DOCTOR)
+FAILS_ON_CPU = Cause(
+    "cpu-computing-fails", "Computing on the CPU fails.", REBUILD, says=("Illegal instruction", "SIGILL")
+)
+WRONG = Cause("gpu-results-wrong", "This device computes wrong results.", ECC_STATE)
+WRONG_ON_CPU = Cause("cpu-results-wrong", "The CPU computes wrong results with this torch.", REBUILD)
 
 NO_CPP = Cause(
-    "no-cpp",
+    "no-cpp-compiler",
     "There is no C++ compiler.",
     "Add g++ to apt.txt, then rebuild the image",
     says=("No working C++ compiler found", "InvalidCxxCompiler"),
 )
 NO_HEADERS = Cause(
-    "no-headers",
+    "no-python-headers",
     "Python's headers are missing.",
     "Add python3-dev to apt.txt, then rebuild the image",
     says=("Python.h: No such file or directory", "Python.h"),
 )
 NO_C = Cause(
-    "no-c",
+    "no-compiler",
     "There is no C compiler.",
     "Add gcc to apt.txt, then rebuild the image",
     says=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
 )
 NO_LINK = Cause(
-    "no-link", "The linker does not find the driver's CUDA library (libcuda).", DOCTOR, says=("cannot find -lcuda",)
+    "libcuda-not-linked",
+    "The linker does not find the driver's CUDA library (libcuda).",
+    DOCTOR,
+    says=("cannot find -lcuda",),
 )
 PTXAS = Cause(
-    "ptxas",
+    "ptxas-too-old",
     "This Triton's assembler (ptxas) does not support this GPU.",
     "On the host: copier update --trust",
     says=("ptxas fatal", "PTXASError"),
@@ -53,19 +58,19 @@ NO_TRITON = Cause(
     says=("Cannot find a working triton installation", "TritonMissing"),
 )
 NAMELESS = Cause(
-    "compute-nameless",
+    "no-such-user",
     "This user has no name (no entry in /etc/passwd), which torch.compile requires.",
     REBUILD,
     says=("uid not found",),
 )
 NO_ROOM = Cause(
-    "no-room",
+    "disk-full",
     "The disk is full.",
     "Free space on the disk of /tmp",
     says=("No space left on device", "Disk quota exceeded"),
 )
 NO_EXECUTION = Cause(
-    "no-execution",
+    "temporary-folder-noexec",
     "Compiled code cannot be loaded from the temporary folder: it is mounted noexec.",
     "Set TORCHINDUCTOR_CACHE_DIR to another folder, such as /workspace/outputs/.inductor",
     says=("failed to map segment from shared object",),
@@ -73,45 +78,52 @@ NO_EXECUTION = Cause(
 COMPILER_HANGS = Cause(
     "compiler-hangs", "The compiler hangs.", "Watch `top` while this check runs.", says=("no answer in",)
 )
-NOT_COMPILED = Cause("not-compiled", "torch.compile fails for an unknown reason.", REBUILD)
-SWITCHED_OFF = Cause("switched-off", "Compilation is disabled.", "unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE")
-COMPILED_WRONG = Cause("compiled-wrong", "The compiled code gives wrong results.", "On the host: copier update --trust")
+NOT_COMPILED = Cause("torch-compile-fails", "torch.compile fails for an unknown reason.", REBUILD)
+SWITCHED_OFF = Cause("compile-disabled", "Compilation is disabled.", "unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE")
+COMPILED_WRONG = Cause(
+    "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: copier update --trust"
+)
 COMPILING = (NO_HEADERS, NO_C, NO_CPP, NO_LINK, PTXAS, NO_TRITON, NAMELESS, NO_ROOM, NO_EXECUTION)
 
 INEXACT = Cause(
-    "inexact",
+    "matmul-inexact",
     "A matrix product has a larger error than rounding explains: the device computes wrong results.",
     ECC_STATE,
 )
 FORCED_TF32 = Cause(
-    "forced-tf32",
+    "tf32-forced",
     "NVIDIA_TF32_OVERRIDE=1 computes every fp32 product in TF32: with 10 bits of mantissa instead of 23.",
     "unset NVIDIA_TF32_OVERRIDE",
     status=WARN,
 )
 # The errors of torch and cuBLAS without fp8 support for a GPU that has it in hardware: not a fault of the GPU.
 NOT_OFFERED = ("CUBLAS_STATUS_NOT_SUPPORTED", "only supported on CUDA devices", "no attribute '_scaled_mm'")
-NO_CUDNN = Cause("no-cudnn", "torch does not find cuDNN: convolutions are slow or fail.", REBUILD, says=("libcudnn",))
-CUDNN_WRONG = Cause("cudnn-wrong", "A convolution gives a different result than on the CPU.", ECC_STATE)
-ATTENTION_WRONG = Cause("attention-wrong", "Attention gives a different result than on the CPU.", ECC_STATE)
+NO_CUDNN = Cause(
+    "cudnn-not-found", "torch does not find cuDNN: convolutions are slow or fail.", REBUILD, says=("libcudnn",)
+)
+CUDNN_WRONG = Cause("convolution-results-wrong", "A convolution gives a different result than on the CPU.", ECC_STATE)
+ATTENTION_WRONG = Cause("attention-results-wrong", "Attention gives a different result than on the CPU.", ECC_STATE)
 NO_LEARNING = Cause(
-    "no-learning",
+    "half-precision-fails",
     "The loss does not decrease, or is NaN or infinite: half precision does not work on this GPU.",
     ECC_STATE,
 )
 CHANGED = Cause(
-    "changed", "The steps after resuming differ from those of the uninterrupted run.", ECC_STATE, status=WARN
+    "resumed-run-differs",
+    "The steps after resuming differ from those of the uninterrupted run.",
+    ECC_STATE,
+    status=WARN,
 )
 NOT_AGAIN = Cause(
-    "not-again",
+    "not-deterministic",
     "The same steps with the same seed give different results: the kernels are not deterministic.",
     "Set CUBLAS_WORKSPACE_CONFIG=:4096:8 if runs must be repeatable; if that does not help, check the memory: "
     "nvidia-smi -q -d ECC",
     status=WARN,
 )
-NO_PROGRESS = Cause("no-progress", "The loss is NaN or infinite.", ECC_STATE)
+NO_PROGRESS = Cause("loss-not-finite", "The loss is NaN or infinite.", ECC_STATE)
 NO_CHECKPOINT = Cause(
-    "no-checkpoint",
+    "checkpoint-fails",
     "The checkpoint cannot be written or read.",
     "Run `./launch verify --only mounts,room`: the checkpoint is written to the workspace",
     says=("PytorchStreamWriter failed", "unexpected pos"),

@@ -15,55 +15,55 @@ from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN
 WITHOUT = "This is the CPU container."
 
 HIDDEN = Cause(
-    "hidden",
+    "gpu-hidden",
     "This variable hides every GPU.",
     "unset CUDA_VISIBLE_DEVICES",
     says=("CUDA_VISIBLE_DEVICES", "No CUDA GPUs are available"),
 )
 NOT_GIVEN = Cause(
-    "not-given",
+    "container-without-gpu",
     "The container was started without a GPU.",
     DOCTOR,
     says=("Found no NVIDIA driver on your system", "No CUDA GPUs are available", "nvidia-smi: command not found"),
 )
 CLOSED = Cause(
-    "closed",
+    "device-denied",
     "The container has the GPU's device files, but this user has no permission to open them.",
     "On the host: `ls -l {node}` shows their owner; on a Jetson, add its groups with `--group-add`",
     says=("NvRmMemInitNvmap failed with Permission denied", "Insufficient Permissions"),
 )
 PROHIBITED = Cause(
-    "prohibited",
+    "gpu-mode-prohibited",
     "Compute is disabled on this GPU (compute mode PROHIBITED).",
     "On the host: sudo nvidia-smi -c DEFAULT",
 )
 NO_LIBRARY = Cause(
-    "no-library",
+    "driver-library-inside",
     "The container has the device but not the driver's CUDA library: `compute` is not in "
     "NVIDIA_DRIVER_CAPABILITIES, or the Container Toolkit is not fully configured.",
     DOCTOR,
     says=("libcuda.so.1: cannot open shared object file",),
 )
 FABRIC = Cause(
-    "fabric",
+    "fabric-manager",
     "The NVSwitch that connects this machine's GPUs is not ready: Fabric Manager is not running.",
     "On the host: sudo systemctl start nvidia-fabricmanager",
     says=("Error 802: system not yet initialized", "system not yet initialized"),
 )
 MISMATCH = Cause(
-    "device-mismatch",
+    "driver-combination",
     "The driver was updated, but this container or the host's kernel still uses the old version.",
     "Restart the container; if that does not help, restart the host.",
     says=("Error 803: system has unsupported display driver", "Driver/library version mismatch"),
 )
 COMPATIBILITY = Cause(
-    "compatibility",
+    "compatibility-not-supported",
     "CUDA's forward-compatibility libraries are in use, but this GPU does not support them.",
     "On the host: install the driver that `./launch doctor` names",
     says=("Error 804: forward compatibility was attempted on non supported HW", "forward compatibility was attempted"),
 )
 OLD_DRIVER = Cause(
-    "old-driver",
+    "driver-too-old",
     "The host's driver is too old for this torch's version of CUDA.",
     "On the host: install the driver that `./launch doctor` names",
     says=(
@@ -73,27 +73,27 @@ OLD_DRIVER = Cause(
     ),
 )
 TAKEN_AWAY = Cause(
-    "taken-away",
+    "lost-after-reload",
     "The container has lost access to its GPU (as after `systemctl daemon-reload` on the host), or the driver failed.",
     "Restart the container.",
     says=("CUDA unknown error", "Failed to initialize NVML: Unknown Error", "unknown error"),
 )
 NONE_ALLOWED = Cause(
-    "none-allowed",
+    "no-usable-gpu",
     "CUDA finds no GPU that it can use.",
     DOCTOR,
     says=("no CUDA-capable device is detected", "invalid device ordinal"),
 )
-NOT_KNOWN = Cause("not-known", "CUDA does not start, for an unknown reason.", DOCTOR)
+NOT_KNOWN = Cause("cuda-does-not-start", "CUDA does not start, for an unknown reason.", DOCTOR)
 STARTING = (FABRIC, MISMATCH, COMPATIBILITY, OLD_DRIVER, BUSY, ECC, MEMORY_TAKEN, TAKEN_AWAY, NONE_ALLOWED)
 OTHER_CARD = Cause(
-    "other-card",
+    "card-not-a-target",
     "This GPU is not a target of the project: settings made for its targets may not fit.",
     UPDATE,
     status=WARN,
 )
 NO_KERNELS = Cause(
-    "device-no-kernels",
+    "no-kernel",
     "This torch has no kernels for this GPU: the first one fails with 'no kernel image is available'.",
     UPDATE,
     says=(
@@ -108,7 +108,7 @@ ONLY_PTX = Cause(
     status=WARN,
 )
 OLD_PTXAS = Cause(
-    "old-ptxas",
+    "ptxas-too-old",
     "Triton's assembler (ptxas) does not support this GPU, and torch.compile needs it.",
     "On the host: `copier update --trust`, for a base whose Triton supports it",
     says=("ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'", "is not defined for option 'gpu-name'"),

@@ -7,11 +7,11 @@ from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.cards import reference
 from gpukit.project.stack import Stack
 from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
 from gpukit.verify.health import NO_SMI
-from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.torch_errors import COMMON, diagnose
 
@@ -28,42 +28,44 @@ SPREAD = 0.75
 # What reduces clocks under load. A power cap is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-READS_BACK = Cause("reads-back", "The GPU's memory returns other values than were written.", ECC_STATE)
+READS_BACK = Cause("gpu-memory-wrong", "The GPU's memory returns other values than were written.", ECC_STATE)
 NOT_CAUGHT = Cause(
-    "not-caught",
+    "memory-limit-ineffective",
     "An allocation larger than the GPU's memory succeeded: the limit of torch or of the driver has no effect.",
     DOCTOR,
 )
 NOT_BACK = Cause(
-    "not-back", "After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR
+    "memory-not-released", "After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR
 )
 NOT_PINNED = Cause(
-    "not-pinned",
+    "pinned-memory",
     "Host memory cannot be pinned, which fast copies to the GPU need.",
     DOCTOR,
     says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
 )
 SLOW_LINK = Cause(
-    "slow-link",
+    "slow-copies",
     "Copies reach less than a third of the negotiated link's bandwidth: another load uses it, or the host is slow.",
     "Run this check again with nothing else running; then on the host: nvidia-smi -q -d PERFORMANCE",
     status=WARN,
 )
 SLOW = Cause(
-    "slow",
+    "slow-gpu",
     "The GPU reaches less than half of the speed in its data sheet, although nothing reduces its clocks.",
     "On the host: nvidia-smi -q -d PERFORMANCE,POWER,CLOCK during this check",
     status=WARN,
 )
 UNEVEN = Cause(
-    "uneven",
+    "uneven-gpus",
     "GPUs of the same model differ in speed by more than 25 %, and the slowest one limits all of them.",
     "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE for the slow one, during this check",
     status=WARN,
 )
-HOT = Cause("hot", "The GPU reduces its clocks because it is too hot.", "Check its fans and the airflow.", status=WARN)
+HOT = Cause(
+    "gpu-heat", "The GPU reduces its clocks because it is too hot.", "Check its fans and the airflow.", status=WARN
+)
 BRAKED = Cause(
-    "braked",
+    "gpu-power-brake",
     "The GPU's clocks are reduced because it gets too little power.",
     "Check its power cables and the power supply.",
     status=WARN,

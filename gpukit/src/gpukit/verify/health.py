@@ -23,39 +23,39 @@ XIDS = {
 }
 
 UNCORRECTED = Cause(
-    "uncorrected",
+    "gpu-memory-fault",
     "ECC found uncorrectable memory errors: results since then may be wrong.",
     "Restart the host; if they occur again, replace the GPU",
     says=("uncorrectable ECC error encountered", "Xid 48"),
 )
 NO_SPARES = Cause(
-    "no-spares",
+    "gpu-memory-no-spare-rows",
     "A defective row of the GPU's memory could not be remapped: no spare row is left.",
     "Replace the GPU.",
     says=("Xid 64",),
 )
 PENDING = Cause(
-    "pending",
+    "gpu-memory-rows-pending",
     "Defective rows of the GPU's memory will be remapped at the next reset.",
     "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
     status=WARN,
     says=("Xid 63",),
 )
 RECOVERY = Cause(
-    "recovery",
+    "driver-requests-recovery",
     "The driver requests a recovery action: {action}.",
     "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
     status=WARN,
 )
 XID = Cause(
-    "xid",
+    "gpu-reported",
     "The driver reported a hardware error: {what}.",
     "On the host: sudo dmesg | grep Xid, then restart it",
     status=WARN,
     says=("NVRM: Xid",),
 )
 EXCLUSIVE = Cause(
-    "exclusive",
+    "gpu-mode-exclusive",
     "Only one process at a time can use this GPU: a notebook and a training run exclude each other.",
     "On the host: sudo nvidia-smi -c DEFAULT",
     status=WARN,

@@ -11,24 +11,24 @@ from gpukit.verify.device import on_cpu
 from gpukit.verify.remedies import REBUILD
 
 CPU_PYTHON = Cause(
-    "cpu-python",
+    "cpu-python-differs",
     "The CPU container has another version of Python than the GPU container.",
     "Use only features that Python {here} and {there} both have.",
     status=WARN,
 )
 ANOTHER = Cause(
-    "interpreter-another",
+    "python-other-version",
     "This is another version of Python than the base's: another base image, or another Python earlier on PATH.",
     REBUILD,
 )
 VENV = Cause(
-    "venv",
+    "venv-active",
     "A virtual environment is active. The packages are installed in the image's own Python.",
     "deactivate",
     says=("No module named 'torch'",),
 )
 STALE = Cause(
-    "interpreter-stale",
+    "workspace-venv",
     "The workspace has a virtual environment, from the host or an earlier project: editors and uv use it "
     "instead of the image's own Python.",
     "rm -r .venv",

@@ -12,49 +12,49 @@ from gpukit.verify.remedies import START
 FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
 
 LOW_MEMLOCK = Cause(
-    "low-memlock",
+    "locked-memory",
     "The limit of locked memory is low: NCCL over InfiniBand and RDMA fail.",
     START,
     says=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
     status=WARN,
 )
 LOW_STACK = Cause(
-    "low-stack",
+    "stack-limit-low",
     "The stack is smaller than devcontainer.json requests: deep recursion in native code crashes.",
     START,
     says=("Segmentation fault",),
     status=WARN,
 )
 LOW_FILES = Cause(
-    "low-files",
+    "open-files-limit-low",
     "The limit of open files is low: a DataLoader with workers can exceed it.",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json",
     says=("Too many open files",),
     status=WARN,
 )
 FAR_AWAY = Cause(
-    "far-away",
+    "cpus-far-from-gpu",
     "This container runs on the CPUs of another socket than the GPU's, which makes copies to the GPU slower.",
     "Add `--cpuset-cpus={near}` to runArgs in devcontainer.json",
     status=WARN,
 )
 LEAST_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
 LITTLE_MEMORY = Cause(
-    "little-memory",
+    "memory-low",
     "Little memory is free: the kernel kills processes when none is left.",
     "Check `free -h` on the host and `docker stats`; stop other programs, or raise `--memory` in runArgs",
     says=("Killed", "exit code 137"),
     status=WARN,
 )
 WRONG_CLOCK = Cause(
-    "wrong-clock",
+    "clock",
     "This machine's clock is behind: certificates are rejected, and files have dates in the future.",
     "On the host: sudo hwclock -s, or `wsl --shutdown` in Windows",
     says=("certificate is not yet valid",),
     status=WARN,
 )
 THROTTLED = Cause(
-    "throttled",
+    "cpu-quota-small",
     "torch starts one thread per CPU, but the container's CPU quota is much smaller.",
     "export OMP_NUM_THREADS={number}",
     status=WARN,

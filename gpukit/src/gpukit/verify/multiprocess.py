@@ -19,7 +19,7 @@ LEAST_FREE_GB = 0.03  # for this check and a small batch
 UNITS = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 1024.0}
 
 SMALL = Cause(
-    "small",
+    "shared-memory-small",
     "A DataLoader with workers fails with a bus error when shared memory is full.",
     START,
     says=(
@@ -29,13 +29,13 @@ SMALL = Cause(
     status=WARN,
 )
 SHM_FULL = Cause(
-    "shm-full",
+    "shared-memory",
     "Shared memory is full: of files of crashed processes, or because other programs use it.",
     "Run `ls -l /dev/shm`, and remove the torch_* files of processes that no longer run",
     says=("unable to open shared memory object", "unable to allocate shared memory"),
 )
 WORKERS_SHM = Cause(
-    "workers-shm",
+    "shared-memory",
     "Shared memory, which DataLoader workers use to pass batches, is full.",
     START,
     says=(
@@ -46,65 +46,65 @@ WORKERS_SHM = Cause(
     ),
 )
 WORKERS_MEMORY = Cause(
-    "workers-memory",
+    "worker-killed",
     "A worker was killed; the kernel does this when the container runs out of memory.",
     "Give the container more memory or use fewer workers: `docker stats` shows its limit",
     says=("is killed by signal: Killed", "was ended by SIGKILL", "Cannot allocate memory"),
 )
 WORKERS_FILES = Cause(
-    "workers-files",
+    "open-files",
     "The workers exceed the limit of open files.",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json",
     says=("Too many open files", "received 0 items of ancdata"),
 )
 WORKERS_PROCESSES = Cause(
-    "workers-processes",
+    "threads",
     "The container's limit of processes is reached.",
     "Remove `--pids-limit` from runArgs in devcontainer.json, or raise it",
     says=("Resource temporarily unavailable", "can't start new thread"),
 )
 WORKERS_CRASH = Cause(
-    "workers-crash",
+    "worker-crashed",
     "A worker crashed: a library is broken, or does not support fork.",
     "Pass multiprocessing_context='spawn' to the DataLoader, and find the import that makes the difference",
     says=("is killed by signal: Segmentation fault", "is killed by signal: Aborted"),
 )
 WORKERS_GONE = Cause(
-    "workers-gone",
+    "worker-gone",
     "A worker exited without an error message.",
     "Run once with num_workers=0: the error is then in the program's own output",
     says=("exited unexpectedly",),
 )
 WORKERS_HANG = Cause(
-    "workers-hang",
+    "worker-slow",
     "The workers do not respond: a lock was held during fork, or the machine is overloaded.",
     "Watch `top` while this check runs; multiprocessing_context='spawn' avoids the problem with locks",
     says=("DataLoader timed out", "no answer in"),
 )
 LOADER_FAILS = Cause("loader-fails", "A DataLoader with workers fails for an unknown reason.", START)
-LOADER_WRONG = Cause("loader-wrong", "The workers return other values than they read.", DOCTOR)
+LOADER_WRONG = Cause("loader-results-wrong", "The workers return other values than they read.", DOCTOR)
 LOADING = (WORKERS_SHM, WORKERS_FILES, WORKERS_PROCESSES, WORKERS_MEMORY, WORKERS_CRASH, WORKERS_HANG, WORKERS_GONE)
 
 NO_NETWORK = Cause(
-    "no-network",
+    "ranks-interface",
     "The ranks cannot connect: the container's host name or network interface is not usable.",
     "On a single machine: export NCCL_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo",
     says=("Bootstrap : no socket interface found", "Unable to resolve hostname", "Connection refused"),
 )
 NCCL_SHM = Cause(
-    "nccl-shm",
+    "nccl-shared-memory",
     "NCCL cannot allocate shared memory.",
     START,
     says=("Error while creating shared memory segment", "Call to posix_fallocate failed"),
 )
 NO_PEER = Cause(
-    "no-peer",
+    "peer-access",
     "NCCL expects peer-to-peer access between the GPUs, which does not work.",
     "export NCCL_P2P_DISABLE=1, and check the IOMMU (ACS) settings on the host",
     says=("peer access is not supported", "CUDA failure 'peer"),
 )
 NCCL_HANGS = Cause(
-    "nccl-hangs",
+    "ranks-hang",
     "The ranks hang: the usual cause is peer-to-peer access between the GPUs (IOMMU, ACS).",
     "export NCCL_P2P_DISABLE=1 and run this check again; NCCL_DEBUG=INFO shows where it hangs",
     says=("Watchdog caught collective operation timeout", "Timed out", "no answer in"),
@@ -116,12 +116,12 @@ RANKS_FAIL = Cause(
     says=("NCCL error", "ncclSystemError"),
 )
 RANKS_WRONG = Cause(
-    "ranks-wrong",
+    "collective-results-wrong",
     "all_reduce over the GPUs gives a wrong sum: transfers between them corrupt data.",
     "export NCCL_P2P_DISABLE=1, and check the IOMMU (ACS) settings on the host",
 )
 PEERS_WRONG = Cause(
-    "peers-wrong",
+    "peer-copies-wrong",
     "Copies between GPUs corrupt data: the IOMMU interferes.",
     "export NCCL_P2P_DISABLE=1, and disable the IOMMU or ACS on the host, in its firmware or with iommu=pt",
 )

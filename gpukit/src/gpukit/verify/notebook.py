@@ -10,13 +10,13 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
 
 ANOTHER = Cause(
-    "notebook-another",
+    "jupyter-other-python",
     "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
     "jupyter kernelspec remove -f {name}, then rebuild the image",
     says=("ModuleNotFoundError: No module named 'torch'",),
 )
 NO_KERNEL = Cause(
-    "notebook-no-kernel", "Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel")
+    "jupyter-kernel", "Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel")
 )
 
 

@@ -12,58 +12,63 @@ from gpukit.verify.remedies import DOCTOR, REBUILD, START
 LEAST_GB = 1.0  # with less, a checkpoint or a compiled kernel may not fit
 
 FULL = Cause(
-    "full",
+    "disk-full",
     "Its disk is full.",
     "Free space: on the host `./launch clean`, then `docker system df`",
     says=("No space left on device", "Disk quota exceeded"),
 )
 GONE = Cause(
-    "gone",
+    "network-drive",
     "The mounted file system does not respond.",
     START,
     says=("Transport endpoint is not connected", "Stale file handle", "Input/output error"),
 )
-NOT_MOUNTED = Cause("not-mounted", "It is not mounted.", START)
-PROTECTED = Cause("protected", "It is mounted read-only.", START, says=("Read-only file system",))
+NOT_MOUNTED = Cause("folder-not-mounted", "It is not mounted.", START)
+PROTECTED = Cause("read-only", "It is mounted read-only.", START, says=("Read-only file system",))
 NOT_MINE = Cause(
-    "not-mine",
+    "mount-source-not-yours",
     "Another user{whose} owns its source on the host.",
     DOCTOR,
     says=("Permission denied", "Operation not permitted"),
 )
-LOST = Cause("places-lost", "Its content is lost when the container is removed.", START, status=WARN)
-NARROW = Cause("narrow", "Little space is left for checkpoints and downloaded models.", FULL.remedy, status=WARN)
-UNREADABLE = Cause(
-    "places-unreadable", "On the host, only another user can read it.", DOCTOR, says=("Permission denied",)
+LOST = Cause("folder-not-kept", "Its content is lost when the container is removed.", START, status=WARN)
+NARROW = Cause(
+    "checkpoint-space-low", "Little space is left for checkpoints and downloaded models.", FULL.remedy, status=WARN
 )
-ABSENT = Cause("places-absent", "It is not mounted.", START, status=WARN)
+UNREADABLE = Cause(
+    "mount-source-not-readable", "On the host, only another user can read it.", DOCTOR, says=("Permission denied",)
+)
+ABSENT = Cause("data-not-mounted", "It is not mounted.", START, status=WARN)
 WRITABLE = Cause(
-    "writable",
+    "data-writable",
     "The mount lacks `readonly`: changes in it change the host's files.",
     "Add `readonly` to it in devcontainer.json, then rebuild.",
     status=WARN,
 )
 ROOTS_CACHE = Cause(
-    "roots-cache",
+    "cache-owned-by-root",
     "root owns it: a program that ran as root created it.",
     "Recreate the container: `./launch stop`, `./launch up`; for a folder of the host, run `sudo chown -R $USER` on it",
     says=("Permission denied", "There was a problem when trying to write in your cache folder"),
 )
-ELSES_CACHE = Cause("elses-cache", "Another user (uid {owner}) owns it.", REBUILD, says=("Permission denied",))
+ELSES_CACHE = Cause("cache-owned-by-other", "Another user (uid {owner}) owns it.", REBUILD, says=("Permission denied",))
 READ_ONLY_CACHE = Cause(
-    "read-only-cache",
+    "read-only",
     "It is on a read-only file system.",
     "Mount it writable, or set {name} to a writable folder",
     says=("Read-only file system",),
 )
 NO_TEMPORARY = Cause(
-    "no-temporary",
+    "no-temporary-folder",
     "The folder for temporary files is not writable: compilers, DataLoaders, and pip need one.",
     "Set TMPDIR to a writable folder, such as /workspace/outputs",
     says=("No usable temporary directory found", "Permission denied", "Read-only file system"),
 )
 TIGHT = Cause(
-    "places-tight", "Little space is left for temporary files of compilers and downloads.", FULL.remedy, status=WARN
+    "temporary-space-low",
+    "Little space is left for temporary files of compilers and downloads.",
+    FULL.remedy,
+    status=WARN,
 )
 
 

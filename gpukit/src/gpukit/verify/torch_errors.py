@@ -10,49 +10,49 @@ from gpukit.verify.remedies import DOCTOR, REBUILD, UPDATE
 from gpukit.verify.torch_process import TorchError, last_line
 
 MEMORY_TAKEN = Cause(
-    "memory-taken",
+    "gpu-memory-taken",
     "The GPU's memory is in use by another process.",
     "Run `nvidia-smi` on the host to find the process, or select another GPU with GPUS=...",
     says=("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
 )
 NO_KERNEL = Cause(
-    "torch-errors-no-kernel",
+    "no-kernel",
     "This torch has no kernels for this GPU.",
     UPDATE,
     says=("no kernel image is available for execution on the device",),
 )
 BUSY = Cause(
-    "busy",
+    "gpu-busy",
     "Another process uses this GPU exclusively (compute mode EXCLUSIVE_PROCESS).",
     "On the host: sudo nvidia-smi -c DEFAULT",
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
 ECC = Cause(
-    "ecc",
+    "gpu-memory-fault",
     "The GPU's memory has an uncorrectable error.",
     "On the host: nvidia-smi -q -d ECC, then restart the host",
     says=("uncorrectable ECC error encountered",),
 )
 LOST = Cause(
-    "torch-errors-lost",
+    "gpu-lost",
     "The GPU does not respond: it fell off the bus, or the driver reset it.",
     "Restart the host; before that, `sudo dmesg | grep Xid` there shows the driver's errors",
     says=("unspecified launch failure", "GPU is lost", "device is not ready"),
 )
 ILLEGAL = Cause(
-    "illegal",
+    "kernel-crashed",
     "A kernel accessed invalid memory: incompatible libraries, or defective hardware.",
     REBUILD,
     says=("an illegal memory access was encountered", "illegal instruction was encountered", "misaligned address"),
 )
 CUBLAS = Cause(
-    "cublas",
+    "cublas-does-not-start",
     "cuBLAS does not start: the GPU's memory is in use, or another cuBLAS is found before torch's.",
     "Check the memory with `nvidia-smi` on the host; if it is free: unset LD_LIBRARY_PATH",
     says=("CUBLAS_STATUS_NOT_INITIALIZED", "libcublas.so"),
 )
 CUDNN = Cause(
-    "cudnn",
+    "two-cudnn",
     "Another cuDNN is found before torch's, or torch's is incomplete.",
     "unset LD_LIBRARY_PATH",
     says=(
@@ -63,12 +63,12 @@ CUDNN = Cause(
     ),
 )
 HOST_MEMORY = Cause(
-    "host-memory",
+    "host-memory-full",
     "The container ran out of memory, and the kernel killed the process.",
     "Give the container more memory: `docker stats` shows its limit, `free -h` the machine's memory",
     says=("was ended by SIGKILL", "is killed by signal: Killed", "Cannot allocate memory"),
 )
-HANGS = Cause("torch-errors-hangs", "The GPU hangs, or other processes overload it.", DOCTOR, says=("no answer in ",))
+HANGS = Cause("gpu-hangs", "The GPU hangs, or other processes overload it.", DOCTOR, says=("no answer in ",))
 COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, CUBLAS, CUDNN, HOST_MEMORY, HANGS)
 
 

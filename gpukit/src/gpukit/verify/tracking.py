@@ -15,12 +15,12 @@ from gpukit.verify.torch_errors import summary
 
 MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
 BROKEN = Cause(
-    "tracking-broken",
+    "tracker-fails",
     "{tracker} cannot log; training continues without it, and metrics are only in metrics.jsonl.",
     REBUILD,
     status=WARN,
 )
-NOTHING = Cause("nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN)
+NOTHING = Cause("tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN)
 
 
 def dry_run(module: str) -> dict[str, Any]:

@@ -10,24 +10,24 @@ from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD, START
 
 ROOTS = Cause(
-    "roots",
+    "runs-as-root",
     "You are root in this container: files created here belong to root on the host.",
     START,
     says=("Permission denied",),
 )
 SOMEBODY_ELSES = Cause(
-    "somebody-elses",
+    "user-other-uid",
     "Your uid differs from that of the workspace's owner: files created here belong to another user on the host.",
     START,
     says=("detected dubious ownership in repository",),
 )
 MAPPED = Cause(
-    "mapped",
+    "files-mapped",
     "Files in the workspace are created with another owner: the engine or the file server maps users.",
     "Check how the folder is shared: root_squash of NFS, rootless Docker, or file sharing of Docker Desktop",
 )
 NAMELESS = Cause(
-    "user-nameless",
+    "no-such-user",
     "This uid has no user name (no entry in /etc/passwd), which torch.compile, ssh, and git require.",
     REBUILD,
     says=("getpwuid(): uid not found", "No user exists for uid", "I have no name!"),
