@@ -430,6 +430,7 @@ RULES = (
             ),
         ),
         look=VERIFY,
+        unless=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "glibc-too-new",
@@ -939,6 +940,7 @@ RULES = (
             ),
         ),
         look=VERIFY,
+        unless=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "other-libc",
@@ -1771,12 +1773,13 @@ RULES = (
         (
             Cause(
                 "jupyter-old-page",
-                "A page in a browser asks for a kernel that no longer exists, because Jupyter or the kernel was "
+                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the kernel was "
                 "restarted.",
                 "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
         look=JUPYTER,
+        level=NOTE,
     ),
     Rule(
         "jupyter-missing",
@@ -1993,7 +1996,7 @@ RULES = (
     ),
     Rule(
         "uv-unreachable",
-        "error: Failed to fetch: `https://index.example/whl/cpu/torch/`",
+        "hint: An index (https://index.example/whl/cpu) returned a 502 error.",
         (
             r"(?:Failed to fetch:? `?|error sending request for url \(|"
             r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
@@ -2172,6 +2175,7 @@ RULES = (
             ),
         ),
         look=VERIFY,
+        unless=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
     ),
     Rule(
         "no-such-user",
@@ -2583,7 +2587,7 @@ RULES = (
         (
             r"fatal error: '?([\w./+-]+\.h(?:pp)?)'?(?: file not found|: No such file)",
             r"ld: cannot find -l([\w.+-]+)",
-            r"(?:static library|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
+            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
             r"found: NO)",
         ),
         (
@@ -2670,13 +2674,12 @@ RULES = (
         look=VERIFY,
         level=GENERAL,
         kind="uv",
-        unless=r"(?:Failed building wheel|subprocess-exited-with-error|"
-        r"\.\.\. error)[\s\S]*^[^\n]{0,40}Successfully installed ",
+        unless=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "no-module",
         "ModuleNotFoundError: No module named 'einops'",
-        (r"(?:^|[^\w])No module named '?([\w-]+)(?![\w.-])",),
+        (r"(?:^|[^\w])No module named '?(?!triton\b)([\w-]+)(?![\w.-])",),
         (
             NOT_INSTALLED,
             OTHER_PYTHON,
