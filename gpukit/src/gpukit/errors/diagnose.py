@@ -1,217 +1,269 @@
-"""What an error text means: `./launch explain FILE`, or `-` for a pasted text."""
+"""What an error text means: the one matcher for all error texts."""
 
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
-from gpukit.errors.refusals import VAGUE, classify
-from gpukit.errors.rules import GENERAL, OPEN, PARTICULAR, Words
+from gpukit.errors.evidence import Scene
+from gpukit.errors.machine import Machine, in_text
+from gpukit.errors.reading import joined, plain
+from gpukit.errors.rule import BROAD, GENERAL, NOTE, SPECIFIC, Rule
+from gpukit.errors.rules import RULES
+from gpukit.findings.finding import Cause
 
-LONGEST = 1_000_000  # characters of a log that are read, from its end
-DISTINCT = 80_000  # and that are looked at, once lines that differ in numbers only stand once
-ENGINE = re.compile(
-    r"docker|podman|daemon|container|OCI runtime|nvidia-c|failed to solve|buildx|compose|\bCDI\b|runc|"
-    r"runtime (?:specified|name)|rlimit|toomanyrequests|device driver \"|--gpus",
-    re.I,
+CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
+MOST = 3  # causes that a likely answer names
+
+# Lines that report no error, whatever words they have.
+QUIET = re.compile(
+    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
+    r"factory|debconf: |"
+    r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
+    r"Preparing to unpack|Unpacking|Selecting previously)\b|"
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
 )
-GPU = re.compile(r"nvidia|cuda|\bGPUs?\b|\bCDI\b|libnvidia|--gpus", re.I)
-ELSEWHERE = re.compile(  # how other languages' programs show where they failed
+# Lines that a program did not mean as an error. They count in a short text that has nothing else.
+INFORMS = re.compile(
+    r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
+    re.IGNORECASE,
+)
+# Lines that report one, for the decision whether a text has an error at all.
+ALARM = re.compile(
+    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
+    r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
+    r"^E: |\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
+    r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
+    r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
+    re.IGNORECASE,
+)
+CALM = re.compile(r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[:=] ?0\b|\bno errors?\b", re.IGNORECASE)
+# What a program that goes on or ends well prints.
+PROGRESS = re.compile(
+    r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
+    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" "
+    r"2\d\d",
+    re.IGNORECASE,
+)
+FINISHED = re.compile(
+    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|"
+    r"done|succeeded|successful)|"
+    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to "
+    r")|`?Trainer\.fit` stopped:|"
+    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? "
+    r"(?:code|status):? 0\b|"
+    r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
+    re.IGNORECASE,
+)
+NOT_FINISHED = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
+# Languages whose programs this is not about, if nothing in the text is.
+ELSEWHERE = re.compile(
     r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
     r"Exception in thread \"|^npm (?:ERR!|error)|goroutine \d+ \[|\.rb:\d+:in |PHP (?:Fatal|Warning|Parse)|"
     r"^\s+at [^\n]+\.(?:js|ts|mjs|cs|php):(?:line )?\d+|BUILD FAILED in |error\[E\d{4}\]|error (?:CS|TS)\d{4}",
-    re.M,
+    re.MULTILINE,
 )
-OURS = re.compile(
-    r"nvidia|cuda|\bGPUs?\b|torch|docker|podman|containerd|\brunc\b|python|\.py\b|\bpip\b|conda\b|\buv\b|hugging|"
-    r"wandb|mlflow|jupyter|\bnccl|devcontainer|vscode|\bapt\b|\bdpkg\b|\bWSL\b|Xid",
-    re.I,
+STACK = re.compile(
+    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|"
+    r"devcontainer|vscode|"
+    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|"
+    r"flash.?attn|xformers|"
+    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
+    r"safetensors|"
+    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"module\b",
+    re.IGNORECASE,
 )
-NEXT = (  # what of an unknown text says where its cause is to be found, and where
-    (
-        r"ChildFailedError|exitcode\s*:|multiprocessing\.api:failed|mpirun noticed|Engine core init",
-        "This only says that a process failed. The cause is the first traceback above, of the rank that failed first "
-        "(torchrun --tee 3 --log-dir outputs/ranks keeps each rank's own).",
-    ),
-    (
-        r"did not complete successfully: exit code|returned a non-zero code|executor failed running|failed to solve",
-        "This only says that a step of the build failed. The cause is in the output of that step above; "
-        "`./launch build` prints them all.",
-    ),
-    (
-        r"Command failed: |postCreateCommand|vscode|devcontainer|Shell server|extension host",
-        "VS Code repeats what failed: the message of the engine or the command is some lines above. "
-        "`./launch up` starts the same container with less output, and `./launch doctor` checks the machine.",
-    ),
-    (
-        r"Segmentation fault|SIGSEGV|exit(?:ed)?(?: with)? code:? 139|core dumped|Aborted",
-        "`python -X faulthandler` shows the line that was running; `./launch verify` checks whether the compiled "
-        "packages are compatible.",
-    ),
-    (
-        r"Error response from daemon|docker|podman|crun|runc|containerd|OCI runtime|nvidia-ctk|nvidia-container|NVRM|"
-        r"modprobe|dmesg|systemd",
-        "`./launch doctor` checks this machine and its engine; then search the web for that exact line.",
-    ),
-    (
-        r"CUDA error|illegal|cudnn|cublas|nvrtc|triton|nccl|ptxas",
-        "Run it once with CUDA_LAUNCH_BLOCKING=1, and with NCCL_DEBUG=INFO for several GPUs, to find the right place; "
-        "`./launch verify` checks PyTorch and the GPU in the container; then search the web for that exact line.",
-    ),
-    (
-        r"Traceback|\w+(?:Error|Exception): |\.py\"?[:,] ",
-        "Look at the last frame above that line that is in a file of yours; `./launch verify` checks whether PyTorch "
-        "and the GPU work; then search the web for that exact line.",
-    ),
-    (
-        r"",
-        "`./launch doctor` and `./launch verify` check everything they can; then search the web for that exact line.",
-    ),
-)
-TELLING = re.compile(r"\b\w*(?:error|exception|failed|failure|fatal|denied|refused)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One cause that is possible here, in full sentences; `decided`: the fact of machine or text that speaks for it."""
+
+    cause: Cause
+    why: str
+    remedy: str
+    tell: str
+    decided: str
+    rule: Rule
+    line: str
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    id: str
-    cause: str
-    remedy: str
-    look: str
-    line: str  # of the text, where it stands
-    maybe: tuple[tuple[str, str], ...] = ()  # the causes that its words leave open, each with what it is told by
+    """`causes`: one if certain, up to three if likely, the most likely first. `line`: of the text, that it goes by.
 
-    @property
-    def why(self) -> str:
-        """The cause in one piece, with what it may be where it is open."""
-        open_ = "; or ".join(f"{what} ({told})" for what, told in self.maybe)
-        return f"{self.cause} It may be that {open_}." if open_ else self.cause
-
-
-def diagnose(text: str) -> Diagnosis | None:
-    """The cause that a text names; None where nobody knows it. Never a guess.
-
-    What names one cause comes before what leaves several open, wherever in the text it stands.
+    If nothing is wrong, `causes` holds the warnings that the text has.
     """
-    text = distinct(plainly(text))
-    if ELSEWHERE.search(text) and not OURS.search(text):
-        return None  # the same words from a program that this project has nothing to do with
-    return _named(text, PARTICULAR) or _engine(text) or _named(text, OPEN) or _named(text, GENERAL)
+
+    confidence: str
+    causes: tuple[Found, ...] = ()
+    line: str = ""
+    program: bool = False  # the error is in the user's program, its data, or a server
 
 
-def _named(text: str, rules: tuple[Words, ...]) -> Diagnosis | None:
-    for said in (text, re.sub(r"\s*\n\s*", " ", text)):  # the second where a terminal or a mail broke the lines
-        for rule in rules:
-            found = rule.find(said)
-            if found:
-                part = next((group for group in found.groups() if group), "")
-                line = _line(said, found.start())
-                return Diagnosis(rule.id, _cause(rule, part), rule.remedy, rule.look, line, rule.maybe)
-    return None
+@dataclass(frozen=True)
+class Hit:
+    rule: Rule
+    match: re.Match[str]
+    line: str
+    number: int  # of the line
 
 
-def _cause(rule: Words, part: str) -> str:
-    """The rule's sentence with what the text names in it, or fit to be read where it names nothing."""
+class Text:
+    """An error text with what a search needs of it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.lower = text, text.lower()
+        self.lines = text.split("\n")
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.quiet = [bool(QUIET.search(line)) for line in self.lines]
+        informs = [bool(INFORMS.search(line)) for line in self.lines]
+        if len(self.lines) > 12 or not all(
+            map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
+        ):
+            self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
+
+    def number(self, place: int) -> int:
+        return bisect_right(self.starts, place) - 1
+
+    def hit(self, rule: Rule) -> Hit | None:
+        match = rule.find(self.text, self.lower, lambda place: self.quiet[self.number(place)])
+        if match is None:
+            return None
+        number = self.number(match.start())
+        return Hit(rule, match, self.lines[number].strip(), number)
+
+    def alarms(self) -> list[int]:
+        """The numbers of the lines that report an error."""
+        return [
+            number
+            for number, line in enumerate(self.lines)
+            if not self.quiet[number] and ALARM.search(line) and not CALM.search(line)
+        ]
+
+
+def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] | None = None) -> Diagnosis:
+    """The causes that a text can have on a machine; what the text itself says of its machine comes first.
+
+    Args:
+        kinds: only rules of these kinds: for a command that reacts to what an engine or uv refused
+    """
+    text = plain(text)
+    scene = Scene(text, in_text(text).over(machine or Machine()))
+    whole = Text(text)
+    if kinds is None and ELSEWHERE.search(text) and not STACK.search(text):
+        return Diagnosis(UNKNOWN, program=True)
+    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
+    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, scene))]
+    if kinds is None and _ended_well(whole, [hit for hit, _ in possible]):
+        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, scene)[:1]))
+    if not possible:
+        notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
+        return Diagnosis(
+            NOTHING if notes and not _others(whole, hits) else UNKNOWN, notes if not _others(whole, hits) else ()
+        )
+    return _answer(possible, text)
+
+
+def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
+    """In the order of the rules. Where lines may be broken, the text with joined lines counts as well."""
+    found = {rule.id: hit for rule in rules if (hit := whole.hit(rule))}
+    if not any(hit.rule.level == SPECIFIC for hit in found.values()):
+        for each in joined(whole.text):
+            other = Text(each)
+            for rule in rules:
+                if rule.id not in found and rule.level in (SPECIFIC, BROAD) and (hit := other.hit(rule)):
+                    found[rule.id] = replace(hit, number=whole.number(max(0, whole.text.find(hit.line[:30]))))
+    return [found[rule.id] for rule in rules if rule.id in found]
+
+
+def _possible(hit: Hit, scene: Scene) -> list[Found]:
+    """The causes of a rule that nothing rules out, those first for which something speaks."""
+    decided: list[tuple[int, Found]] = []
+    excluded = ""
+    for cause in hit.rule.causes:
+        verdict = cause.given.test(scene) if cause.given else None
+        if verdict is False:
+            excluded = excluded or cause.given.no
+        else:
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.yes if verdict else "")))
+    if excluded and len(decided) == 1 and not decided[0][1].decided:
+        decided = [(1, _found(hit, decided[0][1].cause, excluded))]
+    return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
+
+
+def _found(hit: Hit, cause: Cause, decided: str) -> Found:
+    part = next((group for group in hit.match.groups() if group), "")
+    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.tell)]
+    return Found(cause, *texts, decided, hit.rule, hit.line)
+
+
+def _filled(sentence: str, part: str) -> str:
+    """A sentence with what the text names in it, or fit to be read where it names nothing."""
+    if "{0}" not in sentence:
+        return sentence
     if part:
-        return rule.cause.replace("{0}", part)
-    cause = rule.cause.replace(" ({0})", "")
-    if cause.startswith("{0}"):
-        return cause.replace("{0}", "What that line names")
-    return re.sub(r"\b(package|library|variable) \{0\}", r"\1", cause).replace("{0}", "what that line names")
+        return sentence.replace("{0}", " ".join(part.split()).strip().rstrip("."))
+    sentence = sentence.replace(" ({0})", "")
+    if sentence.startswith("{0}"):
+        return sentence.replace("{0}", "What that line names")
+    return re.sub(r"\b(package|library|variable|image|file) `?\{0\}`?", r"\1", sentence).replace(
+        "{0}", "what that line names"
+    )
 
 
-def _engine(text: str) -> Diagnosis | None:
-    """What launch knows of an engine's errors; its rules are meant for such a text only."""
-    known = classify(text) if ENGINE.search(text) else None
-    if not known or _vague(known[1]) or (known[0] == "gpu" and not GPU.search(text)):
-        return None
-    cause, colon, remedy = known[1].partition(": ")
-    if not colon:
-        return None
-    remedy = remedy[:1].upper() + remedy[1:]
-    return Diagnosis(known[0], f"{cause.rstrip('.')}.", remedy, "./launch doctor", _last(text))
+def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
+    (first, causes), *rest = possible
+    specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
+    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
+    if first.rule.certain and len(causes) == 1 and not any(specific):
+        return Diagnosis(CERTAIN, (causes[0],), first.line, program)
+    chosen = {found.cause.id: found for found in causes[:MOST]}
+    for hit, others in rest:
+        if hit.rule.level in (SPECIFIC, first.rule.level) and len(chosen) < MOST:
+            chosen.setdefault(others[0].cause.id, others[0])
+    return Diagnosis(LIKELY, tuple(chosen.values()), first.line, program)
 
 
-def plainly(text: str) -> str:
-    """Without a terminal's colours, frames and curly quotes, and with the lines of a quotation as they were."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r|[\u2500-\u257f]", "", text[-LONGEST:])
-    text = text.translate(str.maketrans("\u2018\u2019\u201c\u201d", "''\"\""))
-    return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE)
+def _ended_well(whole: Text, hits: list[Hit]) -> bool:
+    """Whether the program went on after what looks like an error, to its end."""
+    last = max((hit.number for hit in hits), default=-1)
+    after = [line for line in whole.lines[last + 1 :] if line.strip()]
+    if not after or (last >= 0 and any(number > last for number in whole.alarms())):
+        return False
+    if last < 0 and whole.alarms():
+        return any(map(_finished, after[-3:])) and not _traceback(after)
+    goes_on = any(map(_finished, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+    return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
 
 
-def distinct(text: str) -> str:
-    """Of lines that differ in numbers only, the first and the last: a log of many steps comes down to what it says."""
-    lines = text.splitlines()
-    shapes = [re.sub(r"\d+", "0", line) for line in lines]
-    last = {shape: number for number, shape in enumerate(shapes)}
-    first: dict[str, int] = {}
-    for number, shape in enumerate(shapes):
-        first.setdefault(shape, number)
-    kept = (line for number, line in enumerate(lines) if number in (first[shapes[number]], last[shapes[number]]))
-    return "\n".join(kept)[-DISTINCT:]
+def _finished(line: str) -> bool:
+    return bool(FINISHED.search(line)) and not NOT_FINISHED.search(line)
 
 
-def _vague(sentence: str) -> bool:
-    """launch's sentences that say no more than that something failed."""
-    return sentence.startswith(VAGUE)
+def _traceback(lines: list[str]) -> bool:
+    return any("Traceback (most recent" in line for line in lines[-40:])
 
 
-def _line(text: str, position: int) -> str:
-    start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
-    return text[start : end if end >= 0 else len(text)].strip()
+def _others(whole: Text, hits: list[Hit]) -> bool:
+    """Whether the text reports an error beside the lines of these warnings."""
+    known = {hit.number for hit in hits}
+    return any(number not in known for number in whole.alarms())
 
 
-def telling(text: str) -> list[str]:
+def relevant(text: str) -> Iterator[str]:
     """The lines of an unknown text that are likely to say most, as they are."""
-    lines = [line.strip() for line in plainly(text).splitlines() if line.strip()]
-    return ([line for line in lines if TELLING.search(line)] or lines)[-3:]
-
-
-def _last(text: str) -> str:
-    lines = telling(text)
-    return lines[-1] if lines else ""
-
-
-def next_to_look_at(text: str) -> str:
-    return next(advice for pattern, advice in NEXT if re.search(pattern, text, re.IGNORECASE))
-
-
-def report(source: str) -> int:
-    """Print what is known. The exit code is 0 for one cause, and 2 for none or several."""
-    from gpukit.findings.finding import plain
-    from gpukit.findings.private import mask
-    from gpukit.project.location import root
-
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        print(f"explain: {source} cannot be read: {error.strerror}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    hidden = mask(root()).report  # what is printed here is often pasted elsewhere
-    known = diagnose(text)
-    if known and known.maybe:
-        print(f"seen    {hidden(plain(known.line))[:500]}")
-        print(f"certain {hidden(plain(known.cause))[:500]}")
-        print("This text has several possible causes:")
-        for what, told in known.maybe:
-            print(f"  - {what}: {told}")
-        print(f"first   {known.remedy}")
-        print(f"more    {known.look}")
-        return 2
-    if known:
-        rows = (("seen", known.line), ("cause", known.cause), ("remedy", known.remedy), ("more", known.look))
-        for name, said in rows:
-            print(f"{name:<8}{hidden(plain(said))[:500]}")
-        return 0
-    lines = telling(text)
-    if not lines:
-        print("explain: the text is empty", file=sys.stderr)
-        return 2
-    print("This text is unknown. Its most relevant lines:")
-    for line in lines:
-        print(f"  {hidden(plain(line))[:500]}")
-    print(next_to_look_at(text))
-    return 2
+    whole = Text(plain(text))
+    alarms = whole.alarms()
+    strong = [
+        n
+        for n in alarms
+        if re.search(r"\b\w*(?:Error|Exception)\b|\b(?:fatal|failed|denied|refused)\b", whole.lines[n])
+    ]
+    chosen = (strong or alarms or [n for n, line in enumerate(whole.lines) if line.strip()])[-3:]
+    return (whole.lines[number].strip() for number in chosen)

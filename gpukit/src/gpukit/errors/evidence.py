@@ -1,7 +1,7 @@
 """What decides between the causes of an error text: facts of the machine, and figures in the text.
 
-An `Evidence` says True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
-in `given`; `&`, `|` and `~` combine them.
+An `Evidence` is True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
+in `given`; `&`, `|`, and `~` combine them.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ ARM64 = _is(lambda m: _equal(m.arch, "arm64"), "the processor is arm64", "the pr
 JETSON = _is(lambda m: None if m.jetson is None else bool(m.jetson), "this is a Jetson", "this is not a Jetson")
 UNIFIED = _is(lambda m: m.unified_memory, "GPU and processor share their memory", "the GPU has memory of its own")
 CONTAINER = _is(lambda m: m.container, "it ran in a container", "it did not run in a container")
+WORKED_BEFORE = _is(lambda m: m.worked_before, "it worked before on this machine", "it never worked on this machine")
 NO_DRIVER = _is(
     lambda m: None if m.driver is None else not m.driver, "no NVIDIA driver is installed", "an NVIDIA driver is loaded"
 )
@@ -157,8 +158,13 @@ AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
 
 def _others_hold(scene: Scene) -> bool | None:
     """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
-    total = figure(scene.text, rf"total capacity (?:of )?{AMOUNT}")
-    free, mine = figure(scene.text, rf"of which {AMOUNT} is free"), figure(scene.text, rf"this process has {AMOUNT}")
+
+    def gib(pattern: str) -> float | None:
+        return figure(scene.text, pattern)
+
+    total = gib(rf"total capacity of {AMOUNT}") or gib(rf"{AMOUNT} total capacity")
+    free = gib(rf"of which {AMOUNT} is free") or gib(rf"already allocated; {AMOUNT} free")
+    mine = gib(rf"this process has {AMOUNT}") or gib(rf"{AMOUNT} (?:reserved in total|cached)")
     others = [
         figure(each, AMOUNT) or 0.0
         for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", scene.text)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
+from gpukit.errors.anchors import anchors
 from gpukit.findings.finding import Cause
 
 # Where to look for more, and how to see an asynchronous CUDA error at the call that made it.
@@ -53,19 +55,29 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{pattern})" for pattern in self.patterns), re.IGNORECASE | re.MULTILINE)
+        return _compiled("|".join(f"(?:{pattern})" for pattern in self.patterns))
 
     @cached_property
-    def field(self) -> re.Pattern[str]:
-        return re.compile(self.beside, re.IGNORECASE | re.MULTILINE)
+    def anchors(self) -> tuple[str, ...]:
+        """Words in lower case, one of which every text of this rule has; none if that cannot be told."""
+        found = [anchors(pattern) for pattern in self.patterns]
+        return () if None in found else tuple(word for words in found for word in words or ())
 
-    @cached_property
-    def other(self) -> re.Pattern[str]:
-        return re.compile(self.unless, re.IGNORECASE | re.MULTILINE)
+    def find(self, text: str, lower: str, ignored: Callable[[int], bool] = lambda place: False) -> re.Match[str] | None:
+        """The first place of its words in a text, if what belongs beside them is there and nothing that must not be.
 
-    def find(self, text: str) -> re.Match[str] | None:
-        """Where its words are in the text, if what belongs beside them is there and nothing that must not be."""
-        found = self.pattern.search(text)
-        if not found or (self.beside and not self.field.search(text)):
+        Args:
+            lower: the same text in lower case
+            ignored: whether a place in the text does not count
+        """
+        if self.anchors and not any(word in lower for word in self.anchors):
             return None
-        return None if self.unless and self.other.search(text) else found
+        found = next((match for match in self.pattern.finditer(text) if not ignored(match.start())), None)
+        if not found or (self.beside and not _compiled(self.beside).search(text)):
+            return None
+        return None if self.unless and _compiled(self.unless).search(text) else found
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)

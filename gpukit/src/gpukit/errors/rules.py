@@ -7,9 +7,23 @@ from __future__ import annotations
 
 from gpukit.errors import cuda, driver, engine, files, memory, network, packages, program, ranks, tools
 from gpukit.errors.rule import LEVELS, Rule
+from gpukit.findings.finding import Cause
 
 # What makes other errors follow comes before what follows.
 TOPICS = (driver, tools, engine, memory, cuda, ranks, files, network, packages, program)
 RULES: tuple[Rule, ...] = tuple(
     rule for level in LEVELS for topic in TOPICS for rule in topic.RULES if rule.level == level
 )
+
+
+def cause(id: str) -> Cause:
+    """A cause by its id.
+
+    Raises:
+        KeyError: no rule has it
+    """
+    for rule in RULES:
+        for each in rule.causes:
+            if each.id == id:
+                return each
+    raise KeyError(id)

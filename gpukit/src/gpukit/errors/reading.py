@@ -1,0 +1,148 @@
+"""An error text as a program can search it: from a file or a pipe of any size, without what terminals and forms add."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import BinaryIO
+
+CHUNK = 1 << 20  # bytes read at a time
+LINE = 4_000  # characters of one line that are looked at, half from each end
+SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
+LAST = 500  # lines at the end, which are always looked at
+LONGEST = 120_000  # characters in all
+
+DIGITS = bytes.maketrans(b"123456789", b"000000000")
+ALARM = re.compile(
+    rb"error|exception|fail|fatal|denied|refused|cannot|traceback|killed|xid|invalid|not found|unable", re.I
+)
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
+
+
+class NotTextError(Exception):
+    """The input is not a text; the message is for the user."""
+
+
+def read(stream: BinaryIO) -> str:
+    """The text of a stream, in bounded memory: of lines that differ in digits only, the first and the last.
+
+    Raises:
+        NotTextError: it is a binary file
+    """
+    first: dict[bytes, tuple[int, bytes]] = {}
+    last: dict[bytes, tuple[int, bytes]] = {}
+    alarms: deque[tuple[int, bytes]] = deque(maxlen=SHAPES // 8)
+    end: deque[tuple[int, bytes]] = deque(maxlen=LAST)
+    for number, line in enumerate(_lines(stream)):
+        if len(line) > LINE:
+            line = line[: LINE // 2] + b" ... " + line[-LINE // 2 :]
+        shape = line.translate(DIGITS)
+        if shape in first:
+            last[shape] = (number, line)
+        elif len(first) < SHAPES:
+            first[shape] = (number, line)
+        else:
+            end.append((number, line))
+            if ALARM.search(line):
+                alarms.append((number, line))
+    kept = sorted({*first.values(), *last.values(), *alarms, *end})
+    return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
+
+
+def _relevant(lines: list[bytes]) -> list[bytes]:
+    """Of a text that is too long, the lines that speak of an error and the next two, and its start and end."""
+    if sum(map(len, lines)) <= LONGEST:
+        return lines
+    near = {number + more for number, line in enumerate(lines) if ALARM.search(line) for more in range(3)}
+    near |= {*range(LAST), *range(len(lines) - LAST, len(lines))}
+    lines = [line for number, line in enumerate(lines) if number in near]
+    start = _within(lines, LONGEST // 3)
+    rest = lines[len(start) :]
+    return start + _within(rest[::-1], LONGEST - LONGEST // 3)[::-1]
+
+
+def _within(lines: list[bytes], most: int) -> list[bytes]:
+    """The first of these lines that have no more characters together."""
+    size = 0
+    for number, line in enumerate(lines):
+        size += len(line) + 1
+        if size > most:
+            return lines[:number]
+    return lines
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream as UTF-8, whatever its encoding; a line without an end is cut."""
+    chunk = stream.read(CHUNK)
+    encoding = _encoding(chunk)
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace") if encoding else None
+    rest = b""
+    while chunk:
+        data = rest + (decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk)
+        *lines, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        yield from lines
+        if len(rest) > CHUNK:
+            yield rest
+            rest = b""
+        chunk = stream.read(CHUNK)
+    if rest:
+        yield rest
+
+
+def _encoding(start: bytes) -> str:
+    """Of a file by its first bytes: UTF-16 as Windows' terminals write it; empty for UTF-8.
+
+    Raises:
+        NotTextError: it is a binary file
+    """
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    head = start[:4096]
+    if head.startswith(b"\x1f\x8b"):
+        raise NotTextError("it is compressed: `gunzip -c FILE | gpukit explain -`")
+    nulls = [head[place::2].count(0) * 2 for place in (0, 1)]
+    if len(head) >= 4 and max(nulls) > 0.6 * len(head) and min(nulls) < 0.1 * len(head):
+        return "utf-16-be" if nulls[0] > nulls[1] else "utf-16-le"
+    controls = len(re.findall(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]", head))
+    if head.count(0) > 2 or controls > 0.1 * len(head) > 1:
+        raise NotTextError("it is a binary file, not a text")
+    return ""
+
+
+def plain(text: str) -> str:
+    """Without a terminal's colors and frames, with straight quotation marks, and quoted lines as they were."""
+    text = COLOURS.sub("", text).translate(QUOTES)
+    if text.count("<br") > 1:
+        text = re.sub(r"<br */?>", "\n", text)
+    return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-LONGEST:]
+
+
+RECORD = re.compile(  # what starts a line of its own, so that the one before is not continued here
+    r"\s*(?:\[|\(|#\d|\d{4}-\d\d|\w{3} \d+ \d\d:|File \"|Traceback|>>>|\^|\$ |- |\* |\w+(?:Error|Exception|Warning): |"
+    r"(?:ERROR|WARNING|INFO|DEBUG|error|warning|note|hint)\b)|\s*$"
+)
+
+
+def joined(text: str) -> list[str]:
+    """The text with lines put together that a terminal or an issue form may have broken, in one or two ways."""
+    lines = text.split("\n")
+    if not 2 <= len(lines) <= 500:
+        return []
+    if len(lines) <= 12:
+        return [re.sub(r"\s*\n\s*", " ", text), re.sub(r"\n[ \t]*", "", text)]
+    width = max(len(line) for line in lines if len(line) <= 240) if any(len(line) <= 240 for line in lines) else 0
+    if width < 50:
+        return []
+    results = []
+    for glue, enough in ((" ", 0.7 * width), ("", width)):
+        pieces = [lines[0]]
+        for before, line in zip(lines, lines[1:]):
+            if len(before) >= enough and not RECORD.match(line):
+                pieces[-1] = pieces[-1].rstrip(" " * bool(glue)) + glue + line.strip()
+            else:
+                pieces.append(line)
+        results.append("\n".join(pieces))
+    return [each for each in dict.fromkeys(results) if each != text]
