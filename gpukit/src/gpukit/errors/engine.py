@@ -106,7 +106,7 @@ MODULE_MISSING = Cause(
     tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
 )
 ENGINE_RIGHTS = Cause(
-    "engine-in-container",
+    "engine-without-rights",
     "The engine itself runs in a container or without root, and lacks the right to do this.",
     "Use the machine's own engine (`docker context use default`), or start the outer container with `--privileged`.",
     tell="`docker info` shows `rootless`, or `systemd-detect-virt --container` prints a name",
@@ -210,6 +210,14 @@ COMPOSE_FILE = Cause(
     "The compose file has an error, or refers to something that does not exist.",
     "Run `docker compose config`, which shows the place.",
     tell="`docker compose config` reports it with a current Compose as well",
+)
+PORT_RESERVED = Cause(
+    "port-reserved",
+    "Windows has reserved this port.",
+    "Use another port, or run `net stop winnat` and `net start winnat` in Windows as an administrator.",
+    tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
+    given=says(r"forbidden by its access permissions")
+    | (UNDER_WINDOWS & silent_on(r"already (?:allocated|in use)", r"port \d+: permission denied")),
 )
 NO_TOOLKIT_HERE = Cause(
     "toolkit-not-installed",
@@ -583,13 +591,36 @@ RULES = (
                 tell="the port is below 1024",
                 given=~WINDOWS & ~says(r"forbidden by its access permissions"),
             ),
+            PORT_RESERVED,
+        ),
+        look=PORTS,
+        kind="port",
+    ),
+    Rule(
+        "port-allocated",
+        "driver failed programming external connectivity on endpoint x: Bind for 127.0.0.1:8888 failed: "
+        "port is already allocated",
+        (
+            r"Bind for \S+?:(\d+) failed: port is already allocated",
+            r"failed to bind host port (?:for )?[^\n]*?:(\d+)[:/]",
+            r"Ports are not available: exposing port \w+ \S+?:(\d+)",
+            r"(?:daemon|userland proxy|external connectivity|rootlessport)[^\n]*:(\d+): bind: address already in use",
+            r"port is already allocated",
+        ),
+        (
             Cause(
-                "port-reserved",
-                "Windows has reserved this port.",
-                "Use another port, or run `net stop winnat` and `net start winnat` in Windows as an administrator.",
-                tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
-                given=says(r"forbidden by its access permissions") | WINDOWS,
+                "port-of-container",
+                "Another container already publishes that port ({0}).",
+                "Run `docker ps --filter publish=PORT` to find it, and stop it, or publish another port.",
+                tell="`docker ps --filter publish=PORT` lists a container",
             ),
+            Cause(
+                "port-of-program",
+                "Another program on this machine already listens on that port ({0}).",
+                "Run `sudo ss -ltnp | grep :PORT` to find it, and end it, or publish another port.",
+                tell="`docker ps` lists no container with that port",
+            ),
+            PORT_RESERVED,
         ),
         look=PORTS,
         kind="port",
@@ -2407,7 +2438,7 @@ RULES = (
     ),
     Rule(
         "cgroup-config",
-        "unable to apply cgroup configuration: unable to start unit",
+        "OCI runtime create failed: runc create failed: unable to apply cgroup configuration: unable to start unit",
         (r"unable to apply cgroup configuration", r"error setting cgroup config for procHooks"),
         (
             Cause(
@@ -2738,7 +2769,7 @@ RULES = (
     ),
     Rule(
         "apt-chatter",
-        "debconf: unable to initialize frontend: Dialog",
+        "invoke-rc.d: policy-rc.d denied execution of start.",
         (
             r"debconf: unable to initialize frontend",
             r"policy-rc\.d denied execution",

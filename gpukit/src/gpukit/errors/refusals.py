@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from gpukit.findings.finding import Cause
 from gpukit.project.messages import RefusalError
@@ -20,12 +21,10 @@ WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Cause] | None:
     """The kind of an engine's error and its most likely cause; None if it is not known, or not of these kinds."""
     from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
-    from gpukit.errors.rules import RULES
 
-    found = diagnose(text, kinds=tuple(kinds) or KINDS)
-    if not found.causes:
-        return None
-    return next(rule.kind for rule in RULES if rule.id == found.id), found.causes[0]
+    for found in diagnose(text, kinds=kinds or KINDS).causes:
+        return found.rule.kind, replace(found.cause, why=found.why, remedy=found.remedy)
+    return None
 
 
 def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
