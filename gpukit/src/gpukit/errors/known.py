@@ -11,11 +11,10 @@ from gpukit.findings.finding import Cause
 def ids(text: str) -> list[str]:
     """The ids of the causes that a text can have and of their rules, the most likely first."""
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose  # many patterns, and seldom needed
-    from gpukit.errors.refusals import identify
 
     found = diagnose(text)
     causes = found.causes if found.confidence in (CERTAIN, LIKELY) else ()
-    return [*identify(text), *(id for cause in causes for id in (cause.cause.id, cause.rule.id))]
+    return [id for cause in causes for id in (cause.cause.id, cause.rule.id)]
 
 
 def among(text: str, causes: Mapping[str, Cause]) -> Cause | None:

@@ -56,7 +56,7 @@ class Engine:
         """The refusal for an error of this engine."""
         refusal = refusals.explain(output, otherwise, self.cpu_helps, kinds)
         host = self.env.get("DOCKER_HOST")
-        if host and refusal.id == refusals.DOWN:
+        if host and refusal.id in refusals.DOWN:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )
