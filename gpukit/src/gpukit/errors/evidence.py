@@ -198,3 +198,9 @@ FRAGMENTED = Evidence(
     "by the figures in the text, torch has reserved enough memory, in pieces that are too small",
     "by the figures in the text, the memory is in use and not fragmented",
 )
+
+
+def python_from(number: str) -> Evidence:
+    return _is(
+        lambda m: at_least(m.python, number), f"this Python is {number} or newer", f"this Python is older than {number}"
+    )
