@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpukit.errors.causes import CPU_BUILD, HOST_MEMORY, LIBRARIES_MIXED
 from gpukit.errors.evidence import (
     ARM64,
     CONTAINER,
@@ -176,13 +177,6 @@ OLD_BITSANDBYTES = Cause(
     "which file it looked for.",
     tell="torch finds the GPU: `python -c 'import torch; print(torch.cuda.is_available())'` prints True",
     given=~CPU_TORCH,
-)
-TORCH_WITHOUT_CUDA = Cause(
-    "torch-without-cuda",
-    "The installed torch is a build without CUDA.",
-    "Install PyTorch's build for CUDA with the command from https://pytorch.org/get-started/locally/.",
-    tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
-    given=CPU_TORCH | says(r"\btorch\S*\+cpu\b"),
 )
 DEBIAN_DISTUTILS = Cause(
     "debian-distutils",
@@ -678,7 +672,7 @@ RULES = (
                 tell="`python -c 'import torch, PACKAGE'` works",
                 given=says(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
             ),
-            replace(TORCH_WITHOUT_CUDA, given=CPU_TORCH),
+            CPU_BUILD,
         ),
         look=VERIFY,
     ),
@@ -701,12 +695,7 @@ RULES = (
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
         (r"undefined symbol: (__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)",),
         (
-            Cause(
-                "mixed-cuda-libraries",
-                "One of CUDA's libraries is loaded from another place than torch's own, and its version is different.",
-                "Remove the other place from the search path: `unset LD_LIBRARY_PATH`, then try again.",
-                tell="`echo $LD_LIBRARY_PATH` prints a folder with CUDA libraries",
-            ),
+            LIBRARIES_MIXED,
             Cause(
                 "mixed-cuda-packages",
                 "The CUDA libraries that pip installed for torch (nvidia-...) are not of the versions that this torch "
@@ -810,7 +799,7 @@ RULES = (
         ),
         (
             OLD_BITSANDBYTES,
-            TORCH_WITHOUT_CUDA,
+            CPU_BUILD,
             Cause(
                 "bitsandbytes-from-source",
                 "bitsandbytes has no build for this processor's GPU, such as a Jetson's.",
@@ -906,7 +895,8 @@ RULES = (
         "built-for-other-cuda",
         "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
         (
-            r"(lib(?:cudart|cublas|cublasLt|cudnn\w*|cusparse\w*|cufft\w*|curand|cusolver\w*|cupti|nvrtc|nvJitLink|"
+            r"(?<!dlerror: )(lib(?:cudart|cublas|cublasLt|cudnn\w*|cusparse\w*|cufft\w*|curand|cusolver\w*|cupti|"
+            r"nvrtc|nvJitLink|"
             r"nccl|nvToolsExt|cufile|nvshmem\w*|npp\w+|nvjpeg\w*|nvinfer\w*|nvfatbin|cudss)\.so(?:\.\d+)*)[^\n]{0,10}: "
             r"cannot open shared object file",
             r"(lib(?:cudart|cublas\w*|cudnn\w*|nvrtc|cufft|curand)[\w.]*) is not found or cannot be loaded",
@@ -940,7 +930,6 @@ RULES = (
             ),
         ),
         look=VERIFY,
-        unless=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "other-libc",
@@ -1596,7 +1585,7 @@ RULES = (
             r"VersionConflict: \(([\w.-]+)",
             r"Using `[^`]+` requires `?([\w-]+)[^\n]{0,20}[`:]",
             r"(?:requires|needs) (?:the latest version of )?`?(?:(?:pip|"
-            r"uv) install (?:-U )?)?([\w-]+`? ?[<>=~!]=? ?[\d.]+)"
+            r"uv) install (?:-U )?)?([\w-]+`?[<>=~!]=?[\d.]+)"
             r"[^\n]{0,80}(?:but|found|installed|you have)",
             r"^\w*(?:Error|Exception): ([\w.-]+ ?(?:>=|==|~=) ?[\d.]+) (?:is|are) required",
             r"requires the latest version of `?([\w-]+)",
@@ -1655,7 +1644,7 @@ RULES = (
         ),
         (
             Cause(
-                "torch-too-old",
+                "torch-older-than-code",
                 "A package or the program needs a newer torch, torchvision, or torchaudio: this one does not have {0} "
                 "yet.",
                 "Upgrade them together, `pip install -U torch torchvision torchaudio`, or install a release of the "
@@ -1668,7 +1657,7 @@ RULES = (
                 ),
             ),
             Cause(
-                "torch-too-new",
+                "torch-newer-than-code",
                 "A package or the program is older than this torch, torchvision, or torchaudio, which no longer has "
                 "{0}.",
                 "Upgrade the package that the traceback's last lines belong to. If there is no newer release, install "
@@ -1773,8 +1762,8 @@ RULES = (
         (
             Cause(
                 "jupyter-old-page",
-                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the kernel was "
-                "restarted.",
+                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the "
+                "kernel was restarted.",
                 "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
@@ -2279,13 +2268,7 @@ RULES = (
             r"Failed to start the Kernel",
         ),
         (
-            Cause(
-                "kernel-out-of-memory",
-                "The machine's memory ran out, and the kernel was killed.",
-                "Load less at once, such as smaller batches or fewer workers, and watch `free -h` while it runs.",
-                tell="`sudo dmesg | grep -i 'out of memory'` shows it",
-                given=silent_on(r"Failed to start the Kernel"),
-            ),
+            HOST_MEMORY,
             Cause(
                 "notebook-kernel-crashed",
                 "A compiled library crashed.",
@@ -2435,13 +2418,13 @@ RULES = (
                 given=~WINDOWS,
             ),
             Cause(
-                "triton-windows",
+                "triton-on-windows",
                 "Triton has no official builds for Windows.",
                 "`pip install triton-windows` in a version for this torch, or use WSL 2.",
                 tell="it runs in Windows",
                 given=WINDOWS,
             ),
-            TORCH_WITHOUT_CUDA,
+            CPU_BUILD,
         ),
         look=VERIFY,
         level=GENERAL,
@@ -2561,7 +2544,7 @@ RULES = (
     Rule(
         "library-missing",
         "libfoo.so.3: cannot open shared object file: No such file or directory",
-        (r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
+        (r"(?<!dlerror: )(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
         (
             Cause(
                 "library-missing",
@@ -2587,8 +2570,8 @@ RULES = (
         (
             r"fatal error: '?([\w./+-]+\.h(?:pp)?)'?(?: file not found|: No such file)",
             r"ld: cannot find -l([\w.+-]+)",
-            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
-            r"found: NO)",
+            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? "
+            r"(?:not found|found: NO)",
         ),
         (
             Cause(
@@ -2679,7 +2662,7 @@ RULES = (
     Rule(
         "no-module",
         "ModuleNotFoundError: No module named 'einops'",
-        (r"(?:^|[^\w])No module named '?(?!triton\b)([\w-]+)(?![\w.-])",),
+        (r"(?:^|[^\w])No module named '?(?!(?:triton|flash_attn)\b)([\w-]+)(?![\w.-])",),
         (
             NOT_INSTALLED,
             OTHER_PYTHON,
@@ -2808,7 +2791,10 @@ RULES = (
     Rule(
         "tensorflow-on-cpu",
         "Could not load dynamic library 'libcudart.so.11.0'\nIgnore above cudart dlerror if you do not have a GPU",
-        (r"Ignore above cudart dlerror if you do not have a GPU",),
+        (
+            r"Could not load dynamic library[\s\S]{0,400}?Ignore above cudart dlerror|"
+            r"Ignore above cudart dlerror if you",
+        ),
         (
             Cause(
                 "tensorflow-on-cpu",
