@@ -13,6 +13,7 @@ from gpukit.errors.evidence import (
     NO_CARD,
     WINDOWS,
     capability_below,
+    needs,
     python_from,
     says,
     silent_on,
@@ -38,8 +39,8 @@ def apt(names: str) -> str:
 
 NEEDS_TORCH = Cause(
     "build-isolation",
-    "The package imports torch or another package ({0}) while it is built, and pip builds it in an isolated "
-    "environment that does not have it.",
+    "The package imports torch (or another package) while it is built, and pip builds it in an isolated environment "
+    "that does not have it.",
     "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
     "offers a prebuilt wheel for this torch, install that instead.",
     tell="`No module named` stands above, and `--no-build-isolation` was not used",
@@ -71,7 +72,7 @@ NO_NVCC = Cause(
 )
 TOO_OLD_FOR_PYTHON = Cause(
     "python-too-new",
-    "The package is older than this Python and uses a part of the standard library that was removed ({0}).",
+    "The package is older than this Python and uses a part of the standard library that was removed.",
     "Install a newer release of the package: `pip install -U PACKAGE`. If there is none, use an older Python: `uv "
     "venv --python 3.11`.",
     tell="the missing name is Python's own, such as distutils, imp, or pkgutil.ImpImporter",
@@ -101,7 +102,7 @@ STALE_EXTENSION = Cause(
     "torch's cache holds an extension that was compiled for another torch, CUDA, or Python, or not completely.",
     "Delete the cache: `rm -r ~/.cache/torch_extensions`. The next start compiles the extension again.",
     tell="the path in the message has torch_extensions in it",
-    given=says(r"torch_extensions/"),
+    given=needs(r"torch_extensions/"),
 )
 NOT_COMPILED = Cause(
     "not-compiled",
@@ -126,7 +127,7 @@ NOT_RESTARTED = Cause(
     "The package was installed or upgraded while the notebook had another release loaded.",
     "Restart the kernel (in Colab: Runtime, Restart session), then run the imports again.",
     tell="the package was installed in the same session",
-    given=NOTEBOOK,
+    given=NOTEBOOK & says(r"pip3? install|Successfully installed|uv add|restart"),
 )
 OTHER_PYTHON = Cause(
     "other-python",
@@ -161,7 +162,7 @@ OFFLINE = Cause(
     "The index could not be reached, so only the local cache was searched.",
     "Check the network and the proxy settings (`HTTPS_PROXY`), then try again without `--offline`.",
     tell="the text mentions the cache, offline mode, or failed connections",
-    given=says(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
+    given=needs(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
 )
 OTHER_RELEASE = Cause(
     "other-release",
@@ -420,7 +421,7 @@ RULES = (
                 "The package works only with an NVIDIA GPU, and this machine has none.",
                 "Leave the package out, or use the program's option for CPUs.",
                 tell="`nvidia-smi` finds no GPU",
-                given=NO_CARD | says(r"macosx|darwin|\barm64-apple"),
+                given=says(r"macosx|darwin|\barm64-apple"),
             ),
         ),
         look=VERIFY,
@@ -768,14 +769,14 @@ RULES = (
                 "The build links with the driver's library libcuda, which is not there while an image is built.",
                 "Link with the Toolkit's placeholder: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
                 tell="it fails in the build of an image",
-                given=says(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=needs(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "libcuda-not-listed",
                 "Triton or torch.compile links with the driver's library libcuda at run time and does not find it.",
                 "Update the linker's list: `sudo ldconfig`. In WSL: `export LIBRARY_PATH=/usr/lib/wsl/lib`.",
                 tell="it fails while the program runs",
-                given=says(r"/tmp/tmp\w+/main\.c|triton"),
+                given=needs(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
         look=BUILD,
@@ -950,7 +951,7 @@ RULES = (
                 "VS Code's server is started on a system that is older than it supports.",
                 "Connect to a newer system or image (glibc 2.28 or newer), such as Debian 10 or Ubuntu 20.04.",
                 tell="VS Code was connecting",
-                given=says(r"vscode|code-server|attach docker container"),
+                given=needs(r"vscode|code-server|attach docker container"),
             ),
         ),
         look=VERIFY,
@@ -1098,7 +1099,7 @@ RULES = (
                 "The installed NumPy is older than the program or the saved file expects, and does not have {0}.",
                 "`pip install -U numpy`",
                 tell="the name is new, such as numpy._core or numpy.exceptions",
-                given=says(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=needs(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
         look=VERIFY,
@@ -1126,7 +1127,7 @@ RULES = (
                 "A package contains code that was generated for a newer protobuf than the installed one.",
                 "`pip install -U protobuf`",
                 tell="the message asks for `builder` or compares Gencode and Runtime",
-                given=says(r"name 'builder'|Gencode/Runtime"),
+                given=needs(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
         look=VERIFY,
@@ -1167,7 +1168,7 @@ RULES = (
                 "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
                 "package that is being built.",
                 tell="pkg_resources or pip-build-env stands in the traceback",
-                given=says(r"ImpImporter"),
+                given=needs(r"ImpImporter"),
             ),
         ),
         look=VERIFY,
@@ -1199,7 +1200,7 @@ RULES = (
                 "An older torch or package imports packaging from pkg_resources, which setuptools 70 removed.",
                 "`pip install 'setuptools<70'`, or install a newer torch.",
                 tell="the name that cannot be imported is packaging",
-                given=says(r"name 'packaging'"),
+                given=needs(r"name 'packaging'"),
             ),
         ),
         look=VERIFY,
@@ -1554,7 +1555,7 @@ RULES = (
                 "`conda info` lists the virtual packages. On a machine without a GPU: `export "
                 "CONDA_OVERRIDE_CUDA=12.8`.",
                 tell="the missing package begins with two underscores",
-                given=says(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
+                given=needs(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
         look=VERIFY,
@@ -2091,7 +2092,7 @@ RULES = (
                 "The program was built for an older system: {0} is a version that this system no longer has.",
                 "Install a newer release of the program, or use an image of the system that it was built for.",
                 tell="the system has the library with a higher number",
-                given=says(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+                given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
             ),
         ),
         look=BUILD,
@@ -2191,7 +2192,7 @@ RULES = (
                 "Mount the host's file, `docker run -v /etc/passwd:/etc/passwd:ro ...`, or create the user in the "
                 "Dockerfile.",
                 tell="ssh or git prints the message",
-                given=says(r"No user exists for uid|You don't exist"),
+                given=needs(r"No user exists for uid|You don't exist"),
             ),
         ),
         look=VERIFY,
@@ -2474,7 +2475,13 @@ RULES = (
         "ModuleNotFoundError: No module named 'transformers.deepspeed'",
         (r"No module named '(\w+\.[\w.]+)'",),
         (
-            replace(OTHER_RELEASE, given=says(r"(?:site|dist)-packages/")),
+            replace(
+                OTHER_RELEASE,
+                id="module-of-other-release",
+                why="The installed release of the package does not have {0}: it is newer or older than the code "
+                "expects.",
+                given=says(r"(?:site|dist)-packages/"),
+            ),
             replace(
                 SHADOWED,
                 tell="the first part of the name is a folder of the program, or another package has the same name",
@@ -2708,14 +2715,19 @@ RULES = (
             r"missing \d+ required positional argument)",
         ),
         (
-            replace(OTHER_RELEASE, id="other-version", given=says(r"(?:site|dist)-packages/")),
+            replace(
+                OTHER_RELEASE,
+                id="other-version",
+                why="The code asks for something that the installed release of a package does not have ({0}): the "
+                "release is newer or older than the code expects.",
+                given=says(r"(?:site|dist)-packages/"),
+            ),
             Cause(
                 "own-call",
                 "The program's own code asks for something that does not exist in the installed release, or misspells "
                 "it.",
                 "Check the call against the documentation of the installed release: `pip show PACKAGE` prints it.",
                 tell="the traceback's last frame lies in the program's own file",
-                given=silent_on(r"(?:site|dist)-packages/"),
             ),
             SHADOWED,
         ),
