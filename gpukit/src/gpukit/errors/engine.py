@@ -186,7 +186,7 @@ INTERRUPTED = Cause(
     "An earlier installation was interrupted.",
     "Run `sudo dpkg --configure -a && sudo apt-get --fix-broken install`.",
     tell="the text has `was interrupted` or `unmet dependencies`",
-    given=says(r"was interrupted"),
+    given=says(r"was interrupted", r"fix-broken install"),
 )
 TWO_SOURCES = Cause(
     "apt-two-sources",
@@ -874,6 +874,7 @@ RULES = (
             ENGINE_FILES,
         ),
         look=MOUNTS,
+        unless=r"/run/desktop/mnt/host",
         kind="mount",
     ),
     Rule(
@@ -1096,7 +1097,7 @@ RULES = (
     Rule(
         "run-args",
         "unknown flag: --gpus all",
-        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ \S+",),
+        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|in\b)\S+",),
         (
             Cause(
                 "run-args",
@@ -1104,6 +1105,7 @@ RULES = (
                 'Write two strings, `"--gpus", "all"`, or one with an equals sign, `"--gpus=all"`.',
             ),
         ),
+        beside=r"docker|runArgs|devcontainer|--gpus",
         kind="engine",
     ),
     Rule(
@@ -1282,7 +1284,7 @@ RULES = (
     Rule(
         "docker-too-old",
         "unknown flag: --gpus",
-        (r"unknown flag: --gpus\b",),
+        (r"unknown flag: --gpus\b(?! (?!See)\S)",),
         (
             Cause(
                 "gpus-flag-misplaced",
@@ -1551,7 +1553,6 @@ RULES = (
                 "Use a base image with a newer system (`copier update --trust`). For an old machine, use VS Code 1.98.",
             ),
         ),
-        certain=True,
     ),
     Rule(
         "vscode-architecture",
@@ -2074,6 +2075,21 @@ RULES = (
         kind="engine",
     ),
     Rule(
+        "crun-too-old",
+        "Error: OCI runtime error: crun: unknown version specified",
+        (r"crun: unknown version specified",),
+        (
+            Cause(
+                "crun-too-old",
+                "crun is too old for this Podman.",
+                "Update crun to the release that belongs to this Podman: install both from the same package source.",
+            ),
+        ),
+        certain=True,
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
         "cgroup-driver",
         'expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups',
         (
@@ -2210,6 +2226,7 @@ RULES = (
             r"(\S*/[\w+-]+|\S*[\w+-]\.(?:sh|py|run|bin|pl)): Permission denied$",
             r"(?:^|[\s/])sh: \d+: (\S+): Permission denied$",
             r"(?:bash|sh): (?:(?:line )?\d+: )?(\S+): cannot execute: Permission denied$",
+            r"exec user process caused:? \\?\"?permission denied",
         ),
         (
             Cause(
@@ -2232,7 +2249,10 @@ RULES = (
     Rule(
         "entrypoint-missing",
         "exec /entrypoint.sh: no such file or directory",
-        (r"exec user process caused:? \\?\"?no such file or directory", r"exec (/\S+): no such file or directory$"),
+        (
+            r"exec user process caused:? \\?\"?no such file or directory",
+            r"exec (\.{0,2}/[^\s:\"]+): no such file or directory$",
+        ),
         (
             WINDOWS_LINES,
             Cause(
@@ -2337,6 +2357,7 @@ RULES = (
             ),
         ),
         look=BUILD,
+        unless=r"NO_PUBKEY A4B469963BF863CC",
     ),
     Rule(
         "apt-two-entries",
@@ -2450,11 +2471,11 @@ RULES = (
             TWO_SOURCES,
             INTERRUPTED,
             Cause(
-                "apt-other-release",
-                "A package is for another release of the distribution than this one.",
-                "Install the package for this release: `cat /etc/os-release` shows it.",
-                tell="the message names libc6 or another basic package",
-                given=says(r"libc6|libstdc\+\+|python3 \("),
+                "apt-version-required",
+                "A package requires another version of a package than the one that would be installed.",
+                "Install that version as well: `sudo apt-get install NAME=VERSION`, with both from the message.",
+                tell="the text has `(= VERSION) but VERSION is to be installed`",
+                given=says(r"\(= [^)]+\) but \S+ is to be installed"),
             ),
         ),
         look=BUILD,
