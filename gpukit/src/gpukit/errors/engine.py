@@ -172,6 +172,7 @@ STALE_LISTS = Cause(
     "apt-lists-old",
     "The package lists are older than the server's files, as in a cached layer of the build.",
     "Rebuild with `./launch build --no-cache`; on a machine, run `sudo apt-get update`.",
+    alone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
     tell="`404 Not Found` is in the text",
     given=says(r"404\s+Not Found") | silent_on(r"Could not (?:resolve|connect)|Temporary failure"),
 )
@@ -235,7 +236,7 @@ SECCOMP_OLD = Cause(
 )
 NO_SHEBANG = Cause(
     "script-without-first-line",
-    "The script ({0}) does not begin with a line that names its interpreter.",
+    "The script does not begin with a line that names its interpreter.",
     "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
     tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
     given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
@@ -917,6 +918,7 @@ RULES = (
                 "The container's working folder was deleted or replaced on the machine while the container was "
                 "running.",
                 "Run `./launch stop`, then start it again.",
+                alone="Restart the container: `docker restart NAME`.",
             ),
         ),
         look=MOUNTS,
@@ -968,7 +970,7 @@ RULES = (
                 given=says(r"must be lowercase"),
             ),
         ),
-        look="`./launch shell --dry-run`",
+        look=CLIENT,
         kind="image",
     ),
     Rule(
@@ -983,8 +985,8 @@ RULES = (
             Cause(
                 "gpus-form",
                 "The value of `--gpus` is not one that Docker reads. Often a list of GPUs lost its quotes.",
-                "Use `--gpus all`, or a list with both kinds of quotes: `--gpus '\"device=0,1\"'`. For "
-                "`./launch`, set `GPUS=0,1`.",
+                "Use `--gpus all`, or a list with both kinds of quotes: `--gpus '\"device=0,1\"'`. In a project, "
+                "set `GPUS=0,1`.",
             ),
         ),
         look="`nvidia-smi -L`",
@@ -1058,14 +1060,14 @@ RULES = (
             Cause(
                 "gpu-unknown",
                 "There is no GPU {0} on this machine.",
-                "Run `nvidia-smi -L`, and choose one of those with `GPUS`, such as `GPUS=0`.",
+                "Run `nvidia-smi -L`, and choose one of those: `--gpus device=0`, or `GPUS=0` in a project.",
                 tell="`nvidia-smi -L` does not list it",
             ),
             Cause(
                 "mig-changed",
                 "The MIG device {0} no longer exists. MIG devices get new ids when they are created again, for "
                 "example after a restart.",
-                "Run `nvidia-smi -L`, and set `GPUS` to the new id.",
+                "Run `nvidia-smi -L`, and use the new id, as `GPUS` in a project.",
                 tell="the id begins with `MIG-`, or has a colon",
                 given=says(r"MIG-|device error: \d+:\d+"),
             ),
@@ -1219,7 +1221,8 @@ RULES = (
             Cause(
                 "network-of-old-container",
                 "The container was created on a network that was removed later.",
-                "Recreate the container: `docker compose up --force-recreate`, or `./launch stop` and start it again.",
+                "Recreate the container: `docker compose up --force-recreate`, or `docker rm --force NAME` and "
+                "start it again.",
                 tell="the name in the message is a long hexadecimal id",
                 given=says(r"network [0-9a-f]{24,} not found"),
             ),
@@ -1237,6 +1240,7 @@ RULES = (
                 "container-name",
                 "A container with the name {0} already exists.",
                 "Run `./launch stop` if it is this project's, or `docker rm --force {0}`.",
+                alone="Remove it with `docker rm --force NAME`, or use another name.",
             ),
         ),
         certain=True,
@@ -1336,7 +1340,7 @@ RULES = (
             Cause(
                 "no-terminal",
                 "Docker was asked for a terminal (`-t`), but there is none, as in a script or in CI.",
-                "Leave out `-t`. `./launch run` requests a terminal only if there is one.",
+                "Leave out `-t`.",
                 tell="it ran in a script, in cron, or in CI",
             ),
             Cause(
@@ -1550,7 +1554,8 @@ RULES = (
             Cause(
                 "vscode-server-system",
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
-                "Use a base image with a newer system (`copier update --trust`). For an old machine, use VS Code 1.98.",
+                "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
+                "machine, use VS Code 1.98.",
             ),
         ),
     ),
@@ -1733,8 +1738,8 @@ RULES = (
             Cause(
                 "image-missing",
                 "The image {0} does not exist, or no longer does. Old CUDA images are removed from time to time.",
-                "Use another tag: set `BASE_IMAGE`, or change `ARG BASE_IMAGE` in the Dockerfile. `copier update "
-                "--trust` brings a newer base.",
+                "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
+                "with `copier update --trust`.",
                 tell="the registry's web page does not list the tag",
             ),
             Cause(
@@ -1800,8 +1805,7 @@ RULES = (
             Cause(
                 "no-dockerfile",
                 "There is no Dockerfile at the given place.",
-                "Run the command in the folder that has the Dockerfile, or name it with `--file`. `./launch "
-                "build` finds the project's own.",
+                "Run the command in the folder that has the Dockerfile, or name it with `--file`.",
                 tell="`ls` does not find it",
             ),
             TWO_DOCKERS,
@@ -1822,7 +1826,7 @@ RULES = (
             Cause(
                 "dockerfile-form",
                 "The Dockerfile has an error in the line that the message names.",
-                "Correct that line, then run `./launch build` again.",
+                "Correct that line, then build again.",
                 tell="the line is not valid",
             ),
             Cause(
@@ -2322,7 +2326,8 @@ RULES = (
             Cause(
                 "apt-not-root",
                 "The command needs root.",
-                "Put `sudo` before it. In a container, add the package to apt.txt and run `./launch build`.",
+                "Put `sudo` before it. For an image, install the package in the Dockerfile, or list it in "
+                "apt.txt in a project.",
                 tell="the text has `are you root`",
                 given=says(r"13: Permission|are you root"),
             ),
@@ -2584,7 +2589,7 @@ RULES = (
             Cause(
                 "apt-mirror-updating",
                 "The package mirror was being updated.",
-                "Run it again later; for an image, `./launch build --no-cache`.",
+                "Run it again later. Build an image with `--no-cache`.",
                 tell="it works an hour later",
             ),
             Cause(
@@ -2622,7 +2627,7 @@ RULES = (
             Cause(
                 "apt-name",
                 "The package {0} has another name in this release of the distribution, or does not exist.",
-                "Search for it with `apt-cache search NAME`. In a project, correct apt.txt, then run `./launch build`.",
+                "Search for it with `apt-cache search NAME`. In a project, correct apt.txt.",
                 tell="`apt-get update` ran just before",
             ),
             NOT_UPDATED,
@@ -2774,7 +2779,7 @@ RULES = (
             Cause(
                 "no-such-image",
                 "The engine has no image {0}: it was not built or pulled, or was removed.",
-                "Build or pull it: `./launch build`, or `docker pull {0}`.",
+                "Build it again, or run `docker pull {0}`.",
                 tell="`docker image ls` does not list it",
             ),
             Cause(
@@ -2849,7 +2854,6 @@ RULES = (
                 "Run that command in a terminal of the container.",
             ),
         ),
-        look="`./launch shell`",
         level=GENERAL,
         program=True,
     ),
@@ -2889,7 +2893,7 @@ RULES = (
             Cause(
                 "vscode-container-ended",
                 "The container has ended.",
-                "Start it again: run `Dev Containers: Reopen in Container`, or `./launch up`.",
+                "Run `Dev Containers: Reopen in Container` in VS Code.",
                 tell="`docker ps` does not list it",
             ),
             Cause(
@@ -2959,7 +2963,7 @@ RULES = (
             Cause(
                 "no-such-command",
                 "The container has no command `{0}`.",
-                "Check the spelling, or install it: add its package to apt.txt and run `./launch build`.",
+                "Check the spelling, or install it in the Dockerfile. In a project, list its package in apt.txt.",
                 tell="the image does not have it: `docker run --rm --entrypoint ls IMAGE /usr/bin`",
             ),
             Cause(
