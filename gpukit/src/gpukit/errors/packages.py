@@ -1581,7 +1581,7 @@ RULES = (
         "version-check",
         "huggingface-hub>=0.23.2,<1.0 is required for a normal functioning of this module, but found 1.1.2.",
         (
-            r"([\w.-]+[\w.<>=!~,-]*) is required for a normal functioning of this module",
+            r"(\b[\w.<>=!~,-]{1,80}) is required for a normal functioning of this module",
             r"((?:MMCV|mmdet|mmengine)==\S+) is used but incompatible",
             r"VersionConflict: \(([\w.-]+)",
             r"Using `[^`]+` requires `?([\w-]+)[^\n]{0,20}[`:]",
