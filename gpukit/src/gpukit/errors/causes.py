@@ -171,8 +171,7 @@ DRIVER_STUCK = Cause(
     "driver-stuck",
     "The driver or the GPU does not respond any more.",
     "Restart the machine. If that is not enough, switch its power off for a minute.",
-    tell="`nvidia-smi` hangs or fails on the host too",
-    given=WORKED_BEFORE,
+    tell="`nvidia-smi` hangs or fails on the host too, and it worked before",
 )
 MODULE_MISSING = Cause(
     "driver-not-loaded",

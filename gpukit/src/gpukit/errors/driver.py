@@ -417,7 +417,7 @@ RULES = (
             ),
             SELINUX_DEVICES,
             Cause(
-                "rootless-devices",
+                "rootless-device-access",
                 "The rootless engine cannot open the device files for the container.",
                 "Give the GPU through CDI: `--device nvidia.com/gpu=all`.",
                 tell="it works with the engine that runs as root",
@@ -500,6 +500,7 @@ RULES = (
                 "Virtualization is off in the firmware, or Windows' Virtual Machine Platform is not installed.",
                 "Enable virtualization in the firmware. Then run `wsl.exe --install --no-distribution` in "
                 "PowerShell as administrator, and restart Windows.",
+                tell="Task Manager, tab Performance, CPU, shows `Virtualization: Disabled`",
             ),
             WSL_OLD,
             Cause(
@@ -546,7 +547,7 @@ RULES = (
         (
             r"GPU access blocked by the operating system",
             r"dxcore initialization failed",
-            r"no adapters were found",
+            r"WSL environment detected but no adapters were found",
             r"/dev/dxg[^\n]{0,40}(?:No such file|not found|failed)",
         ),
         (
@@ -733,6 +734,7 @@ RULES = (
                 "no-nvswitch",
                 "The fabric manager found no NVSwitch. Only machines with NVSwitch, such as HGX and DGX, need it.",
                 "Run `sudo systemctl disable --now nvidia-fabricmanager`. GPUs with NVLink bridges work without it.",
+                tell="`lspci | grep -i bridge.*nvidia` prints nothing",
             ),
             Cause(
                 "nvswitch-not-passed",

@@ -11,10 +11,7 @@ RULES = (
     Rule(
         "two-ranks-one-gpu",
         "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
-        (
-            r"Duplicate GPU detected ?: rank",
-            r"Multiple Ranks are using the same GPU",
-        ),
+        (r"Duplicate GPU detected ?: rank", r"Multiple Ranks are using the same GPU"),
         (
             Cause(
                 "two-ranks-one-gpu",
@@ -277,11 +274,7 @@ RULES = (
     Rule(
         "imex",
         "MNNVL is available but not working on this system. Check the IMEX channel configuration",
-        (
-            r"IMEX channel",
-            r"nvidia-imex[^\n]{0,60}(?:fail|error)",
-            r"/dev/nvidia-caps-imex-channels",
-        ),
+        (r"IMEX channel", r"nvidia-imex[^\n]{0,60}(?:fail|error)", r"/dev/nvidia-caps-imex-channels"),
         (
             Cause(
                 "imex",
@@ -370,11 +363,7 @@ RULES = (
     Rule(
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
-        (
-            r"ncclSystemError",
-            r"NCCL[^\n]{0,160}unhandled system error",
-            r"unhandled system error[^\n]{0,60}NCCL",
-        ),
+        (r"ncclSystemError", r"NCCL[^\n]{0,160}unhandled system error", r"unhandled system error[^\n]{0,60}NCCL"),
         (
             Cause(
                 "nccl-system-1",
@@ -537,7 +526,7 @@ RULES = (
     ),
     Rule(
         "nccl-chatter",
-        "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
+        'NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instability or hang!',
         (
             r"NET/Plugin ?: (?:Could not find|No plugin found|Failed to find)",
             r"Missing \"iommu=pt\" from kernel command line",
