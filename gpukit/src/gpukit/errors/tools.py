@@ -740,7 +740,7 @@ RULES = (
         (PARTS,),
         look=GRANT,
         kind="gpu",
-        beside=r"nvidia|morestack on g0",
+        beside=r"nvidia|morestack on g0|help topic for .prestart",
     ),
     Rule(
         "wsl-driver",
