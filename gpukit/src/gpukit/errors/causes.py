@@ -185,10 +185,10 @@ MODULE_MISSING = Cause(
 )
 UNSIGNED = Cause(
     "module-unsigned",
-    "Secure Boot rejects the driver's kernel module, because the module is not signed with a key that"
-    " the machine knows.",
-    "Run `sudo mokutil --import /var/lib/shim-signed/mok/MOK.der` (`/var/lib/dkms/mok.pub` where that"
-    " file does not exist), restart, and choose `Enroll MOK`. Or switch Secure Boot off in the "
+    "Secure Boot rejects the driver's kernel module, because the module is not signed with a key that "
+    "the machine knows.",
+    "Run `sudo mokutil --import /var/lib/shim-signed/mok/MOK.der` (`/var/lib/dkms/mok.pub` where that "
+    "file does not exist), restart, and choose `Enroll MOK`. Or switch Secure Boot off in the "
     "firmware.",
     tell="`mokutil --sb-state` prints `SecureBoot enabled`",
     given=SECURE_BOOT,
@@ -263,6 +263,13 @@ CDI_OUTDATED = Cause(
     "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
     "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
     tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",
+)
+WSL_1 = Cause(
+    "wsl-1",
+    "This WSL distribution runs as WSL 1, which has neither a Linux kernel of its own nor a GPU.",
+    "In Windows, run `wsl --update` and `wsl --set-version DISTRIBUTION 2`.",
+    tell="`wsl --list --verbose` shows version 1",
+    given=WSL,
 )
 OTHER_ENGINE = Cause(
     "gpu-other-engine",

@@ -22,6 +22,7 @@ from gpukit.errors.causes import (
     OLD_WINDOWS_DRIVER,
     OPEN_MODULES,
     UNSIGNED,
+    WSL_1,
 )
 from gpukit.errors.evidence import CONTAINER, JETSON, ROOTLESS, SECURE_BOOT, SELINUX, WORKED_BEFORE, WSL, says
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
@@ -63,12 +64,6 @@ SELINUX_DEVICES = Cause(
     "Run `sudo setsebool -P container_use_devices=true` on the host.",
     tell="`getenforce` prints `Enforcing`, and it works after `sudo setenforce 0`",
     given=SELINUX,
-)
-WSL_1 = Cause(
-    "wsl-1",
-    "This distribution runs under WSL 1, which has no GPU.",
-    "Run `wsl --set-version DISTRIBUTION 2` in Windows.",
-    tell="`wsl --list --verbose` shows version 1",
 )
 WSL_OLD = Cause(
     "wsl-old",
@@ -202,8 +197,8 @@ RULES = (
             ),
             Cause(
                 "nouveau-firmware",
-                "The nouveau driver looks for a firmware file that is not installed. NVIDIA's own driver does not"
-                " need it.",
+                "The nouveau driver looks for a firmware file that is not installed. NVIDIA's own driver does not "
+                "need it.",
                 "Install NVIDIA's driver; for nouveau itself, `sudo apt-get install linux-firmware`.",
                 tell="the line has `nouveau`, or the path has a chip's name such as ga102",
                 given=says(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
@@ -411,8 +406,8 @@ RULES = (
             Cause(
                 "device-files-closed",
                 "This user may not open the GPU's device files.",
-                "Run `ls -l /dev/nvidia*` on the host. If they belong to a group, add the user: `sudo usermod -aG"
-                " GROUP $USER`, then log in again.",
+                "Run `ls -l /dev/nvidia*` on the host. If they belong to a group, add the user: `sudo usermod -aG "
+                "GROUP $USER`, then log in again.",
                 tell="`sudo nvidia-smi` works",
             ),
             SELINUX_DEVICES,
@@ -469,8 +464,8 @@ RULES = (
             ),
             Cause(
                 "no-cgroups",
-                "The container never got access to the GPU: the toolkit's option `no-cgroups` is on for an engine"
-                " that runs as root, or the engine runs in LXC.",
+                "The container never got access to the GPU: the toolkit's option `no-cgroups` is on for an engine "
+                "that runs as root, or the engine runs in LXC.",
                 "Run `sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=false && sudo "
                 "systemctl restart docker`. In LXC, allow the devices in its configuration.",
                 tell="it fails in a new container too, and works with `--privileged`",
@@ -615,8 +610,8 @@ RULES = (
             Cause(
                 "dkms-remains",
                 "DKMS still lists a module whose sources are gone, such as an NVIDIA driver that was removed.",
-                "Run `dkms status`, remove the entry with `sudo dkms remove nvidia/VERSION --all` (or `sudo rm -r"
-                " /var/lib/dkms/nvidia/VERSION`), then `sudo dkms autoinstall`.",
+                "Run `dkms status`, remove the entry with `sudo dkms remove nvidia/VERSION --all` (or `sudo rm -r "
+                "/var/lib/dkms/nvidia/VERSION`), then `sudo dkms autoinstall`.",
             ),
         ),
         look=DRIVER,
@@ -960,7 +955,7 @@ RULES = (
                 "In WSL, add /usr/lib/wsl/lib to `PATH`. In a container, set "
                 "`NVIDIA_DRIVER_CAPABILITIES=compute,utility`.",
                 tell="`ls /dev/nvidia* /dev/dxg /usr/lib/wsl/lib` lists files",
-                given=WSL | JETSON,
+                given=WSL | JETSON | CONTAINER,
             ),
         ),
         look="`./launch doctor --only driver,gpu`",
@@ -979,8 +974,8 @@ RULES = (
                 "persistenced-runs",
                 "Another nvidia-persistenced is running, or its folder /var/run/nvidia-persistenced belongs to "
                 "another user.",
-                "Run `sudo systemctl stop nvidia-persistenced && sudo rm -rf /var/run/nvidia-persistenced && sudo"
-                " systemctl start nvidia-persistenced`.",
+                "Run `sudo systemctl stop nvidia-persistenced && sudo rm -rf /var/run/nvidia-persistenced && sudo "
+                "systemctl start nvidia-persistenced`.",
                 tell="`nvidia-smi` works",
             ),
         ),

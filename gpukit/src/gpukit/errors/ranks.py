@@ -26,8 +26,8 @@ NO_SET_DEVICE = Cause(
 RANK_FAILED = Cause(
     "rank-failed",
     "Another process of the training failed or was ended. The error here only follows from that.",
-    "Look for the first error in the output of the other ranks: `torchrun --log-dir logs --tee 3 ...`"
-    " writes one log for each.",
+    "Look for the first error in the output of the other ranks: `torchrun --log-dir logs --tee 3 ...` "
+    "writes one log for each.",
     tell="another rank has an earlier error, or `sudo dmesg | grep -i 'out of memory'` names it",
     given=says(
         r"ncclRemoteError|remote process exited|Connection (?:closed|reset)|Broken pipe|got 0 bytes|SIGKILL|exitcode"
@@ -46,8 +46,8 @@ GPU_PATH = Cause(
     "gpu-path",
     "The GPUs cannot exchange data directly (P2P). Common reasons are virtual machines, an active "
     "IOMMU, and consumer cards.",
-    "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the"
-    " kernel's command line (`iommu=pt`).",
+    "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the "
+    "kernel's command line (`iommu=pt`).",
     tell="the first collective hangs or fails, and it works with `NCCL_P2P_DISABLE=1`",
     given=says(r"SeqNum=1\\b|\\bP2P\\b|peer access"),
 )
@@ -83,8 +83,8 @@ OTHER_NCCL = Cause(
 RANKS_DIFFER = Cause(
     "ranks-differ",
     "The ranks make different calls, or hold parameters of different shapes.",
-    "Look for an `if rank == 0` around a collective, for data of unequal length, and for a model that"
-    " depends on the rank. `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the call.",
+    "Look for an `if rank == 0` around a collective, for data of unequal length, and for a model that "
+    "depends on the rank. `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the call.",
     tell="`TORCH_DISTRIBUTED_DEBUG=DETAIL` names different calls",
 )
 
@@ -527,8 +527,8 @@ RULES = (
         (
             Cause(
                 "mpi-slots",
-                "Open MPI is asked for more processes than it has slots. Without a host file, it counts processor"
-                " cores.",
+                "Open MPI is asked for more processes than it has slots. Without a host file, it counts processor "
+                "cores.",
                 "Start as many processes as there are GPUs, add `slots=8` to the host file, or pass `--oversubscribe`.",
             ),
         ),

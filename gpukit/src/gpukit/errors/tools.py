@@ -171,8 +171,8 @@ RULES = (
         (
             Cause(
                 "podman-session",
-                "Rootless Podman needs the user's own systemd session. `su`, `sudo`, cron, and plain SSH commands"
-                " do not start one.",
+                "Rootless Podman needs the user's own systemd session. `su`, `sudo`, cron, and plain SSH commands "
+                "do not start one.",
                 "Run `sudo loginctl enable-linger $USER`, and log in again as that user, not with `su`. Or use "
                 "`podman --cgroup-manager=cgroupfs ...`.",
             ),
@@ -196,8 +196,8 @@ RULES = (
                 "userns-apparmor",
                 "AppArmor forbids unprivileged user namespaces, which rootless engines and Apptainer need. This "
                 "is the default on Ubuntu 23.10 and newer.",
-                "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting"
-                " into /etc/sysctl.d/60-userns.conf.",
+                "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting "
+                "into /etc/sysctl.d/60-userns.conf.",
                 tell="`sysctl kernel.apparmor_restrict_unprivileged_userns` prints 1",
                 given=says(r"apparmor"),
             ),
@@ -233,8 +233,8 @@ RULES = (
                 "lxc-too-old",
                 "The engine runs in LXC or Proxmox, whose AppArmor profile blocks what newer releases of runc need.",
                 "Update LXC or Proxmox on the outer machine (LXC 6.0.6 or newer). Until then, choose "
-                "containerd.io 1.7.28-1 from `apt-cache madison containerd.io`, and install it with `sudo apt-get"
-                " install --allow-downgrades containerd.io=VERSION`.",
+                "containerd.io 1.7.28-1 from `apt-cache madison containerd.io`, and install it with `sudo apt-get "
+                "install --allow-downgrades containerd.io=VERSION`.",
             ),
         ),
         look=ENGINE,
@@ -261,8 +261,8 @@ RULES = (
                 "selinux-labels",
                 "The mount has the suffix `:z` or `:Z`, but its file system has no SELinux labels (NFS, exFAT, "
                 "drives of Windows) or may not be relabeled.",
-                "Remove `:z` and `:Z` from the mount, and start the container with `--security-opt label=disable`"
-                " if SELinux is enforcing.",
+                "Remove `:z` and `:Z` from the mount, and start the container with `--security-opt label=disable` "
+                "if SELinux is enforcing.",
             ),
         ),
         look=ENGINE,
@@ -281,8 +281,8 @@ RULES = (
             Cause(
                 "podman-ids",
                 "The user has no subordinate user and group ids, or too few. Rootless containers need 65536 of each.",
-                "Run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER && podman system"
-                " migrate`.",
+                "Run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER && podman system "
+                "migrate`.",
                 tell="`grep $USER /etc/subuid /etc/subgid` prints nothing",
             ),
             Cause(
@@ -951,7 +951,7 @@ RULES = (
                 tell="`ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d` does not show a file for nvidia",
             ),
             Cause(
-                "no-display",
+                "rendering-needs-display",
                 "The program wants a display, and there is none.",
                 "Select off-screen rendering, such as `MUJOCO_GL=egl`, `PYOPENGL_PLATFORM=egl`, or `--headless`.",
                 tell="`echo $DISPLAY` prints nothing",
