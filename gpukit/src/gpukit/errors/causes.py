@@ -249,7 +249,7 @@ TOOLKIT_NOT_CONFIGURED = Cause(
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
     "Run `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`.",
     tell="`nvidia-ctk --version` works, and `docker info` does not list the runtime `nvidia`",
-    given=~NO_TOOLKIT,
+    given=~NO_TOOLKIT & ~(DESKTOP | SNAP | ROOTLESS),
 )
 TOOLKIT_OUTDATED = Cause(
     "toolkit-outdated",

@@ -469,7 +469,7 @@ RULES = (
                 "Run `sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=false && sudo "
                 "systemctl restart docker`. In LXC, allow the devices in its configuration.",
                 tell="it fails in a new container too, and works with `--privileged`",
-                given=CONTAINER,
+                given=CONTAINER & ~WORKED_BEFORE,
             ),
             DRIVER_STUCK,
         ),

@@ -49,7 +49,7 @@ GPU_PATH = Cause(
     "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the "
     "kernel's command line (`iommu=pt`).",
     tell="the first collective hangs or fails, and it works with `NCCL_P2P_DISABLE=1`",
-    given=says(r"SeqNum=1\\b|\\bP2P\\b|peer access"),
+    given=says(r"SeqNum=1\b|\bP2P\b|peer access"),
 )
 WRONG_INTERFACE = Cause(
     "nccl-interface",
@@ -57,7 +57,7 @@ WRONG_INTERFACE = Cause(
     "Set `NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` to the interface that `ip route get "
     "OTHER_ADDRESS` prints; on a single machine, to `lo`.",
     tell="`ip -brief address` does not show the interface that the text names, or it is docker0",
-    given=says(r"SOCKET_IFNAME|\\b172\\.1[78]\\.|no socket interface|No interface found"),
+    given=says(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
 )
 NAME_UNKNOWN = Cause(
     "host-name-unknown",
