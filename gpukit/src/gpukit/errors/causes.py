@@ -288,3 +288,11 @@ OTHER_ENGINE = Cause(
     tell="`docker context ls` or `snap list docker` shows another engine",
     given=DESKTOP | SNAP | ROOTLESS,
 )
+CUDA_AFTER_FORK = Cause(
+    "cuda-after-fork",
+    "The program used the GPU before it forked its workers, which then cannot use it.",
+    'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: `VLLM_WORKER_MULTIPROC_METHOD=spawn`), or '
+    "touch the GPU only after the workers have started; in notebooks, restart the kernel first.",
+    tell="it fails in a worker process only",
+    given=says(r"\bfork|multiprocessing|DataLoader|worker"),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpukit.errors.causes import (
     CPU_BUILD,
+    CUDA_AFTER_FORK,
     CUDA_COMPAT,
     DEVICE_FILES,
     DRIVER_NOT_INSTALLED,
@@ -1350,14 +1351,7 @@ RULES = (
                 "Restart the machine; in a container, start it again. `nvidia-smi` must work in the same place first.",
                 tell="`./launch verify --only gpu` fails too",
             ),
-            Cause(
-                "cuda-after-fork",
-                "The program used the GPU before it forked a process, which then cannot use it.",
-                'Use the start method spawn: `torch.multiprocessing.set_start_method("spawn")`, and touch the GPU '
-                "only in the workers.",
-                tell="it fails in a worker process only",
-                given=says(r"\bfork|multiprocessing|DataLoader|worker"),
-            ),
+            CUDA_AFTER_FORK,
             MIG_EMPTY,
         ),
         level=GENERAL,

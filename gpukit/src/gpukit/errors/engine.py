@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import WSL_1
 from gpukit.errors.evidence import (
     CONTAINER,
     DESKTOP,
@@ -1996,13 +1997,7 @@ RULES = (
                 tell="`uname -r` is below 4.18",
                 given=~WSL,
             ),
-            Cause(
-                "wsl-1",
-                "This WSL distribution runs as WSL 1, which has no Linux kernel of its own.",
-                "In Windows, run `wsl --update` and `wsl --set-version DISTRIBUTION 2`.",
-                tell="`wsl -l -v` shows version 1",
-                given=WSL,
-            ),
+            WSL_1,
             Cause(
                 "kernel-emulated",
                 "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not offer the system calls "

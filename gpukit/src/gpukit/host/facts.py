@@ -152,7 +152,9 @@ def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
         driver = None if machine.jetson else ""
     if not any(card.capability for card in found):
         found = _named(machine) or found or _on_bus(machine.arch or "")
-    looked = bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    looked = (
+        bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    )
     known = cards.data("cards")
     facts = {
         "gpus": tuple(found) if looked else None,
