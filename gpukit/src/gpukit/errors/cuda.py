@@ -229,6 +229,7 @@ RULES = (
         ),
         (DRIVER_TOO_OLD,),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "flash-attention-card",

@@ -23,7 +23,7 @@ QUIET = re.compile(
     r"factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|models and configuration|platform)(?: \(.*\))?: "
 )
 # Lines that a program did not mean as an error. They count in a short text that has nothing else.
 INFORMS = re.compile(

@@ -448,6 +448,7 @@ RULES = (
         (OLD_WINDOWS_DRIVER, DRIVER_UPDATED, DRIVER_STUCK),
         look=DRIVER,
         level=BROAD,
+        kind="gpu",
     ),
     Rule(
         "lost-after-reload",

@@ -2057,23 +2057,6 @@ RULES = (
         kind="engine",
     ),
     Rule(
-        "lxc-apparmor",
-        "open sysctl net.ipv4.ip_unprivileged_port_start file: reopen fd 8: permission denied",
-        (r"ip_unprivileged_port_start[^\n]{0,60}permission denied",),
-        (
-            Cause(
-                "lxc-apparmor",
-                "Docker runs in an LXC container (Proxmox, Incus) whose AppArmor profile denies what current "
-                "releases of runc need.",
-                "Update the outer machine (on Proxmox, `apt update && apt full-upgrade`; LXC 6.0.6 has the fix) "
-                "and restart the container. Until then, `lxc.apparmor.profile: unconfined` in the container's "
-                "configuration helps.",
-            ),
-        ),
-        look=ENGINE,
-        kind="engine",
-    ),
-    Rule(
         "crun-too-old",
         "Error: OCI runtime error: crun: unknown version specified",
         (r"crun: unknown version specified",),

@@ -1825,6 +1825,7 @@ RULES = (
             ),
         ),
         look=VERIFY,
+        kind="build",
     ),
     Rule(
         "protected",

@@ -178,6 +178,7 @@ RULES = (
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "user-namespaces",
@@ -219,6 +220,7 @@ RULES = (
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "engine-in-container",
@@ -226,7 +228,7 @@ RULES = (
         (
             r"/proc/sys/net/ipv4/ip_unprivileged_port_start[^\n]{0,20}permission denied",
             r"unable to (?:join session keyring|set up seccomp)[^\n]{0,80}(?:lxc|operation not permitted)",
-            r"ip_unprivileged_port_start file: reopen fd \d+: permission denied",
+            r"ip_unprivileged_port_start[^\n]{0,60}permission denied",
         ),
         (
             Cause(
@@ -238,6 +240,7 @@ RULES = (
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "rootless-devices",
@@ -248,6 +251,7 @@ RULES = (
         ),
         (ROOTLESS_DEVICES, ENGINE_INSIDE),
         look=ENGINE,
+        kind="gpu",
     ),
     Rule(
         "no-labels",
@@ -266,6 +270,7 @@ RULES = (
             ),
         ),
         look=ENGINE,
+        kind="mount",
     ),
     Rule(
         "podman-ids",
@@ -302,6 +307,7 @@ RULES = (
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "podman-short-name",
@@ -316,6 +322,7 @@ RULES = (
         ),
         look=ENGINE,
         certain=True,
+        kind="image",
     ),
     Rule(
         "hook-read-only",
@@ -386,6 +393,7 @@ RULES = (
         ),
         look=GRANT,
         certain=True,
+        kind="gpu",
     ),
     Rule(
         "nvidia-docker",
@@ -533,6 +541,7 @@ RULES = (
             JETSON_RELEASE,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "jetson-libraries",
@@ -826,6 +835,7 @@ RULES = (
             ),
         ),
         look=GRANT,
+        kind="engine",
     ),
     Rule(
         "cdi-mode",
