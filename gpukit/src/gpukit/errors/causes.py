@@ -7,6 +7,7 @@ from gpukit.errors.evidence import (
     CPU_TORCH,
     CUDA_ABOVE_DRIVER,
     DESKTOP,
+    JETSON,
     NO_CARD,
     NO_DRIVER,
     NO_TOOLKIT,
@@ -17,6 +18,7 @@ from gpukit.errors.evidence import (
     WORKED_BEFORE,
     WSL,
     capability_from,
+    only,
     says,
     silent_on,
 )
@@ -291,8 +293,18 @@ OTHER_ENGINE = Cause(
 CUDA_AFTER_FORK = Cause(
     "cuda-after-fork",
     "The program used the GPU before it forked its workers, which then cannot use it.",
-    'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: `VLLM_WORKER_MULTIPROC_METHOD=spawn`), or '
+    'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: '
+    "`VLLM_WORKER_MULTIPROC_METHOD=spawn`), or "
     "touch the GPU only after the workers have started; in notebooks, restart the kernel first.",
     tell="it fails in a worker process only",
     given=says(r"\bfork|multiprocessing|DataLoader|worker"),
+)
+JETSON_TORCH = Cause(
+    "jetson-torch",
+    "On a Jetson, PyTorch from the package index has no CUDA support for this GPU.",
+    "Install NVIDIA's PyTorch for the installed JetPack, or use a container for it, such as one of jetson-containers "
+    "or "
+    "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
+    tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
+    given=only(JETSON),
 )

@@ -34,7 +34,7 @@ INFORMS = re.compile(
 ALARM = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
     r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
-    r"^E: |\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
+    r"^E: |^Stacktrace:|\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
     r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
     r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
     re.IGNORECASE,
@@ -174,7 +174,8 @@ def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
     """In the order of the rules. Where lines may be broken, the text with joined lines counts as well."""
     found = {rule.id: hit for rule in rules if (hit := whole.hit(rule))}
     if not any(hit.rule.level == SPECIFIC for hit in found.values()):
-        for each in joined(whole.text):
+        spoken = "\n".join(line for line, quiet in zip(whole.lines, whole.quiet) if not quiet)
+        for each in joined(spoken):
             other = Text(each)
             for rule in rules:
                 if rule.id not in found and rule.level in (SPECIFIC, BROAD) and (hit := other.hit(rule)):
