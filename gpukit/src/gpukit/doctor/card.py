@@ -16,13 +16,13 @@ MODEL = "/proc/device-tree/model"
 UNTRIED = Cause(
     "card-not-a-target",
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust --data {answer}`",
     status=WARN,
 )
 NO_KERNELS = Cause(
     "no-kernel",
     "This card is not among the project's targets, and the image has no kernels for it.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust --data {answer}`",
     (
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
@@ -34,9 +34,9 @@ UNSERVED = Cause(
     "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
 )
 OTHER_PROCESSOR = Cause(
-    "other-processor",
+    "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust --data {answer}`",
     ("exec format error",),
 )
 

@@ -22,7 +22,7 @@ FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its o
 ADAPTER = "/dev/dxg"
 
 NO_CARD = Cause(
-    "no-card",
+    "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu ...`",
 )
@@ -44,9 +44,9 @@ GIVEN_AWAY = Cause(
     "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
 WSL_BLIND = Cause(
-    "wsl-blocked",
+    "wsl-windows-driver",
     "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
-    "In Windows: wsl --update, and install NVIDIA's current driver",
+    "In Windows: `wsl --update`, and install NVIDIA's current driver",
     ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
 )
 NO_TOOLS = Cause(
@@ -62,24 +62,24 @@ ABSENT = Cause(
     status=WARN,
 )
 HANGS = Cause(
-    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN
+    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "`sudo dmesg | grep -iE 'nvrm|xid'`", status=WARN
 )
 MISMATCH = Cause(
     "driver-updated",
     "The driver was updated, and the old one is still loaded.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Driver/library version mismatch",),
 )
 NOT_LOADED = Cause(
     "driver-not-loaded",
     "The driver's kernel module is not loaded: it was not built for this kernel, for example after a kernel update.",
-    "sudo modprobe nvidia; if it finds no module: sudo dkms autoinstall, then reboot",
+    "`sudo modprobe nvidia`; if it finds no module: `sudo dkms autoinstall`, then reboot",
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
 )
 SECURE_BOOT = Cause(
     "module-unsigned",
     "The driver's kernel module is not loaded, and Secure Boot is on: it loads only signed modules.",
-    "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key",
+    "`sudo mokutil --import /var/lib/shim-signed/mok/MOK.der`, then reboot and enroll the key",
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
 )
 NOT_LISTED = Cause(
@@ -93,13 +93,13 @@ NONE_FOUND = Cause(
     "driver-finds-no-card",
     "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
     "address space (Above 4G Decoding), or it has failed.",
-    "sudo dmesg | grep -i nvrm says which",
+    "`sudo dmesg | grep -i nvrm` says which",
     ("No devices were found",),
 )
 LOST = Cause(
     "gpu-lost",
     "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
-    "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
+    "Switch the machine off and on again; if it comes back: `sudo dmesg | grep -i xid`",
     (
         "GPU is lost. Reboot the system to recover this GPU",
         "GPU has fallen off the bus",
@@ -109,7 +109,7 @@ LOST = Cause(
 NOT_PERMITTED = Cause(
     "nvml-permission",
     "This user does not have permission to open the driver's device files.",
-    "ls -l /dev/nvidia* shows who owns them",
+    "`ls -l /dev/nvidia*` shows who owns them",
     ("Failed to initialize NVML: Insufficient Permissions",),
 )
 HALF_INSTALLED = Cause(
@@ -121,7 +121,7 @@ HALF_INSTALLED = Cause(
 UNKNOWN_ERROR = Cause(
     "driver-stuck",
     "The driver is loaded but does not respond: it is stuck, or its device files are missing.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Unknown Error",),
 )
 ANCIENT = Cause(
@@ -153,7 +153,7 @@ FORWARD = Cause(
     "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "nvidia-smi")
+STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
 # What installs a driver elsewhere is not for a DGX Spark.
 ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
@@ -164,14 +164,11 @@ DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|
 
 # What nvidia-smi's error means, by the id of its rule or its cause.
 MEANINGS = {
-    "driver-updated": MISMATCH,
-    "gpu-lost": LOST,
+    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR, NONE_FOUND)},
     "gpu-state": LOST,
     "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
-    "nvml-permission": NOT_PERMITTED,
     "wsl-blocked": WSL_BLIND,
     "lost-after-reload": UNKNOWN_ERROR,
-    "driver-not-loaded": NOT_LOADED,
     "driver-silent": NOT_LOADED,
     "no-devices": NONE_FOUND,
 }

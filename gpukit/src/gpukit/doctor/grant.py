@@ -19,11 +19,11 @@ OLD_WORDS = 'could not select device driver "" with capabilities: [[gpu]]'
 NEW_WORDS = "failed to discover GPU vendor from CDI: no known GPU vendor found"
 REFRESHED = "1.18"  # the first toolkit that writes and renews the specification by itself
 UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
-REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker"
-GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
+REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
+GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
 
 NO_TOOLKIT = Cause(
-    "toolkit-missing",
+    "toolkit-not-installed",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
@@ -31,11 +31,11 @@ NO_TOOLKIT = Cause(
 NOT_CONFIGURED = Cause(
     "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
-    "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "toolkit-half-installed",
+    "toolkit-incomplete",
     "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
     "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
@@ -44,11 +44,11 @@ HALF_INSTALLED = Cause(
 NOT_RESTARTED = Cause(
     "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
-    "sudo systemctl restart docker",
+    "`sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "cdi-missing",
+    "cdi-no-specification",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
@@ -66,21 +66,21 @@ STALE = Cause(
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
-    "docker-is-snap",
+    "docker-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
-    "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
+    "`sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/",
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
     "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
-    "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
+    "In Windows: `wsl --update`, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "cdi-missing-in-wsl",
+    "cdi-no-specification-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
-    "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+    "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
 REFUSED = Cause(
@@ -103,10 +103,10 @@ CAUSES = (
 )
 # What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
 UNSERVED = {"no-gpu-driver"}
-UNKNOWN_RUNTIME = {"nvidia-runtime-unknown"}
-NO_PROGRAM = {"nvidia-runtime-missing", "toolkit-missing"}
-NO_VENDOR = {"no-gpu-vendor", "no-such-gpu-here", "cdi-unresolved"}
-OF_THE_DRIVER = {"driver-unseen", "cdi-stale"}
+UNKNOWN_RUNTIME = {"runtime-unknown"}
+NO_PROGRAM = {"runtime-missing", "toolkit-missing"}
+NO_VENDOR = {"cdi-no-vendor", "cdi-unresolved"}
+OF_THE_DRIVER = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
