@@ -83,6 +83,12 @@ WSL_NO_SPECIFICATION = Cause(
     "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
+NO_SUCH_GPU = Cause(
+    "gpu-unknown",
+    "This machine has no GPU {name}.",
+    "`nvidia-smi -L` lists the GPUs of this machine; GPUS chooses one.",
+    ("unresolvable CDI devices nvidia.com/gpu=7",),
+)
 REFUSED = Cause(
     "gpu-refused",  # replaced by the cause of the engine's message, if it is known
     "The engine refuses the GPU for another reason; its own message is shown.",
@@ -99,6 +105,7 @@ CAUSES = (
     SNAP,
     DESKTOP,
     WSL_NO_SPECIFICATION,
+    NO_SUCH_GPU,
     REFUSED,
 )
 # What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
@@ -122,11 +129,11 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
     if grant.id == HANGS.id:
         return HANGS(seen, expected)
-    if grant.granted is None:  # another error, such as a full disk
-        cause = known(grant.output, REFUSED)
-        return skipped(grant.message) if cause is REFUSED else cause(seen, expected)
     missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
-    return missing or known(grant.output, replace(REFUSED, why=grant.message))(seen, expected)
+    cause = known(grant.output, REFUSED)
+    if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
+        return skipped(grant.message)
+    return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
@@ -151,7 +158,7 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
     if about & NO_VENDOR:
         if saw.gpus not in (None, "all") and cdi(info):
-            return None  # one GPU that is not there
+            return NO_SUCH_GPU(seen, expected, name=saw.gpus)
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
         if saw.system == "wsl":
