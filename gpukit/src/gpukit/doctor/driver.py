@@ -15,7 +15,7 @@ from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
 from gpukit.project.stack import Stack, version
 
-NO_GPU_WANTED = "This project is made for machines without a GPU."
+NO_GPU_WANTED = "No GPU is asked for."
 DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
 TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
@@ -25,8 +25,14 @@ NO_CARD = Cause(
     "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu ...`",
+    alone="Use a machine that has one, or run on the CPU: `{install}`",
 )
-MAC = Cause("mac-without-gpu", "A Mac has no NVIDIA GPU.", "Run without one: `./launch --cpu ...`")
+MAC = Cause(
+    "mac-without-gpu",
+    "A Mac has no NVIDIA GPU.",
+    "Run without one: `./launch --cpu ...`",
+    alone="Run on the CPU: `pip install torch`",
+)
 NOT_INSTALLED = Cause(
     "driver-not-installed",
     "The NVIDIA driver is not installed.",
@@ -310,9 +316,13 @@ def _highest(stack: Stack) -> str:
     return max((floor for floor in floors if floor), key=version, default="a current one")
 
 
+def _base(stack: Stack) -> str:
+    return f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+
+
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:
     """The higher one of what the base and what this card need, and which of them it is."""
-    base = (stack.driver, f"The base image ({stack.image})")
+    base = (stack.driver, _base(stack))
     needs = [(t.driver, t.label) for t in stack.targets.values() if t.driver and t.capability == card.capability]
     # Targets may share a capability, and which one this card is cannot be told: the lower floor refuses none of them.
     card_needs = min(needs, key=lambda need: version(need[0]), default=(None, ""))

@@ -9,8 +9,9 @@ from typing import Any
 
 from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import Answer, homeless
+from gpukit.host.facts import container
 from gpukit.project.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
@@ -19,13 +20,14 @@ INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
+NEEDLESS = "Docker is not installed. Only containers need it."
 START = {
     "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
 NOT_INSTALLED = Cause(
     "docker-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)
@@ -38,7 +40,7 @@ WSL_SWITCH = Cause(
 )
 CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "`docker --version`")
 CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
-PODMAN = "`docker` is Podman here, which handles this project's GPU request and mounts differently."
+PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
 IS_PODMAN = Cause(
     "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
 )
@@ -145,6 +147,8 @@ def client(saw: Any, stack: Stack) -> Finding:
         return CLIENT_HANGS(output)
     if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
+    if saw.client.code is None and stack.alone:
+        return skipped(NEEDLESS, remedy="" if container() else INSTALL[saw.system])
     if saw.client.code is None:
         return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
     if "podman" in output.lower():

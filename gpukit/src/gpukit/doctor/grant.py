@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import HANGS, cdi, desktop, facts, remote
+from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
 from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
@@ -123,6 +123,8 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return skipped(NO_GPU_WANTED)
     if saw.cards.late:
         return skipped(DRIVER_HANGS)
+    if stack.alone:
+        return _ready(saw)
     grant = saw.grant
     if grant.granted:
         return passed(grant.message)
@@ -136,6 +138,31 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
+def _ready(saw: Any) -> Finding:
+    """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    info, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(info) and saw.system == "wsl":
+        return passed("by Docker Desktop")
+    seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
+    if cdi(info):
+        return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
+    if _configured(info) and toolkit.runtime:
+        return passed(f"{seen}, NVIDIA's runtime")
+    missing = _part(saw, OLD_WORDS, expected)
+    return replace(missing, seen=seen) if missing else passed(seen)
+
+
+def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
+    """A CDI specification of another driver than the one that runs."""
+    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
+    for specification in saw.toolkit.specifications:
+        if specification.driver and running and specification.driver != running and saw.system == "linux":
+            return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
+    return None
+
+
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
     """Which part is missing, where the engine's message leaves several possible and the machine tells."""
     info, toolkit, seen, about = facts(saw.info), saw.toolkit, _essence(text), set(ids(text))
@@ -145,11 +172,8 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return DESKTOP(seen, expected)
     if "/snap/" in info.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
-    for specification in toolkit.specifications:
-        if specification.driver and running and specification.driver != running and saw.system == "linux":
-            where = f"{seen}; {specification.path}"
-            return STALE(where, expected, old=specification.driver, new=running)
+    if stale := _stale(saw, seen, expected):
+        return stale
     if about & OF_THE_DRIVER:
         return None
     if about & NO_PROGRAM:

@@ -28,6 +28,7 @@ MIXED = Cause(
     "mixed-gpus",
     "A coherent GPU and an ordinary one in the same container break CUDA on this machine.",
     "`GPUS={index}` in .env, the index of the {name}",
+    alone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a container",
 )
 NO_FABRIC = Cause(
     "fabric-manager",

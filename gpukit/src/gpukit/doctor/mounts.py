@@ -83,6 +83,7 @@ def shown(path: str, command: bool = False) -> str:
         NOT_READABLE,
         SILENT,
     ),
+    project=True,
 )
 def mounts(saw: Any, stack: Stack) -> Finding:
     """Each folder must exist or be possible to create.

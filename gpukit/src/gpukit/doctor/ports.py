@@ -17,7 +17,7 @@ TAKEN = Cause(
 )
 
 
-@check("ports", "Ports", needs=("engine",), causes=(TAKEN,))
+@check("ports", "Ports", needs=("engine",), causes=(TAKEN,), project=True)
 def ports(saw: Any, stack: Stack) -> Finding:
     """Servers of this project have a fixed port each; JupyterLab takes the next free one."""
     if remote(saw.endpoint):

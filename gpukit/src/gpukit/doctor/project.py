@@ -30,7 +30,7 @@ SHADOW = Cause(
 )
 
 
-@check("merge", "Update finished", causes=(UNMERGED, REJECTED))
+@check("merge", "Update finished", causes=(UNMERGED, REJECTED), project=True)
 def merge(saw: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
     files = sorted({*saw.merge.unmerged, *saw.merge.marked})
@@ -42,7 +42,7 @@ def merge(saw: Any, stack: Stack) -> Finding:
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes=(SHADOW,))
+@check("venv", "Virtual environments", causes=(SHADOW,), project=True)
 def venv(saw: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
     if saw.environments:

@@ -59,7 +59,12 @@ EARLY = {
 
 
 @check(
-    "running", "Running container", needs=("engine", "driver"), level="full", causes=(RELOADED, UPDATED, LOST_INSIDE)
+    "running",
+    "Running container",
+    needs=("engine", "driver"),
+    level="full",
+    causes=(RELOADED, UPDATED, LOST_INSIDE),
+    project=True,
 )
 def running(saw: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
@@ -105,7 +110,7 @@ def reload(saw: Any, stack: Stack) -> Finding:
     return TRAP(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
-@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,))
+@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,), project=True)
 def restart(saw: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:

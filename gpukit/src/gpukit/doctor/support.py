@@ -22,7 +22,7 @@ ENDED = Cause(
 ENDING = Cause("base-support-ending", "Its support ends in {days} days.", f"`{UPDATE}`", status=WARN)
 
 
-@check("base", "Base's support", causes=(ENDED, ENDING))
+@check("base", "Base's support", causes=(ENDED, ENDING), project=True)
 def base(saw: Any, stack: Stack) -> Finding:
     """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
     if not stack.end_of_life:

@@ -1,7 +1,8 @@
 """Protect the base's packages: record their versions when the image is built, report those that changed since.
 
-The file that `record` writes is the constraint of pip and uv from then on. This module imports nothing of ours: the
-Dockerfile runs it before gpukit is installed.
+The file that `record` writes is the constraint of pip and uv from then on. Beside it, conflicts.txt lists the conflicts
+between the base's own packages, which verify ignores. This module imports nothing of ours: the Dockerfile runs it
+before gpukit is installed.
 
     python guard.py record --stack stack.json --to /etc/gpukit/protected.txt
     python guard.py check --against /etc/gpukit/protected.txt
@@ -15,6 +16,8 @@ import fnmatch
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from pathlib import Path
 OWN = Path(sys.prefix, "protected.txt")  # in an environment that `./launch --native` created
 RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
 TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from PyTorch's index
+CONFLICTS = RECORD.with_name("conflicts.txt")  # exists if the base's packages conflict with each other
 REMEDY = "remove what requires another version from pyproject.toml, then run `./launch build`"
 REMEDY_OVERLAID = "use `./launch --native add` instead"
 
@@ -92,6 +96,21 @@ def changed(was: dict[str, str], path: list[str] | None = None) -> list[Change]:
     return [Change(name, version, now.get(name)) for name, version in was.items() if now.get(name) != version]
 
 
+def conflicts() -> list[str] | None:
+    """The lines of `uv pip check` about this Python's packages; None if uv is missing or fails."""
+    own = Path.home() / ".local/bin/uv"  # where its installer puts it
+    uv = os.environ.get("UV") or shutil.which("uv") or (str(own) if own.is_file() else None)
+    if uv is None:
+        return None
+    command = [uv, "pip", "check", "--no-cache", "--no-config", "--offline", f"--python={sys.executable}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("The package `")]
+    return lines if lines or done.returncode == 0 else None
+
+
 def overlaid() -> None:
     """Exit if this Python finds other versions of the protected packages before those of a native environment.
 
@@ -138,6 +157,11 @@ def _record(stack: Path, to: Path) -> int:
         print(f"guard: none of {', '.join(patterns)} is installed: there is nothing to protect", file=sys.stderr)
         return 1
     write(found, to)
+    beside, lines = to.with_name(CONFLICTS.name), conflicts()
+    if lines:
+        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    else:
+        beside.unlink(missing_ok=True)
     print(f"guard: {_count(found)} recorded in {to}")
     return 0
 

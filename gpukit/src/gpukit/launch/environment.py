@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpukit.host.engine import stream
@@ -146,20 +147,26 @@ class Environment:
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
         return {**self.base, "packages": digest.hexdigest(), "gpukit": wheel}
 
-    def current(self, except_gpukit: bool = False) -> bool:
-        """Whether it is what is wanted, and has every package that was installed with it."""
+    def current(self, except_gpukit: bool = False, exact: bool = False) -> bool:
+        """Whether it is what is wanted, and has every package that was installed with it. `exact`: in that version."""
         made, wanted = self.made(), self.wanted()
-        names = made.pop("names", None)
+        packages = made.pop("installed", None)
         if except_gpukit:
             made["gpukit"] = wanted["gpukit"]
-        return made == wanted and isinstance(names, list) and set(names) <= self.names() and self.interpreter.exists()
+        if made != wanted or not isinstance(packages, list) or not self.interpreter.exists():
+            return False
+        there = self.installed()
+        return set(packages) <= there if exact else names(packages) <= names(there)
 
-    def names(self) -> set[str]:
-        """Of the packages that are there."""
-        return {path.name.partition("-")[0] for path in self.site.glob("*.dist-info")}
+    def installed(self) -> set[str]:
+        """The packages that are there, as name-version."""
+        return {path.name[: -len(".dist-info")] for path in self.site.glob("*.dist-info")}
 
-    def ensure(self, fresh: bool = False) -> None:
+    def ensure(self, fresh: bool = False, exact: bool = False) -> None:
         """Create it, or install what is new; from then on this process, and what it becomes, holds it.
+
+        `exact`: also repair it if a user installed other versions. uv replaces those outside the ranges in
+        pyproject.toml and those that conflict, and keeps the others.
 
         Raises:
             RefusalError: it cannot be created, or a protected package in it was changed.
@@ -167,7 +174,7 @@ class Environment:
         using, waiting = Path(f"{self.path}.use"), f"Another command recreates {self.path.name}: waiting for it."
         while True:
             use = locked(using, fcntl.LOCK_SH, waiting)
-            if not fresh and self.current():
+            if not fresh and self.current(exact=exact):
                 self.held = [use]
                 return self.check()
             os.close(use)
@@ -175,11 +182,11 @@ class Environment:
             setting_up = locked(Path(f"{self.path}.lock"), fcntl.LOCK_EX, waiting)
             self.held = [setting_up]  # uv has it open too: also one that outlives us
             try:
-                self.set_up(fresh)
+                self.set_up(fresh, exact)
             finally:
                 self.held = []
                 os.close(setting_up)
-            fresh = False
+            fresh = exact = False
 
     def check(self) -> None:
         changes = guard.changed(guard.recorded(self.record), [str(self.site)])
@@ -188,8 +195,8 @@ class Environment:
 
     # How it is created
 
-    def set_up(self, fresh: bool) -> None:
-        if self.current() and not fresh:
+    def set_up(self, fresh: bool, exact: bool = False) -> None:
+        if self.current(exact=exact) and not fresh:
             return  # by the command that this one waited for
         made, wanted = self.made(), self.wanted()
         create = fresh or {name: made.get(name) for name in self.base} != self.base or not self.interpreter.exists()
@@ -200,7 +207,7 @@ class Environment:
             self.make()
         else:
             self.check()
-        if create or not self.current(except_gpukit=True):
+        if create or not self.current(except_gpukit=True, exact=exact):
             if not create:
                 say(f"Installing the dependencies in pyproject.toml into {self.path}.")
             self.uv("pip", "install", *self.requirements())
@@ -319,7 +326,7 @@ class Environment:
 
     def finish(self, wanted: dict[str, object]) -> None:
         draft = self.stamp.with_name(f".{self.stamp.name}")
-        made = {**wanted, "names": sorted(self.names())}
+        made = {**wanted, "installed": sorted(self.installed())}
         draft.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
         draft.replace(self.stamp)
 
@@ -354,6 +361,11 @@ class Environment:
         if self.record.is_file():
             env["UV_CONSTRAINT"] = str(self.record)
         return {**env, **more}
+
+
+def names(packages: Iterable[str]) -> set[str]:
+    """Those of name-version; the names of installed packages have no hyphen."""
+    return {package.partition("-")[0] for package in packages}
 
 
 def hold(site: Path, names: dict[str, str]) -> None:

@@ -96,7 +96,7 @@ def chooses(project: Project) -> bool:
     return "GPUS" in project.env or "CUDA_VISIBLE_DEVICES" not in project.env
 
 
-def ready(project: Project, fresh: bool = False, here: bool = True) -> Environment:
+def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool = False) -> Environment:
     """The environment, created and held. `here`: a program will run on this machine's GPU."""
     environment = Environment(project)
     os.chdir(project.root)
@@ -105,7 +105,7 @@ def ready(project: Project, fresh: bool = False, here: bool = True) -> Environme
         if environment.gpu and chooses(project):
             project.gpu_is_chosen()
     if not project.dry:
-        environment.ensure(fresh)
+        environment.ensure(fresh, exact)
         (project.root / "outputs").mkdir(exist_ok=True)  # trackers look for it
     return environment
 
@@ -116,7 +116,7 @@ def ready(project: Project, fresh: bool = False, here: bool = True) -> Environme
 def act(project: Project, options: Any) -> int:
     command = options.command
     if command == "build":
-        environment = ready(project, options.no_cache, here=False)
+        environment = ready(project, options.no_cache, here=False, exact=True)
         print(environment.path)
         return 0
     if command == "run":

@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from gpukit.project.stack import Stack
 from gpukit.verify.probes.folders import Folders
+from gpukit.verify.probes.imported import Imports
 from gpukit.verify.probes.seen import Result
-from gpukit.verify.probes.software import Software
 from gpukit.verify.probes.torch_answers import TorchAnswers
 from gpukit.verify.torch_process import TorchProcess
 
 
-class Container(TorchAnswers, Folders, Software):
+class Container(TorchAnswers, Folders, Imports):
     """This container, or wherever verify runs."""
 
     def __init__(self, stack: Stack, environment: Mapping[str, str] = os.environ) -> None:
@@ -23,7 +23,7 @@ class Container(TorchAnswers, Folders, Software):
         self.stress = False
         self._torch = TorchProcess()
         self._second: TorchProcess | None = None
-        self._threads = ThreadPoolExecutor(1)
+        self._threads = ThreadPoolExecutor(3)  # nvidia-smi, compiling, and importing
         self._compiling: Future[Result] | None = None
         self._compile_early = False
 
@@ -34,13 +34,18 @@ class Container(TorchAnswers, Folders, Software):
         self._torch.end()
         if self._second is not None:
             self._second.end()
+        self._leaving = True
+        if self._importer is not None:
+            self._importer.end()
         self._threads.shutdown()
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
-        """Start what takes longest: compiling on the CPU if `checks` need it, or nvidia-smi where there is a GPU."""
-        self.stress = stress
+        """Start what takes longest: importing, compiling on the CPU, and nvidia-smi where there is a GPU."""
+        self.stress, checks = stress, list(checks)
         self._compile_early = "compile" in checks
         if self.gpu_nodes:
             self.query_smi()
         elif self._compile_early:
             self._compile("cpu")
+        if "imports" in checks:
+            self.start_imports()

@@ -7,11 +7,11 @@ from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.cards import reference
 from gpukit.project.stack import Stack
 from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import without
 from gpukit.verify.health import NO_SMI
-from gpukit.verify.references import reference
 from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.torch_errors import COMMON, diagnose
 

@@ -1,19 +1,35 @@
-"""gpukit's own version, and whether the installed packages meet the requirements of PyTorch and of the project."""
+"""gpukit's own version, and whether the installed packages meet the requirements of the project and of each other."""
 
 from __future__ import annotations
 
-import re
-from importlib import metadata
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
-from gpukit.image.guard import normalised
-from gpukit.project.stack import Stack, version
+from gpukit.project.stack import Stack
 from gpukit.verify.remedies import BUILD, REBUILD
 
-ASKING = ("torch", "torchvision", "torchaudio")
+OF_TORCH = ("torch", "torchvision", "torchaudio")
+OLD_IMAGE = Cause("image-older-than-wheel", "The image is older than vendor/: it has another version of gpukit.", BUILD)
+BEHIND = Cause(
+    "requirement-not-installed",
+    "{package} is not installed, and {file} requires it: it was added after the image was built, or removed since.",
+    BUILD,
+    says=("ModuleNotFoundError: No module named",),
+)
+OUT_OF_RANGE = Cause(
+    "requirement-out-of-range",
+    "{package} was replaced, or {file} was changed: this version is outside the range that it requires.",
+    BUILD,
+    says=("ImportError: cannot import name",),
+)
+NOT_LISTED = Cause(
+    "import-not-installed",
+    "{place} imports {module}, and no installed package has it.",
+    "Add the package that has it, often of the same name: `./launch add {module}`",
+    says=("ModuleNotFoundError: No module named",),
+)
 UNMET = Cause(
     "torch-packages-mixed",
     "PyTorch's packages are from different releases: {package} requires {wanted}.",
@@ -23,67 +39,19 @@ UNMET = Cause(
         "Detected that PyTorch and torchvision were compiled with different CUDA versions",
     ),
 )
-
-
-OLD_IMAGE = Cause("image-older-than-wheel", "The image is older than vendor/: it has another version of gpukit.", BUILD)
-BEHIND = Cause(
-    "requirement-not-installed",
-    "The image does not have {package}, which the project requires: it was added after the image was built.",
-    REBUILD,
-    status=WARN,
-    says=("ModuleNotFoundError: No module named",),
+CONFLICT = Cause(
+    "packages-conflict",
+    "Installed packages conflict, and the project needs them: {package} requires {wanted}.",
+    BUILD,
+    says=("but you have", "which is incompatible"),
 )
-
-
-def missing(project: Path, path: list[str] | None = None) -> list[tuple[str, str]]:
-    """The requirements of pyproject.toml and requirements.txt that are not installed, or not in the pinned version."""
-    try:
-        from gpukit.image.layers import name, wanted  # needs the image's own Python, 3.11 or newer
-
-        lines = wanted(project)
-    except (ImportError, OSError, ValueError, KeyError):
-        return []
-    there = _there(path)
-    missing = []
-    for line in lines:
-        if ";" in line or not name(line) or re.match(r"\S+://", line):  # conditional, or without a name
-            continue
-        seen = there[name(line)].version if name(line) in there else "nothing"
-        pinned = re.fullmatch(r"[\w.\[\],-]+\s*==\s*([\w.!-]+)(\+\S+)?(?:\s.*)?", line)
-        if seen == "nothing" or (pinned and pinned[1] != seen.partition("+")[0]):
-            missing.append(
-                (line.partition(" ")[0], f"{name(line)} {seen if seen != 'nothing' else 'is not installed'}")
-            )
-    return missing
-
-
-def _there(path: list[str] | None) -> dict[str, Any]:
-    """The installed distributions by name; of two with the same name, the one that Python imports."""
-    there: dict[str, Any] = {}
-    for distribution in metadata.distributions(**({} if path is None else {"path": path})):
-        if distribution.metadata["Name"]:
-            there.setdefault(normalised(distribution.metadata["Name"]), distribution)
-    return there
-
-
-def unmet(path: list[str] | None = None) -> tuple[int, list[tuple[str, str, str]]]:
-    """The number of exact requirements, and those not met: package, requirement, installed version.
-
-    Only the numbers of a version are compared: another check compares the build (+cu130, +nv26.07).
-    """
-    there = _there(path)
-    asked, missed = 0, []
-    for name in ASKING:
-        for line in (there[name].requires or ()) if name in there else ():
-            requirement, _, marker = line.partition(";")
-            exact = re.fullmatch(r"([\w.-]+)\s*\(?==\s*([\w.+!-]+)\)?\s*", requirement)
-            if not exact or "extra" in marker or normalised(exact[1]) not in there:
-                continue
-            asked += 1
-            wanted, seen = exact[2], there[normalised(exact[1])].version
-            if version(wanted) != version(seen):
-                missed.append((name, f"{normalised(exact[1])} {wanted}", seen))
-    return asked, missed
+CONFLICT_BESIDE = Cause(
+    "packages-conflict-beside",
+    "Installed packages conflict: {package} requires {wanted}. pyproject.toml does not require {package}.",
+    "Uninstall {package}, or let uv find versions that fit together: `./launch add {package}`",
+    status=WARN,
+)
+DAMAGED = Cause("package-damaged", "The installation of {package} is not complete, or is there twice.", REBUILD)
 
 
 @check("gpukit", "gpukit version", causes=(OLD_IMAGE,))
@@ -99,19 +67,39 @@ def gpukit(saw: Any, stack: Stack) -> Finding:
     return OLD_IMAGE(versions.installed, versions.vendored)
 
 
-@check("packages", "Packages", causes=(UNMET, BEHIND))
+@check("packages", "Packages", causes=(BEHIND, OUT_OF_RANGE, NOT_LISTED))
 def packages(saw: Any, stack: Stack) -> Finding:
-    """torch requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch. pyproject.toml and
-    requirements.txt list what the image must have."""
-    asked, missed = saw.torch_requirements
-    if missed:
-        package, wanted, seen = missed[0]
-        return UNMET(f"{wanted.partition(' ')[0]} {seen}", wanted, package=package, wanted=wanted)
-    if saw.missing_requirements:
-        wanted, seen = saw.missing_requirements[0]
-        return BEHIND(seen, wanted, package=wanted)
-    return passed(
-        f"{count(asked, 'version')} as PyTorch requires"
-        if asked
-        else "PyTorch's packages require no exact versions here"
-    )
+    """The packages that pyproject.toml requires are installed, in versions within its ranges, and requirements.txt's
+    pins. The sources import no other packages. Only metadata is read."""
+    requirements = saw.requirements
+    if requirements.reason:
+        return skipped(requirements.reason)
+    if requirements.unmet:
+        first, *others = requirements.unmet
+        more = f"; {count(len(others), 'more requirement')} not met" if others else ""
+        seen = f"{first.package} {first.seen}" if first.seen else f"{first.package} is not installed"
+        cause = OUT_OF_RANGE if first.seen else BEHIND
+        finding = cause(seen + more, first.requirement, package=first.package, file=first.file)
+        return replace(finding, status=WARN) if first.tool else finding
+    if saw.unknown_imports:
+        first = saw.unknown_imports[0]
+        finding = NOT_LISTED(f"no module {first.module}", first.statement, place=first.place, module=first.module)
+        own = first.place.startswith(f"src/{stack.package}/")
+        return finding if own else replace(finding, status=WARN)
+    return passed(f"{count(requirements.count, 'requirement')} met")
+
+
+@check("conflicts", "Package conflicts", causes=(UNMET, CONFLICT, DAMAGED, CONFLICT_BESIDE))
+def conflicts(saw: Any, stack: Stack) -> Finding:
+    """What the installed packages require of each other (`uv pip check`). Conflicts that the base image had are ignored.
+    torch requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch."""
+    if saw.conflicts is None:
+        return skipped("uv, which finds conflicts, is not installed or does not run.")
+    needed = saw.requirements.needed
+    for each in sorted(saw.conflicts, key=lambda each: (each.package not in OF_TORCH, each.package not in needed)):
+        if not each.wanted:
+            return DAMAGED(each.line, package=each.package)
+        seen = f"{each.wanted_name} {each.seen or 'is not installed'}"
+        cause = UNMET if each.package in OF_TORCH else CONFLICT if each.package in needed else CONFLICT_BESIDE
+        return cause(seen, each.wanted, package=each.package, wanted=each.wanted)
+    return passed("none")

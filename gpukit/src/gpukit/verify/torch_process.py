@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ class TorchError(Exception):
 class TorchProcess:
     """It starts immediately, so that torch is imported while other checks run, and again after it has died."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._lock = threading.Lock()
+        self._environment = environment or {}
         self._ended = False
         self._start()
 
@@ -98,7 +100,7 @@ class TorchProcess:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, **self._environment},
             start_new_session=True,
         )
         self._answers: queue.Queue[str | None] = queue.Queue()

@@ -10,10 +10,11 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from typing import Any
 
-from gpukit.verify import exercises, processes, stress, tracking
+from gpukit.verify import cases, exercises, processes, stress, tracking
 
 
 def facts() -> dict[str, Any]:
@@ -90,7 +91,26 @@ def compile(device: str) -> dict[str, Any]:
     return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
 
 
+def imports(statements: list[str], call: str) -> dict[str, Any]:
+    """Run import statements, then `call`: the number of the one that fails, and its error. In an empty folder, since
+    some packages write into the current one."""
+    with tempfile.TemporaryDirectory(prefix="gpukit-imports-") as folder:
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            for number, statement in enumerate([*statements, *([call] if call else [])]):
+                try:
+                    exec(statement, {})
+                except (Exception, SystemExit) as error:
+                    log = traceback.format_exc()
+                    return {"failed": number, "kind": type(error).__name__, "text": str(error), "log": log}
+        finally:
+            os.chdir(before)
+    return {}
+
+
 REQUESTS = {
+    "imports": imports,
     "facts": facts,
     "devices": devices,
     "tensor": tensor,
@@ -100,6 +120,9 @@ REQUESTS = {
     "attention": exercises.attention,
     "amp": exercises.amp,
     "train": exercises.train,
+    "replay": cases.replay,
+    "pinned": cases.pinned,
+    "scaler": cases.scaler,
     "pattern": stress.pattern,
     "oom": stress.out_of_memory,
     "transfer": stress.transfer,

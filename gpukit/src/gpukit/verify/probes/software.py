@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from gpukit.image import guard
 from gpukit.project.location import root
-from gpukit.verify.packages import missing, unmet
+from gpukit.verify import requirements, sources
 from gpukit.verify.probes.seen import Kernel, Versions
 
 COMMAND_LIMIT = 15
@@ -68,12 +69,30 @@ class Software:
         return guard.changed(self.protected or {})
 
     @cached_property
-    def torch_requirements(self) -> tuple[int, list[tuple[str, str, str]]]:
-        return unmet()
+    def requirements(self) -> requirements.Requirements:
+        return requirements.read(root(), self._distributions)
 
     @cached_property
-    def missing_requirements(self) -> list[tuple[str, str]]:
-        return missing(root())
+    def _distributions(self) -> dict[str, metadata.Distribution]:
+        return requirements.distributions()
+
+    @cached_property
+    def conflicts(self) -> tuple[requirements.Conflict, ...] | None:
+        """None without uv."""
+        lines, base = guard.conflicts(), []
+        with contextlib.suppress(OSError):
+            base = guard.CONFLICTS.read_text(encoding="utf-8").splitlines()
+        return None if lines is None else requirements.conflicts(lines, base)
+
+    @cached_property
+    def imports(self) -> list[sources.Import]:
+        """Those in the project's sources."""
+        return sources.imports(root())
+
+    @cached_property
+    def unknown_imports(self) -> list[sources.Import]:
+        """Those that cannot work, because no installed package has the module."""
+        return [each for each in self.imports if not each.lazy and not found(each.module)]
 
     @cached_property
     def compiler(self) -> str | None:
@@ -110,6 +129,13 @@ class Software:
         path = _interpreter_of(jupyter) if re.fullmatch(r"python[\d.]*", command) else command
         prefix = run(path, "-c", "import ipykernel, sys; print(sys.prefix)")
         return Kernel(name, path, (prefix or "").strip(), "" if prefix else f"{path} cannot import ipykernel")
+
+
+def found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def run(*command: str) -> str | None:

@@ -1,0 +1,130 @@
+"""What gpukit.train promises, tried on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
+
+Runs in verify's worker, and in tests/gpu. On the CPU, for the tests of these cases, an error stands in for a lack of
+memory. Only this module of verify uses gpukit.train, inside its functions: importing it takes a second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SAMPLES, ROOM = 64, 20  # of the batch, and how many of them the memory has room for
+WIDTH, COPIES = 512, 2048  # a sample takes 4 MiB for each tensor of its forward pass
+MIB = 1 << 20
+
+
+def replay(device: str) -> dict[str, Any]:
+    """A batch for which the GPU's memory is limited, then another one; and the same two without a limit.
+
+    `difference` of the parameters after both, relative to their change.
+    """
+    import torch
+    from gpukit.train.batch import Step
+    from gpukit.train.device import choose
+    from gpukit.train.task import Task
+
+    place = choose(device=device, dtype="fp32", tf32=False)
+    gpu = place.device.type == "cuda"
+    generator = torch.Generator().manual_seed(16)
+    batches = [torch.randn(SAMPLES, WIDTH, generator=generator) for _ in range(2)]
+
+    class Wide(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.scale = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Parameter(torch.ones(COPIES, 1))
+            self.limited = False
+
+        def forward(self, x: Any) -> Any:
+            if self.limited and not gpu and len(x) > ROOM:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            wide = torch.tanh(self.first(x)).unsqueeze(1) * self.scale
+            return torch.relu(wide).mean(1)
+
+    def trained(limited: bool) -> tuple[Step, Any, Any]:
+        torch.manual_seed(17)
+        model = place.prepare(Wide())
+        before = [each.detach().clone() for each in model.parameters()]
+        model.limited = limited
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        step = Step(Task(model, optimizer, None, lambda model, x: model(x).square().sum()), place)
+        losses = [float(step(batch, seed)) for seed, batch in enumerate(batches)]
+        change = torch.cat([(each - old).flatten() for each, old in zip(model.parameters(), before)])
+        return step, losses, change.detach()
+
+    _, losses, whole = trained(limited=False)
+    if gpu:
+        torch.cuda.empty_cache()
+        total = torch.cuda.mem_get_info(place.device)[1]
+        room = torch.cuda.memory_reserved(place.device) + 3 * ROOM * 4 * MIB
+        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(place.device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, room / total), place.device)
+    try:
+        step, again, parts = trained(limited=True)
+    finally:
+        if gpu:
+            torch.cuda.set_per_process_memory_fraction(fraction, place.device)
+    return {
+        "device": device,
+        "retries": step.retries,
+        "microbatch": step.microbatch,
+        "difference": float((parts - whole).norm() / whole.norm()),
+        "losses": [losses, again],
+    }
+
+
+def pinned(device: str, workers: int = 2) -> dict[str, Any]:
+    """Batches of two epochs from the loader: whether they are pinned, and whether each sample arrives once."""
+    import torch
+    from gpukit.train.data import Loading, loader
+    from gpukit.train.device import choose
+    from torch.utils.data import TensorDataset
+
+    place = choose(device=device, dtype="fp32", tf32=False)
+    numbers = torch.arange(512)
+    batches = iter(loader(TensorDataset(numbers), 64, 18, loading=Loading(workers=workers), device=device))
+    arrived, all_pinned = [], True
+    for _ in range(16):
+        batch = next(batches)
+        all_pinned &= batch[0].is_pinned()
+        arrived.append(place.move(batch)[0])
+    del batches
+    epochs = torch.cat([each.cpu() for each in arrived]).reshape(2, -1).sort().values
+    return {"device": device, "pinned": all_pinned, "equal": bool((epochs == numbers).all()), "workers": workers}
+
+
+def scaler(device: str) -> dict[str, Any]:
+    """Twenty steps in fp16, then one whose gradients overflow, then one more with the scaler of a resumed run."""
+    import torch
+    from gpukit.train.batch import Step
+    from gpukit.train.device import choose
+    from gpukit.train.task import Task
+
+    place = choose(device=device, dtype="fp16", tf32=False)
+    torch.manual_seed(19)
+    model = place.prepare(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+
+    def loss(model: Any, batch: Any) -> Any:
+        inputs, wanted = batch
+        return torch.nn.functional.mse_loss(model(inputs), wanted, reduction="sum")
+
+    task = Task(model, optimizer, None, loss, scheduler=scheduler)
+    step = Step(task, place, clip=1.0)
+    inputs = torch.randn(256, 32)
+    batch = (inputs, inputs[:, :1] - inputs[:, 1:2])
+    losses = [float(step(batch, seed)) for seed in range(20)]
+    steps, scale = scheduler.last_epoch, step.scaler.get_scale()
+    before = [each.detach().clone() for each in model.parameters()]
+    step((inputs * 3e4, batch[1]), 20)
+    kept = all(bool(torch.equal(each, old)) for each, old in zip(model.parameters(), before))
+    resumed = Step(task, place, clip=1.0)
+    resumed.load_state_dict(step.state_dict())
+    last = float(resumed(batch, 21))
+    return {
+        "device": device,
+        "first": losses[0],
+        "last": last,
+        "kept": kept and scheduler.last_epoch == steps + 1,
+        "scales": [scale, step.scaler.get_scale(), resumed.scaler.get_scale()],
+    }
