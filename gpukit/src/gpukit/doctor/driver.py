@@ -317,7 +317,9 @@ def _highest(stack: Stack) -> str:
 
 
 def _base(stack: Stack) -> str:
-    return f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    return (
+        f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    )
 
 
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:

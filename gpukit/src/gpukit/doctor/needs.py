@@ -11,7 +11,9 @@ from gpukit.host.cards import data
 from gpukit.host.kernels import runs
 from gpukit.project.stack import Stack, version
 
-UNIFIED = "GPU and CPU share one memory: leave some to the system, with torch.cuda.set_per_process_memory_fraction(0.8)."
+UNIFIED = (
+    "GPU and CPU share one memory: leave some to the system, with torch.cuda.set_per_process_memory_fraction(0.8)."
+)
 ARM64 = "arm64: xformers and flash-attn have no wheels; NVIDIA's image has flash-attn."
 ON_CPU = (
     "This machine has no NVIDIA GPU: PyTorch runs on its CPU. That is enough to write and test code, to prepare data, "
