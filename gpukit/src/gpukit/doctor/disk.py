@@ -42,22 +42,22 @@ CACHE_TIGHT = Cause(
 )
 
 
-def folder(said: dict[str, Any]) -> str:
+def folder(info: dict[str, Any]) -> str:
     """Where images lie: in containerd's store where the engine uses it, as new installations of Docker 29 do."""
-    if ["driver-type", "io.containerd.snapshotter.v1"] in (said.get("DriverStatus") or []):
+    if ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or []):
         return "/var/lib/containerd"
-    return said.get("DockerRootDir") or "/var/lib/docker"
+    return info.get("DockerRootDir") or "/var/lib/docker"
 
 
 @check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
 def disk(saw: Any, stack: Stack) -> Finding:
     """These images take many gigabytes, and a full disk stops a build."""
-    said = facts(saw.info)
-    if desktop(said):
+    info = facts(saw.info)
+    if desktop(info):
         return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
-    place = folder(said)
+    place = folder(info)
     free = saw.free_gb(place)
     if free is None:
         return skipped(f"{place} cannot be seen from here.")

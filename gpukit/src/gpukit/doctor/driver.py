@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.engine import ELSEWHERE, remote
-from gpukit.errors.known import known
+from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
 from gpukit.project.stack import Stack, version
@@ -161,19 +162,20 @@ BRIDGING = ("ngc", "cuda")
 BRANCHES = (535, 550, 570)
 DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
-# What nvidia-smi says when it fails. The first that fits counts.
-COMPLAINTS = (
-    ("driver/library version mismatch", MISMATCH),
-    ("fallen off the bus", LOST),
-    ("gpu is lost", LOST),
-    ("unable to determine the device handle", LOST),
-    ("couldn't find libnvidia-ml", HALF_INSTALLED),
-    ("could not load nvml library", HALF_INSTALLED),
-    ("insufficient permissions", NOT_PERMITTED),
-    ("not a valid field", ANCIENT),
-    ("gpu access blocked by the operating system", WSL_BLIND),
-    ("initialize nvml: unknown error", UNKNOWN_ERROR),
-)
+# What nvidia-smi's error means, by the id of its rule or its cause.
+MEANINGS = {
+    "driver-updated": MISMATCH,
+    "gpu-lost": LOST,
+    "gpu-state": LOST,
+    "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
+    "nvml-permission": NOT_PERMITTED,
+    "wsl-blocked": WSL_BLIND,
+    "lost-after-reload": UNKNOWN_ERROR,
+    "driver-not-loaded": NOT_LOADED,
+    "driver-silent": NOT_LOADED,
+    "no-devices": NONE_FOUND,
+}
+NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked for
 
 
 @check(
@@ -211,7 +213,7 @@ def driver(saw: Any, stack: Stack) -> Finding:
     On Jetson and DGX Spark it is part of the operating system.
     """
     found = _driver(saw, stack)
-    installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
+    installing = any(cause.found(found) for cause in INSTALLING)
     return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
 
 
@@ -231,7 +233,7 @@ def _driver(saw: Any, stack: Stack) -> Finding:
         return _absent(saw, expected, floor)
     found = cards(answer.out)
     if not found:
-        return _complaint(answer.words, saw, expected, stack)
+        return _failed(answer, saw, expected, stack)
     versions = sorted({card.driver for card in found if card.driver}, key=version)
     if not versions:
         return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
@@ -285,25 +287,24 @@ def _absent(saw: Any, expected: str, floor: str) -> Finding:
     return NOT_INSTALLED(f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
 
 
-def _complaint(said: str, saw: Any, expected: str, stack: Stack) -> Finding:
-    text, floor = said.lower(), stack.driver or "a current one"
-    for words, cause in COMPLAINTS:
-        if words in text:
-            return cause(said, expected, floor=floor)
+def _failed(answer: Answer, saw: Any, expected: str, stack: Stack) -> Finding:
+    """nvidia-smi failed: why. What holds the card tells apart what its text leaves open."""
+    output, floor = answer.words, stack.driver or "a current one"
+    cause = ANCIENT if answer.code == NOT_A_FIELD else among(output, MEANINGS)
     holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
-    if "couldn't communicate with the nvidia driver" in text or "driver not loaded" in text:
+    if cause is NOT_LOADED:
         if "nouveau" in holders:
-            return NOUVEAU(said, expected, floor=floor)
+            return NOUVEAU(output, expected, floor=floor)
         if holders and holders <= {"vfio-pci", "pci-stub"}:
-            return GIVEN_AWAY(said, expected, module=", ".join(sorted(holders)))
+            return GIVEN_AWAY(output, expected, module=", ".join(sorted(holders)))
         if saw.pci is not None and not holders:
-            return NO_CARD(said, expected)
-        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(said, expected)
-    if "no devices were found" in text:
-        if holders and "nvidia" not in holders:
-            return NOT_LISTED(said, expected, floor=_highest(stack))
-        return NONE_FOUND(said, expected)
-    return known(said, STRANGE)(said or "nothing", expected)
+            return NO_CARD(output, expected)
+        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(output, expected)
+    if cause is NONE_FOUND and holders and "nvidia" not in holders:
+        return NOT_LISTED(output, expected, floor=_highest(stack))
+    if cause:
+        return cause(output, expected, floor=floor)
+    return known(output, STRANGE)(output or "nothing", expected)
 
 
 def _highest(stack: Stack) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import cdi, desktop, facts, remote
-from gpukit.errors.known import known
-from gpukit.errors.refusals import NO_DRIVER
+from gpukit.doctor.engine import HANGS, cdi, desktop, facts, remote
+from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
-from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -87,7 +84,7 @@ WSL_NO_SPECIFICATION = Cause(
     (NEW_WORDS,),
 )
 REFUSED = Cause(
-    "gpu-refused",  # replaced by launch's own sentence for these words
+    "gpu-refused",  # replaced by the cause of the engine's message, if it is known
     "The engine refuses the GPU for another reason; its own message is shown.",
     "Paste the message into `./launch explain -`, which knows the cause of many of them.",
 )
@@ -104,14 +101,12 @@ CAUSES = (
     WSL_NO_SPECIFICATION,
     REFUSED,
 )
-# What launch says where it does not know why.
-VAGUE = (NO_DRIVER, NOT_ASKED)
-UNSERVED = re.compile(r"could not select device driver", re.I)
-UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
-NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
-NO_PROGRAM = re.compile(r"nvidia-container-(?:runtime|cli|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)", re.I)
-NO_LIBRARY = re.compile(r"load library failed: libnvidia-ml", re.I)
-GONE = re.compile(r"failed to stat CDI host device|failed to fulfil mount request|CDI.{0,80}no such file", re.I | re.S)
+# What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
+UNSERVED = {"no-gpu-driver"}
+UNKNOWN_RUNTIME = {"nvidia-runtime-unknown"}
+NO_PROGRAM = {"nvidia-runtime-missing", "toolkit-missing"}
+NO_VENDOR = {"no-gpu-vendor", "no-such-gpu-here", "cdi-unresolved"}
+OF_THE_DRIVER = {"driver-unseen", "cdi-stale"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
@@ -122,41 +117,40 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     if saw.cards.late:
         return skipped(DRIVER_HANGS)
     grant = saw.grant
-    if grant.granted is None:
-        cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
-        if cause is not REFUSED:
-            return cause(grant.cause.rpartition(f"{NOT_ASKED}: ")[2], "a container with the GPU")
-        return skipped(grant.cause, grant.seen, remedy=grant.remedy)
     if grant.granted:
-        return passed(grant.seen)
-    expected, seen = "a container with the GPU", _essence(grant.said) if grant.said else grant.seen
-    missing = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
-    cause = replace(REFUSED, why=grant.cause, remedy=grant.remedy)
-    return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
+        return passed(grant.message)
+    expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
+    if grant.id == HANGS.id:
+        return HANGS(seen, expected)
+    if grant.granted is None:  # another error, such as a full disk
+        cause = known(grant.output, REFUSED)
+        return skipped(grant.message) if cause is REFUSED else cause(seen, expected)
+    missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
+    return missing or known(grant.output, replace(REFUSED, why=grant.message))(seen, expected)
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
-    """Which part is missing, where the engine's words leave several possible and the machine tells."""
-    said, toolkit, seen = facts(saw.info), saw.toolkit, _essence(text)
-    if not any(words.search(text) for words in (UNSERVED, UNKNOWN_RUNTIME, NO_VENDOR, NO_PROGRAM, NO_LIBRARY, GONE)):
+    """Which part is missing, where the engine's message leaves several possible and the machine tells."""
+    info, toolkit, seen, about = facts(saw.info), saw.toolkit, _essence(text), set(ids(text))
+    if not about & (UNSERVED | UNKNOWN_RUNTIME | NO_PROGRAM | NO_VENDOR | OF_THE_DRIVER):
         return None
-    if desktop(said) and not NO_LIBRARY.search(text):
+    if desktop(info) and "driver-unseen" not in about:
         return DESKTOP(seen, expected)
-    if "/snap/" in said.get("DockerRootDir", ""):
+    if "/snap/" in info.get("DockerRootDir", ""):
         return SNAP(seen, expected)
     running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
     for specification in toolkit.specifications:
         if specification.driver and running and specification.driver != running and saw.system == "linux":
             where = f"{seen}; {specification.path}"
             return STALE(where, expected, old=specification.driver, new=running)
-    if GONE.search(text) or NO_LIBRARY.search(text):
+    if about & OF_THE_DRIVER:
         return None
-    if NO_PROGRAM.search(text):
-        return HALF_INSTALLED(seen, expected) if toolkit.version or _told(said) else NO_TOOLKIT(seen, expected)
+    if about & NO_PROGRAM:
+        return HALF_INSTALLED(seen, expected) if toolkit.version or _configured(info) else NO_TOOLKIT(seen, expected)
     if not toolkit.version and not toolkit.runtime:
-        return HALF_INSTALLED(seen, expected) if _told(said) else NO_TOOLKIT(seen, expected)
-    if NO_VENDOR.search(text):
-        if re.search(r"nvidia\.com/gpu=(?!all\b)[\w:.-]+", text) and cdi(said):
+        return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
+    if about & NO_VENDOR:
+        if saw.gpus not in (None, "all") and cdi(info):
             return None  # one GPU that is not there
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
@@ -166,14 +160,14 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
     return NOT_CONFIGURED(seen, expected)
 
 
-def _told(said: dict[str, Any]) -> bool:
-    return "nvidia" in (said.get("Runtimes") or {})
+def _configured(info: dict[str, Any]) -> bool:
+    return "nvidia" in (info.get("Runtimes") or {})
 
 
 def _essence(text: str) -> str:
-    """The engine's last words, without what leads to them."""
+    """The engine's last line, without what leads to it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
-    words = lines[-1] if lines else ""
+    last = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):
-        words = words.rpartition(lead)[2]
-    return homeless(words) or "refused"
+        last = last.rpartition(lead)[2]
+    return homeless(last) or "refused"

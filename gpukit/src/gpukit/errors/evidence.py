@@ -1,7 +1,7 @@
 """What decides between the causes of an error text: facts of the machine, and figures in the text.
 
-An `Evidence` says True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
-in `given`; `&`, `|` and `~` combine them.
+An `Evidence` is True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
+in `given`; `&`, `|`, and `~` combine them.
 """
 
 from __future__ import annotations
@@ -158,8 +158,13 @@ AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
 
 def _others_hold(scene: Scene) -> bool | None:
     """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
-    total = figure(scene.text, rf"total capacity (?:of )?{AMOUNT}")
-    free, mine = figure(scene.text, rf"of which {AMOUNT} is free"), figure(scene.text, rf"this process has {AMOUNT}")
+
+    def gib(pattern: str) -> float | None:
+        return figure(scene.text, pattern)
+
+    total = gib(rf"total capacity of {AMOUNT}") or gib(rf"{AMOUNT} total capacity")
+    free = gib(rf"of which {AMOUNT} is free") or gib(rf"already allocated; {AMOUNT} free")
+    mine = gib(rf"this process has {AMOUNT}") or gib(rf"{AMOUNT} (?:reserved in total|cached)")
     others = [
         figure(each, AMOUNT) or 0.0
         for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", scene.text)
@@ -188,3 +193,9 @@ FRAGMENTED = Evidence(
     "by the figures in the text, torch has reserved enough memory, in pieces that are too small",
     "by the figures in the text, the memory is in use and not fragmented",
 )
+
+
+def python_from(number: str) -> Evidence:
+    return _is(
+        lambda m: at_least(m.python, number), f"this Python is {number} or newer", f"this Python is older than {number}"
+    )

@@ -89,7 +89,7 @@ class Machine:
 
 
 def from_json(data: Any) -> Machine:
-    """The machine in a document of `doctor --json`, or in its `machine` alone; what this version does not know is left out.
+    """The machine in the output of `doctor --json`, or its `machine` alone; what this version does not know is left out.
 
     Raises:
         ValueError: it is not an object
@@ -181,7 +181,8 @@ def in_text(text: str) -> Machine:
     if re.search(r"\bGB10\b|DGX Spark", text):
         found["unified_memory"] = True
     name = first(
-        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop GPU|PCIe|SXM\d?))*)"
+        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop "
+        r"GPU|PCIe|SXM\d?))*)"
     )
     number = first(r"(?:CUDA |compute )capability (?:sm_)?(\d+\.\d)\b") or capability(text)
     if number or name:

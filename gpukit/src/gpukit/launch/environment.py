@@ -317,10 +317,10 @@ class Environment:
             return settings
         dry = ["pip", "install", "--dry-run", "--no-deps", *requirements]
         for how in (PROBE, {"UV_OFFLINE": "1"}):  # then what uv has in its cache
-            code, _, said = self.ask(*dry, **settings, **how)
-            if code == 0 and re.search(r"\+ torch==\S+\+", said):
+            code, _, output = self.ask(*dry, **settings, **how)
+            if code == 0 and re.search(r"\+ torch==\S+\+", output):
                 return settings
-            if code and not UNREACHABLE.search(said) and how is PROBE:
+            if code and not UNREACHABLE.search(output) and how is PROBE:
                 return settings  # another error, which the installation reports
         say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
         return {}
@@ -359,14 +359,14 @@ class Environment:
     def uv(self, *arguments: str, **more: str) -> None:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
-        code, said = stream(command, env, keep=self.held)
-        if code and UNREACHABLE.search(said) and "UV_OFFLINE" not in env:
+        code, output = stream(command, env, keep=self.held)
+        if code and UNREACHABLE.search(output) and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise explain(said)
+            raise explain(output)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""
@@ -434,13 +434,15 @@ def configure(path: Path, record: Path) -> None:
     (path / "bashrc").write_text(rc, encoding="utf-8")
 
 
-def explain(said: str) -> RefusalError:
+def explain(output: str) -> RefusalError:
     """uv's error in one sentence."""
-    text = re.sub(r"\s+", " ", said)
+    text = re.sub(r"\s+", " ", output)
     for pattern, sentence in RULES:
         found = re.search(pattern, text)
         if found:
             seen = next((group for group in found.groups() if group), "PyTorch's index")
-            return RefusalError(sentence.replace("{0}", seen), said=said)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return RefusalError(f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said)
+            return RefusalError(sentence.replace("{0}", seen), output=output)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return RefusalError(
+        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", output=output
+    )

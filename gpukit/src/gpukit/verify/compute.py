@@ -35,12 +35,12 @@ NO_HEADERS = Cause(
 )
 NO_C = Cause(
     "no-compiler",
-    "There is no C compiler.",
-    "Add gcc to apt.txt, then rebuild the image",
+    "There is no C compiler, or Python's headers are missing.",
+    "Add gcc and python3-dev to apt.txt, then rebuild the image",
     says=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
 )
 NO_LINK = Cause(
-    "libcuda-not-linked",
+    "link-library",
     "The linker does not find the driver's CUDA library (libcuda).",
     DOCTOR,
     says=("cannot find -lcuda",),
@@ -48,7 +48,7 @@ NO_LINK = Cause(
 PTXAS = Cause(
     "ptxas-too-old",
     "This Triton's assembler (ptxas) does not support this GPU.",
-    "On the host: copier update --trust",
+    "On the host: `copier update --trust`, for a base whose Triton supports it",
     says=("ptxas fatal", "PTXASError"),
 )
 NO_TRITON = Cause(
@@ -81,9 +81,9 @@ COMPILER_HANGS = Cause(
 NOT_COMPILED = Cause("torch-compile-fails", "torch.compile fails for an unknown reason.", REBUILD)
 SWITCHED_OFF = Cause("compile-disabled", "Compilation is disabled.", "unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE")
 COMPILED_WRONG = Cause(
-    "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: copier update --trust"
+    "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: `copier update --trust`"
 )
-COMPILING = (NO_HEADERS, NO_C, NO_CPP, NO_LINK, PTXAS, NO_TRITON, NAMELESS, NO_ROOM, NO_EXECUTION)
+COMPILING = (NO_C, NO_CPP, NO_HEADERS, NO_LINK, PTXAS, NO_TRITON, NAMELESS, NO_ROOM, NO_EXECUTION)
 
 INEXACT = Cause(
     "matmul-inexact",

@@ -61,7 +61,7 @@ EXCLUSIVE = Cause(
     status=WARN,
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
-NO_SMI = "nvidia-smi does not work in this container"
+NO_SMI = "nvidia-smi does not work here"
 
 
 @check("health", "GPU health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
@@ -106,7 +106,7 @@ def xid(saw: Any, stack: Stack) -> Finding:
     if missing := without(saw, stack):
         return missing
     if saw.xids is None:
-        return skipped("The kernel's log cannot be read in this container; on the host: sudo dmesg | grep Xid.")
+        return skipped("The kernel's log cannot be read here; on the host: sudo dmesg | grep Xid.")
     for bus, number in saw.xids:
         if number in XIDS:
             return XID(f"Xid {number} of {bus}", "no hardware errors", what=XIDS[number])

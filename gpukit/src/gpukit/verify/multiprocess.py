@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.errors.known import known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
@@ -13,6 +12,7 @@ from gpukit.verify.compute import FAILS
 from gpukit.verify.device import on_cpu, without
 from gpukit.verify.remedies import DOCTOR, START
 from gpukit.verify.torch_errors import COMMON, diagnose
+from gpukit.verify.torch_process import TorchError
 
 LEAST_GB = 1.0  # if the stack sets no size; Docker's default of 64 MB leads to a bus error
 LEAST_FREE_GB = 0.03  # for this check and a small batch
@@ -29,7 +29,7 @@ SMALL = Cause(
     status=WARN,
 )
 SHM_FULL = Cause(
-    "shared-memory",
+    "shared-memory-leftovers",
     "Shared memory is full: of files of crashed processes, or because other programs use it.",
     "Run `ls -l /dev/shm`, and remove the torch_* files of processes that no longer run",
     says=("unable to open shared memory object", "unable to allocate shared memory"),
@@ -92,7 +92,7 @@ NO_NETWORK = Cause(
     says=("Bootstrap : no socket interface found", "Unable to resolve hostname", "Connection refused"),
 )
 NCCL_SHM = Cause(
-    "nccl-shared-memory",
+    "shared-memory",
     "NCCL cannot allocate shared memory.",
     START,
     says=("Error while creating shared memory segment", "Call to posix_fallocate failed"),
@@ -201,10 +201,7 @@ def collective(saw: Any, stack: Stack) -> Finding:
     result = outcome.answer
     ranks = f"{result['ranks']} {'GPUs' if result['kind'] == 'nccl' else 'processes on the CPU'}, {result['kind']}"
     if result["message"]:
-        for cause in RANKS:
-            if any(words.lower() in result["message"].lower() for words in cause.says):
-                return cause(f"{ranks}: {result['message']}", "a sum over all ranks")
-        return known(result["message"], RANKS_FAIL)(f"{ranks}: {result['message']}", "a sum over all ranks")
+        return diagnose(TorchError("", result["message"]), RANKS, RANKS_FAIL, ranks, "a sum over all ranks")
     if result["silent"]:
         return NCCL_HANGS(f"{ranks}: no response from {result['silent']}", "a sum over all ranks")
     if result["wrong"]:
