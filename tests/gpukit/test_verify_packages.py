@@ -130,7 +130,9 @@ def fake_uv(folder: Path, output: str, code: int) -> Path:
     ("output", "code", "lines"),
     [("Checked 4 packages", 0, []), ("\n".join(CONFLICTS), 1, CONFLICTS), ("error: no Python", 2, None)],
 )
-def test_what_uv_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: int, lines: object) -> None:
+def test_what_uv_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: int, lines: object
+) -> None:
     monkeypatch.setenv("UV", str(fake_uv(tmp_path, output, code)))
     assert guard.conflicts() == lines
     monkeypatch.setenv("UV", str(tmp_path / "gone"))
@@ -149,7 +151,7 @@ def test_the_base_s_conflicts_are_recorded_beside_its_packages(
         assert (tmp_path / "etc/conflicts.txt").exists() == there
 
 
-SOURCE = '''
+SOURCE = """
 from __future__ import annotations
 import os, torch.nn as nn
 import numpy as np
@@ -173,7 +175,7 @@ def export():
         from peft import LoraConfig
 if os.name == "nt":
     import winreg2
-'''
+"""
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["import nothing"]},
@@ -233,7 +235,9 @@ def test_imports_run_in_a_process_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(3)", encoding="utf-8")
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from gpukit.verify import worker\nimport json\n"
     asked = [["import json", "import writes"], ["import json", "from json import nothing"], ["import ends"]]
-    script += f"print(json.dumps([worker.imports(each, '1/0' if not number else '') for number, each in enumerate({asked})]))"
+    script += (
+        f"print(json.dumps([worker.imports(each, '1/0' if not number else '') for number, each in enumerate({asked})]))"
+    )
     path = str(Path(imports.__code__.co_filename).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {path!r}); {script}"],
