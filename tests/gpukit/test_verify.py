@@ -18,7 +18,9 @@ from gpukit.verify import (
     device,
     hardware,
     health,
+    imports,
     interpreter,
+    library,
     machine,
     multiprocess,
     native,
@@ -33,6 +35,7 @@ from gpukit.verify import main as verify
 from gpukit.verify.build import local_part
 from gpukit.verify.hardware import LANE
 from gpukit.verify.multiprocess import gigabytes
+from gpukit.verify.probes.imported import Imported
 from gpukit.verify.probes.seen import (
     Device,
     Devices,
@@ -46,13 +49,15 @@ from gpukit.verify.probes.seen import (
     User,
     Versions,
 )
+from gpukit.verify.requirements import Conflict, Requirements, Unmet
 from gpukit.verify.smi import Card, Smi, parse
+from gpukit.verify.sources import Import
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
 
 GPU_CHECKS = {
     *("gpu", "card", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
-    *("peers", "memory", "oom", "transfer", "gemm", "clocks"),
+    *("peers", "memory", "oom", "transfer", "gemm", "clocks", "train"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
 NOT_COMPILED = (
@@ -366,6 +371,30 @@ def losses(values=None, again=None, start=5):
     return {"training": (whole, on(start=start, losses=again or values[5:], again=[]))}
 
 
+def unmet(requirement, package, seen, **more):
+    found = Unmet(requirement, "pyproject.toml", package, seen, **more)
+    return {"requirements": Requirements(12, (found,), frozenset({"torch"}))}
+
+
+def conflict(package, wanted, seen):
+    return {"conflicts": (Conflict(package, wanted, seen, f"The package `{package}` ..."),)}
+
+
+def imported(kind, text, **more):
+    error = TorchError(kind, text, f"{kind}: {text}")
+    return {"imported": [Imported("torch"), Imported("datasets", "import datasets", "pyproject.toml", error, **more)]}
+
+
+def trained(**changes):
+    answers = {
+        "replay": {"retries": 2, "difference": 2e-7},
+        "pinned": {"pinned": True, "equal": True},
+        "scaler": {"first": 2.3, "last": 0.1, "kept": True, "scales": [65536.0, 32768.0, 32768.0]},
+        **changes,
+    }
+    return {"library": tuple(on(**answer) for answer in answers.values())}
+
+
 LIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 1048576}
 # Texts as recorded; beside each where it comes from.
 BUS_ERROR = (  # https://github.com/pytorch/pytorch/issues/108861
@@ -564,10 +593,64 @@ FAULTS.update(
         ),
         "a full workspace": ({"mounts": place(free_gb=0.3)}, "mounts", places.NARROW),
         "a package since the image was built": (
-            {"missing_requirements": [("einops>=0.8", "einops is not installed")]},
+            unmet("einops>=0.8", "einops", None),
             "packages",
             packages.BEHIND,
-            "einops>=0.8",
+            "einops",
+        ),
+        "another version of a package": (
+            unmet("transformers>=4.57.1,<6", "transformers", "4.56.2"),
+            "packages",
+            packages.OUT_OF_RANGE,
+            "transformers",
+        ),
+        "an import of nothing": (
+            {"unknown_imports": [Import("import einops", "einops", "src/demo/model.py:3")]},
+            "packages",
+            packages.NOT_LISTED,
+            "src/demo/model.py:3",
+            "./launch add einops",
+        ),
+        "torchvision of another torch": (
+            conflict("torchvision", "torch==2.15.0", "2.14.1"),
+            "conflicts",
+            packages.UNMET,
+            "torchvision requires torch==2.15.0",
+        ),
+        "a conflict": (
+            conflict("transformers", "tokenizers<0.23", "0.23.1"),
+            "conflicts",
+            packages.CONFLICT,
+            "transformers requires tokenizers<0.23",
+        ),
+        "a conflict of another package": (
+            conflict("gradio", "pillow<12", None),
+            "conflicts",
+            packages.CONFLICT_BESIDE,
+            "./launch add gradio",
+        ),
+        "half a package": (conflict("gradio", "", None), "conflicts", packages.DAMAGED, "gradio"),
+        "a broken import": (
+            imported("ModuleNotFoundError", "No module named 'pyarrow.lib'"),
+            "imports",
+            imports.BROKEN,
+            "datasets",
+        ),
+        "an import that crashes": (imported("Death", "was ended by SIGSEGV"), "imports", imports.CRASHES, "datasets"),
+        "an import that does not compute": (
+            imported("RuntimeError", "?", called=True),
+            "imports",
+            imports.BROKEN_ON_GPU,
+            "datasets",
+        ),
+        "no replay": (trained(replay={"retries": 0, "difference": 0.0}), "train", library.NO_REPLAY),
+        "another replay": (trained(replay={"retries": 1, "difference": 0.1}), "train", library.REPLAY_DIFFERS),
+        "pageable batches": (trained(pinned={"pinned": False, "equal": True}), "train", hardware.NOT_PINNED),
+        "other batches": (trained(pinned={"pinned": True, "equal": False}), "train", library.LOADER_DIFFERS),
+        "no scaler": (
+            trained(scaler={"first": 2.3, "last": 0.1, "kept": False, "scales": [65536.0, 32768.0, 32768.0]}),
+            "train",
+            library.SCALER_WRONG,
         ),
         "a tracker that breaks": (
             {"trackers": (broken("ImportError", "cannot import name 'x' from 'wandb'", device="wandb"),)},
@@ -580,13 +663,6 @@ FAULTS.update(
             "tracking",
             tracking.NOTHING,
             "MLflow",
-        ),
-        "torchvision of another torch": (
-            {"torch_requirements": (7, [("torchvision", "torch 2.15.0", "2.14.1+cu130")])},
-            "packages",
-            packages.UNMET,
-            "torchvision",
-            "torch 2.15.0",
         ),
         "never the same": (
             {
@@ -619,6 +695,29 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack
     assert reports(findings[id], cause)
     assert all(text in findings[id].cause + findings[id].remedy for text in filled_in)
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
+
+
+def test_what_only_tools_or_other_sources_need_is_a_warning(container, make_stack):
+    """Training works without them."""
+    elsewhere = {"unknown_imports": [Import("import einops", "einops", "src/other/tool.py:1")]}
+    for seen in (unmet("ruff>=0.12", "ruff", "0.1", tool=True), elsewhere):
+        assert with_status(judged(container(**seen), make_stack()), "WARN") == {"packages"}
+
+
+def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack):
+    saw = container(imported=[Imported("torch"), Imported("unsloth", skipped=True)])
+    finding = judged(saw, make_stack())["imports"]
+    assert finding.status == "PASS" and "unsloth" in finding.seen
+
+
+def test_the_error_of_an_import_that_explain_knows(container, make_stack):
+    """The package nearest to the error is named, and the cause of its text."""
+    text = "libGL.so.1: cannot open shared object file: No such file or directory"
+    near = Imported("cv2", "import cv2", "src/demo/data.py:1", TorchError("ImportError", text, f"ImportError: {text}"))
+    far = Imported("timm", "import timm", "", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
+    finding = judged(container(imported=[far, near]), make_stack())["imports"]
+    assert (finding.cause_id, finding.expected) == ("system-library", "src/demo/data.py:1")
+    assert "libGL" in finding.cause and "timm" in finding.seen
 
 
 def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
@@ -842,4 +941,5 @@ def test_healthy_machines(container, make_stack, name):
 
 def test_quick_leaves_out_what_takes_long():
     quick = {each.id for each in select(verify.CHECKS, quick=True)}
-    assert quick.isdisjoint({"compile", "training", "loader", "gemm"}) and quick >= {"gpu", "tensor", "memory"}
+    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports", "train"})
+    assert quick >= {"gpu", "tensor", "memory", "packages", "conflicts"}
