@@ -12,6 +12,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
 NO_GPU_WANTED = "No GPU is asked for."
@@ -20,11 +21,13 @@ TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
 ADAPTER = "/dev/dxg"
 
+ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+
 NO_CARD = Cause(
     "no-card",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu ...`",
-    alone="Use a machine that has one, or run on the CPU: `{install}`",
+    alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
@@ -145,6 +148,7 @@ TOO_OLD = Cause(
         "requirement error: unsatisfied condition: cuda>=12.8",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
+    alone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
 )
 JETPACK = Cause(
     "jetpack-too-old",
@@ -246,8 +250,20 @@ def _driver(saw: Any, stack: Stack) -> Finding:
         if card.driver and least and version(card.driver) < version(least):
             if least == stack.driver and _bridged(card, stack):
                 return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
-            return TOO_OLD(f"{card.driver} ({card.name})", f"{least} or newer", reason=reason, floor=least)
+            return TOO_OLD(
+                f"{card.driver} ({card.name})",
+                f"{least} or newer",
+                reason=reason,
+                floor=least,
+                older=_older(card, stack),
+            )
     return passed(", ".join(versions), expected)
+
+
+def _older(card: Card, stack: Stack) -> str:
+    """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
+    install = wheel_for(stack.targets, card.driver) if stack.alone else None
+    return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
 def _bridged(card: Card, stack: Stack) -> bool:
@@ -319,7 +335,9 @@ def _highest(stack: Stack) -> str:
 
 
 def _base(stack: Stack) -> str:
-    return f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    return (
+        f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    )
 
 
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:

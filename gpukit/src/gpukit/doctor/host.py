@@ -133,7 +133,12 @@ class Host:
     """This machine. Whatever may take seconds is asked at the same time, at the start."""
 
     def __init__(
-        self, stack: Stack, project: Path | None = None, gpu: bool = True, cpu: bool = False, local: Machine | None = None
+        self,
+        stack: Stack,
+        project: Path | None = None,
+        gpu: bool = True,
+        cpu: bool = False,
+        local: Machine | None = None,
     ) -> None:
         self.project = project or root()
         self._stack, self.cpu, self._known = stack, cpu, local
