@@ -41,7 +41,7 @@ NO_KERNELS = Cause(
 UNSERVED = Cause(
     "card-not-supported",
     "PyTorch's builds do not support this card: it is too old, or newer than they are.",
-    "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
+    "Choose another GPU with GPUS, or run without one: `./launch --cpu verify` checks that.",
     alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
 OTHER_PROCESSOR = Cause(

@@ -26,13 +26,13 @@ ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 NO_CARD = Cause(
     "no-card",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
-    "Use a machine that has one, or run without: `./launch --cpu ...`",
+    "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
     alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
     "A Mac has no NVIDIA GPU.",
-    "Run without one: `./launch --cpu ...`",
+    "Run without one: `./launch --cpu verify` checks that.",
     alone="Run on the CPU: `pip install torch`",
 )
 NOT_INSTALLED = Cause(

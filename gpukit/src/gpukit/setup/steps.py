@@ -338,7 +338,7 @@ STEPS = (
     Step(
         "docker",
         "Docker Engine",
-        "A project runs in a container, except with `./launch --native`.",
+        "It builds and runs containers.",
         lambda at: f"{DOCKER}/{at.system.id}/",
         lambda at: at.docker_comes and not at.preinstalled[0],
         lambda at: [*_from("docker", *DOCKER_PACKAGES)(at), at.restart("start")],
@@ -404,7 +404,7 @@ STEPS = (
     Step(
         "uv",
         "uv",
-        "It makes Python environments, as `./launch --native` does. From your package index, with its SHA-256 pinned.",
+        "It creates Python environments and installs packages in them. From your package index, with its SHA-256 pinned.",
         _here("https://docs.astral.sh/uv/getting-started/installation/"),
         lambda at: not at.saw.uv and at.saw.arch in UV_HASHES,
         _uv_commands,
