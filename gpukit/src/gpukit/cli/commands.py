@@ -15,7 +15,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "doctor":
         return import_module("gpukit.doctor.main").main(options.rest, given.get("cpu", False))
     if command == "explain":
-        return import_module("gpukit.cli.explain").explain(options.WHAT)
+        return import_module("gpukit.cli.explain").explain(options)
     if command == "vendor":
         vendor = import_module("gpukit.wheel.vendor")
         try:

@@ -1,40 +1,239 @@
-"""`explain`: what a check looks at, or what an error text means."""
+"""`explain`: what an error text means on a machine, or the entry of an id."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import io
+import json
+import re
+import shutil
 import sys
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 from gpukit.doctor import main as doctor
-from gpukit.errors.diagnose import report
-from gpukit.errors.rule import Words
+from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, relevant
+from gpukit.errors.machine import Machine, from_json
+from gpukit.errors.next_steps import next_steps
+from gpukit.errors.reading import NotTextError, read
+from gpukit.errors.rule import Rule
 from gpukit.errors.rules import RULES
 from gpukit.findings import checks
+from gpukit.findings.finding import Cause, plain
+from gpukit.findings.private import Mask, mask
+from gpukit.host import facts
+from gpukit.project.location import find_root
+from gpukit.project.messages import RefusalError
 from gpukit.verify import main as verify
 
+EXIT = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
+# What only the user knows: asked on a terminal, at most one, if the answer changes the diagnosis.
+QUESTIONS = {
+    "container": ("in_container", "Did this happen inside a container?"),
+    "worked_before": ("worked_before", "Did this work before on this machine?"),
+}
+LONGEST = 600  # characters of a line that are printed
 
-def explain(what: str) -> int:
-    """Print the entry of a check or an error text by its id; otherwise the cause of the text in a file, or `-`.
 
-    Returns 0 if the cause is known, and 2 if it is not, or is one of several.
+def explain(options: argparse.Namespace) -> int:
+    """Print the entry of an id, or the causes of an error text.
+
+    Returns:
+        0 if the cause is certain (or for an id), 1 if causes are likely, 3 if the text is unknown, 4 if nothing is wrong
+
+    Raises:
+        RefusalError: the input cannot be read (2)
     """
-    entries = [checks.explain(each) for each in (*doctor.CHECKS, *verify.CHECKS) if each.id == what]
-    entries += [entry(rule) for rule in RULES if rule.id == what]
-    if not entries and (what == "-" or Path(what).is_file()):
-        return report(what)
+    what = options.WHAT
+    if what and what != "-" and not Path(what).is_file():
+        entries = find(what)
+        if entries:
+            print("\n\n".join(entries))
+            return 0
+        if not re.search(r"\s", what):
+            raise RefusalError(unknown_id(what), code=2)
+    text = read_text(what)
+    if not text.strip():
+        raise RefusalError("the text is empty.", code=2)
+    known = read_machine(options.machine)
+    known = replace(known, **{fact: answer == "yes" for fact, answer in answers(options).items()})
+    machine = known if options.machine else known.over(facts.local(find_root()))
+    diagnosis = diagnose(text, machine)
+    question = separates(text, machine)
+    if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
+        diagnosis = diagnose(text, replace(machine, **{question: ask(QUESTIONS[question][1])}))
+        question = ""
+    hide = mask(find_root() or Path.cwd())
+    if options.json:
+        print(json.dumps(to_json(diagnosis, text, hide), indent=2))
+    else:
+        print(show(diagnosis, text, question, hide))
+    if options.report:
+        Path(options.report).write_text(report(diagnosis, text, hide), encoding="utf-8")
+    return EXIT[diagnosis.confidence]
+
+
+def read_text(what: str) -> str:
+    if not what and sys.stdin.isatty():
+        print("Paste the error text, then press Ctrl-D on a line of its own:", file=sys.stderr)
+    try:
+        if what and what != "-" and not Path(what).is_file():
+            return read(io.BytesIO(what.encode("utf-8", "replace")))
+        with sys.stdin.buffer if what in ("", "-") else Path(what).open("rb") as stream:
+            return read(stream)
+    except OSError as error:
+        raise RefusalError(f"{what} cannot be read: {error.strerror or error}.", code=2) from None
+    except NotTextError as error:
+        raise RefusalError(f"{what or 'the input'} cannot be explained: {error}.", code=2) from None
+
+
+def read_machine(file: str) -> Machine:
+    if not file:
+        return Machine()
+    try:
+        return from_json(json.loads(Path(file).read_text(encoding="utf-8-sig")))
+    except OSError as error:
+        raise RefusalError(f"{file} cannot be read: {error.strerror or error}.", code=2) from None
+    except ValueError as error:
+        advice = "write it with `gpukit doctor --json` on that machine"
+        raise RefusalError(f"{file} does not describe a machine ({error}): {advice}.", code=2) from None
+
+
+def answers(options: argparse.Namespace) -> dict[str, str]:
+    return {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items() if getattr(options, name)}
+
+
+def separates(text: str, machine: Machine) -> str:
+    """The fact whose answer changes what comes first; empty if none does."""
+    if diagnose(text, machine).confidence != LIKELY:
+        return ""
+    for fact in QUESTIONS:
+        if getattr(machine, fact) is None:
+            yes, no = (diagnose(text, replace(machine, **{fact: answer})).causes[:1] for answer in (True, False))
+            if [found.cause.id for found in yes] != [found.cause.id for found in no]:
+                return fact
+    return ""
+
+
+def ask(question: str) -> bool | None:
+    try:
+        answer = input(f"{question} [y/n, Enter if you do not know] ").strip().lower()
+    except EOFError:
+        return None
+    return {"y": True, "n": False}.get(answer[:1])
+
+
+def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
+    """The answer for people, wrapped for the terminal."""
+    width = max(60, min(shutil.get_terminal_size().columns, 110))
+
+    def rows(pairs: list[tuple[str, str]], indent: str = "") -> list[str]:
+        lines = []
+        for name, value in pairs:
+            if value:
+                first = f"{indent}{name:<9}"
+                lines += textwrap.wrap(
+                    clean(value, hide), width, initial_indent=first, subsequent_indent=" " * len(first),
+                    break_long_words=False, break_on_hyphens=False,
+                )  # fmt: skip
+        return lines
+
+    causes = diagnosis.causes
+    if diagnosis.confidence == UNKNOWN:
+        lines = ["This text is unknown. Its most relevant lines:"]
+        lines += [f"  {clean(line, hide)}" for line in relevant(text)]
+        lines += ["Look at:", *(row for step in next_steps(text) for row in rows([("  -", step)]))]
+        return "\n".join(lines)
+    if diagnosis.confidence == NOTHING:
+        lines = ["Nothing is wrong in this text."]
+        for found in causes:
+            lines += ["", *rows([("line", found.line), ("means", found.why), ("to do", found.remedy)])]
+        return "\n".join(lines)
+    about = "This is not an error of the GPU software, but of the program, its data, or a server."
+    lines = [about] if diagnosis.program else []
+    if len(causes) == 1:
+        found = causes[0]
+        name = "cause" if diagnosis.confidence == CERTAIN else "likely"
+        pairs = [("line", found.line), (name, found.why), ("because", found.decided), ("remedy", found.remedy)]
+        return "\n".join([*lines, *rows([*pairs, ("more", found.rule.look)])])
+    lines += rows([("line", diagnosis.line)])
+    lines += [f"{len(causes)} causes are likely, the most likely first:"]
+    for number, found in enumerate(causes, 1):
+        other = found.line if found.line != diagnosis.line else ""
+        pairs = [(f"{number}.", found.why), ("line", other), ("because", found.decided), ("check", found.tell)]
+        lines += ["", *rows([*pairs, ("remedy", found.remedy)])]
+    lines += ["", *rows([("more", causes[0].rule.look)])]
+    if question:
+        option = "--" + QUESTIONS[question][0].replace("_", "-")
+        lines += rows([("tell", f"{QUESTIONS[question][1]} `{option} yes` or `{option} no` changes the answer.")])
+    return "\n".join(lines)
+
+
+def clean(text: str, hide: Mask) -> str:
+    return hide(plain(text))[:LONGEST]
+
+
+def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
+    """The document that `--json` prints; docs/explain.md describes it."""
+    return {
+        "schema": 1,
+        "tool": "explain",
+        "confidence": diagnosis.confidence,
+        "exit_code": EXIT[diagnosis.confidence],
+        "line": clean(diagnosis.line, hide),
+        "program": diagnosis.program,
+        "causes": [
+            {
+                "id": found.cause.id,
+                "rule": found.rule.id,
+                "cause": clean(found.why, hide),
+                "remedy": clean(found.remedy, hide),
+                "tell": clean(found.tell, hide),
+                "because": found.decided,
+                "line": clean(found.line, hide),
+                "more": found.rule.look,
+            }
+            for found in diagnosis.causes
+        ],
+        "look_at": next_steps(text) if diagnosis.confidence == UNKNOWN else [],
+    }
+
+
+def report(diagnosis: Diagnosis, text: str, hide: Mask) -> str:
+    """Text and answer as one Markdown file for an issue, without secrets and names."""
+    answer = hide.report(show(diagnosis, text, "", hide))
+    lines = "\n".join(hide.report(plain(line)) for line in text.splitlines()[-200:])
+    return f"### explain: {diagnosis.confidence}\n\n```text\n{answer}\n```\n\nThe text:\n\n```text\n{lines}\n```\n"
+
+
+def find(what: str) -> list[str]:
+    """The entries of a check, a rule, or a cause with this id."""
+    every = (*doctor.CHECKS, *verify.CHECKS)
+    entries = [checks.explain(each) for each in every if each.id == what]
+    entries += [entry(rule) for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes]]
     if not entries:
-        ids = dict.fromkeys([*(each.id for each in (*doctor.CHECKS, *verify.CHECKS)), *(rule.id for rule in RULES)])
-        similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])
-        advice = f"similar ids: {', '.join(similar)}" if similar else "`doctor --help` and `verify --help` list ids"
-        print(f"explain: {what} is neither a file nor a known id; {advice}.", file=sys.stderr)
-        return 2
-    print("\n\n".join(entries))
-    return 0
+        causes = dict.fromkeys(cause for each in every for cause in each.causes if cause.id == what)
+        entries = [row(cause) for cause in causes]
+    return entries
 
 
-def entry(rule: Words) -> str:
-    """What the page says about one error text."""
-    rows = [("text", rule.says), ("cause", rule.cause), *(("maybe", f"{what}: {how}") for what, how in rule.maybe)]
-    rows += [("remedy", rule.remedy), ("more", rule.look)]
-    return "\n".join(f"{name:<8}{' '.join(text.replace('{0}', '...').split())}" for name, text in rows)
+def unknown_id(what: str) -> str:
+    every = (*doctor.CHECKS, *verify.CHECKS)
+    ids = [each.id for each in every] + [cause.id for each in every for cause in each.causes]
+    ids += [rule.id for rule in RULES] + [cause.id for rule in RULES for cause in rule.causes]
+    similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])
+    advice = f"similar ids: {', '.join([*similar][:8])}" if similar else "`doctor --help` and `verify --help` list ids"
+    return f"{what} is neither a file nor a known id; {advice}."
+
+
+def entry(rule: Rule) -> str:
+    """What one error text means."""
+    return "\n\n".join([f"{'text':<8}{rule.example}", *map(row, rule.causes)]) + f"\n\n{'more':<8}{rule.look}"
+
+
+def row(cause: Cause) -> str:
+    pairs = (("cause", cause.why), ("check", cause.tell), ("remedy", cause.remedy))
+    filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
+    return "\n".join(filled)

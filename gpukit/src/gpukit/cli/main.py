@@ -30,7 +30,10 @@ COMMANDS = {
     "notebook": ("start JupyterLab in the background and print its address", []),
     "verify": ("check the container and its GPU (--quick --stress --only --report --json ...)", []),
     "doctor": ("check this machine, without a container (--quick --only --report --json ...)", []),
-    "explain": ("explain an error text, or an id that doctor or verify printed", ["WHAT"]),
+    "explain": (
+        "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
+        ["WHAT", "--machine", "--in-container", "--worked-before", "--json", "--report"],
+    ),
     "setup": (
         "show the commands that install what this machine lacks; --apply runs them, --undo reverts them",
         ["--apply", "--undo", "--only", "--hardware", "--mirrors", "--yes"],
@@ -57,7 +60,20 @@ ARGUMENTS = {
         "help": "number of processes to start with torchrun; gpu: one per GPU",
     },
     "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
-    "WHAT": {"help": "a file, `-` for standard input, or an id"},
+    "WHAT": {
+        "nargs": "?",
+        "default": "",
+        "help": "a file, `-` for standard input (the default), the text itself, or an id",
+    },
+    "--machine": {
+        "default": "",
+        "metavar": "FILE",
+        "help": "output of `doctor --json` from the machine where the error occurred (default: this machine)",
+    },
+    "--in-container": {"choices": ("yes", "no"), "default": "", "help": "whether the error occurred in a container"},
+    "--worked-before": {"choices": ("yes", "no"), "default": "", "help": "whether it worked on that machine before"},
+    "--json": {"action": "store_true", "help": "print the answer as JSON"},
+    "--report": {"default": "", "metavar": "FILE", "help": "also write a Markdown file for an issue, without secrets"},
     "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
     "--digest": {"action": "store_true", "help": "also write the base image's digest to the Dockerfile"},
     "--remove": {"action": "store_true", "help": "remove both pins"},
@@ -82,6 +98,16 @@ ARGUMENTS = {
 }
 PASSED_ON = ("verify", "doctor")
 EPILOGS = {
+    "explain": """\
+examples:
+  ./launch explain training.log             a file; the end and the start of a long one are read first
+  ./launch run -- python train.py 2>&1 | ./launch explain
+  ./launch explain                          paste the text, then press Ctrl-D
+  ./launch explain --machine machine.json error.txt
+  ./launch explain driver-updated           what an id means
+
+exit code: 0 the cause is certain, 1 one to three causes are likely, 2 the input cannot be read,
+3 the text is unknown, 4 nothing is wrong in the text""",
     "setup": """\
 steps, in order, each only if this machine lacks it:
   dpkg     repair an interrupted installation

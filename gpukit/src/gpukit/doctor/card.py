@@ -45,7 +45,7 @@ UNSERVED = Cause(
     alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
 OTHER_PROCESSOR = Cause(
-    "other-processor",
+    "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
     "`copier update --trust {answers}`",
     ("exec format error",),

@@ -16,48 +16,51 @@ FULL_GB = 0.2
 TOO_SMALL = Cause(
     "image-does-not-fit",
     "The image takes about {size:g} GB and will not fit.",
-    "docker system prune",
+    "`docker system prune`",
     ("no space left on device",),
 )
 TIGHT = Cause(
-    "disk-nearly-full", "The image exists, but the next rebuild may fill the disk.", "docker system prune", status=WARN
+    "disk-nearly-full",
+    "The image exists, but the next rebuild may fill the disk.",
+    "`docker system prune`",
+    status=WARN,
 )
 NO_FILES = Cause(
     "no-free-inodes",
     "The disk has free space but no free inodes, so no more files can be created.",
-    "docker system prune",
+    "`docker system prune`",
     ("no space left on device",),
 )
 CACHE_FULL = Cause(
     "disk-full",
     "The disk is full: neither checkpoints nor models can be written.",
-    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    "`du -xh --max-depth=2 {folder} | sort -h | tail`",
     ("OSError: [Errno 28] No space left on device",),
 )
 CACHE_TIGHT = Cause(
     "checkpoint-space-low",
     "Little space is left for checkpoints and downloaded models.",
-    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    "`du -xh --max-depth=2 {folder} | sort -h | tail`",
     status=WARN,
 )
 
 
-def folder(said: dict[str, Any]) -> str:
+def folder(info: dict[str, Any]) -> str:
     """Where images lie: in containerd's store where the engine uses it, as new installations of Docker 29 do."""
-    if ["driver-type", "io.containerd.snapshotter.v1"] in (said.get("DriverStatus") or []):
+    if ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or []):
         return "/var/lib/containerd"
-    return said.get("DockerRootDir") or "/var/lib/docker"
+    return info.get("DockerRootDir") or "/var/lib/docker"
 
 
 @check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
 def disk(saw: Any, stack: Stack) -> Finding:
     """These images take many gigabytes, and a full disk stops a build."""
-    said = facts(saw.info)
-    if desktop(said):
+    info = facts(saw.info)
+    if desktop(info):
         return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
-    place = folder(said)
+    place = folder(info)
     free = saw.free_gb(place)
     if free is None:
         return skipped(f"{place} cannot be seen from here.")

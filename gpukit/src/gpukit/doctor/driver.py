@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.engine import ELSEWHERE, remote
-from gpukit.errors.known import known
+from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
 from gpukit.host.stacks import wheel_for
@@ -24,7 +25,7 @@ ADAPTER = "/dev/dxg"
 ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 NO_CARD = Cause(
-    "no-card",
+    "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
     alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
@@ -52,9 +53,9 @@ GIVEN_AWAY = Cause(
     "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
 WSL_BLIND = Cause(
-    "wsl-blocked",
+    "wsl-windows-driver",
     "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
-    "In Windows: wsl --update, and install NVIDIA's current driver",
+    "In Windows: `wsl --update`, and install NVIDIA's current driver",
     ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
 )
 NO_TOOLS = Cause(
@@ -70,24 +71,24 @@ ABSENT = Cause(
     status=WARN,
 )
 HANGS = Cause(
-    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN
+    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "`sudo dmesg | grep -iE 'nvrm|xid'`", status=WARN
 )
 MISMATCH = Cause(
     "driver-updated",
     "The driver was updated, and the old one is still loaded.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Driver/library version mismatch",),
 )
 NOT_LOADED = Cause(
     "driver-not-loaded",
     "The driver's kernel module is not loaded: it was not built for this kernel, for example after a kernel update.",
-    "sudo modprobe nvidia; if it finds no module: sudo dkms autoinstall, then reboot",
+    "`sudo modprobe nvidia`; if it finds no module: `sudo dkms autoinstall`, then reboot",
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
 )
 SECURE_BOOT = Cause(
     "module-unsigned",
     "The driver's kernel module is not loaded, and Secure Boot is on: it loads only signed modules.",
-    "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key",
+    "`sudo mokutil --import /var/lib/shim-signed/mok/MOK.der`, then reboot and enroll the key",
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
 )
 NOT_LISTED = Cause(
@@ -101,13 +102,13 @@ NONE_FOUND = Cause(
     "driver-finds-no-card",
     "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
     "address space (Above 4G Decoding), or it has failed.",
-    "sudo dmesg | grep -i nvrm says which",
+    "`sudo dmesg | grep -i nvrm` says which",
     ("No devices were found",),
 )
 LOST = Cause(
     "gpu-lost",
     "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
-    "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
+    "Switch the machine off and on again; if it comes back: `sudo dmesg | grep -i xid`",
     (
         "GPU is lost. Reboot the system to recover this GPU",
         "GPU has fallen off the bus",
@@ -117,7 +118,7 @@ LOST = Cause(
 NOT_PERMITTED = Cause(
     "nvml-permission",
     "This user does not have permission to open the driver's device files.",
-    "ls -l /dev/nvidia* shows who owns them",
+    "`ls -l /dev/nvidia*` shows who owns them",
     ("Failed to initialize NVML: Insufficient Permissions",),
 )
 HALF_INSTALLED = Cause(
@@ -129,7 +130,7 @@ HALF_INSTALLED = Cause(
 UNKNOWN_ERROR = Cause(
     "driver-stuck",
     "The driver is loaded but does not respond: it is stuck, or its device files are missing.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Unknown Error",),
 )
 ANCIENT = Cause(
@@ -162,7 +163,7 @@ FORWARD = Cause(
     "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "nvidia-smi")
+STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
 # What installs a driver elsewhere is not for a DGX Spark.
 ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
@@ -171,19 +172,17 @@ BRIDGING = ("ngc", "cuda")
 BRANCHES = (535, 550, 570)
 DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
-# What nvidia-smi says when it fails. The first that fits counts.
-COMPLAINTS = (
-    ("driver/library version mismatch", MISMATCH),
-    ("fallen off the bus", LOST),
-    ("gpu is lost", LOST),
-    ("unable to determine the device handle", LOST),
-    ("couldn't find libnvidia-ml", HALF_INSTALLED),
-    ("could not load nvml library", HALF_INSTALLED),
-    ("insufficient permissions", NOT_PERMITTED),
-    ("not a valid field", ANCIENT),
-    ("gpu access blocked by the operating system", WSL_BLIND),
-    ("initialize nvml: unknown error", UNKNOWN_ERROR),
-)
+# What nvidia-smi's error means, by the id of its rule or its cause.
+MEANINGS = {
+    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR, NONE_FOUND)},
+    "gpu-state": LOST,
+    "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
+    "wsl-blocked": WSL_BLIND,
+    "lost-after-reload": UNKNOWN_ERROR,
+    "driver-silent": NOT_LOADED,
+    "no-devices": NONE_FOUND,
+}
+NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked for
 
 
 @check(
@@ -221,7 +220,7 @@ def driver(saw: Any, stack: Stack) -> Finding:
     On Jetson and DGX Spark it is part of the operating system.
     """
     found = _driver(saw, stack)
-    installing = any(found.cause.endswith(cause.why.rpartition("}")[2]) for cause in INSTALLING)
+    installing = any(cause.found(found) for cause in INSTALLING)
     return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
 
 
@@ -241,7 +240,7 @@ def _driver(saw: Any, stack: Stack) -> Finding:
         return _absent(saw, expected, floor)
     found = cards(answer.out)
     if not found:
-        return _complaint(answer.words, saw, expected, stack)
+        return _failed(answer, saw, expected, stack)
     versions = sorted({card.driver for card in found if card.driver}, key=version)
     if not versions:
         return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
@@ -307,25 +306,24 @@ def _absent(saw: Any, expected: str, floor: str) -> Finding:
     return NOT_INSTALLED(f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
 
 
-def _complaint(said: str, saw: Any, expected: str, stack: Stack) -> Finding:
-    text, floor = said.lower(), stack.driver or "a current one"
-    for words, cause in COMPLAINTS:
-        if words in text:
-            return cause(said, expected, floor=floor)
+def _failed(answer: Answer, saw: Any, expected: str, stack: Stack) -> Finding:
+    """nvidia-smi failed: why. What holds the card tells apart what its text leaves open."""
+    output, floor = answer.words, stack.driver or "a current one"
+    cause = ANCIENT if answer.code == NOT_A_FIELD else among(output, MEANINGS)
     holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
-    if "couldn't communicate with the nvidia driver" in text or "driver not loaded" in text:
+    if cause is NOT_LOADED:
         if "nouveau" in holders:
-            return NOUVEAU(said, expected, floor=floor)
+            return NOUVEAU(output, expected, floor=floor)
         if holders and holders <= {"vfio-pci", "pci-stub"}:
-            return GIVEN_AWAY(said, expected, module=", ".join(sorted(holders)))
+            return GIVEN_AWAY(output, expected, module=", ".join(sorted(holders)))
         if saw.pci is not None and not holders:
-            return NO_CARD(said, expected)
-        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(said, expected)
-    if "no devices were found" in text:
-        if holders and "nvidia" not in holders:
-            return NOT_LISTED(said, expected, floor=_highest(stack))
-        return NONE_FOUND(said, expected)
-    return known(said, STRANGE)(said or "nothing", expected)
+            return NO_CARD(output, expected)
+        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(output, expected)
+    if cause is NONE_FOUND and holders and "nvidia" not in holders:
+        return NOT_LISTED(output, expected, floor=_highest(stack))
+    if cause:
+        return cause(output, expected, floor=floor)
+    return known(output, STRANGE)(output or "nothing", expected)
 
 
 def _highest(stack: Stack) -> str:

@@ -28,7 +28,7 @@ def early(checks: Iterable[Check]) -> int:
         chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
         with Host(stack, gpu=not without) as saw:
             for finding in run(chosen, saw, stack):
-                if finding.status == FAIL or finding.cause in [cause.why for cause in STOPPING]:
+                if finding.status == FAIL or any(cause.found(finding) for cause in STOPPING):
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.known import known
+from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.ask import Answer, homeless
@@ -22,7 +22,7 @@ INSTALL = {
     "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
 START = {
-    "linux": "sudo systemctl start docker",
+    "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
     "windows": "Work in WSL 2, and run `./launch doctor` there.",
@@ -36,14 +36,14 @@ WSL_SWITCH = Cause(
     "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
-CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "docker --version")
+CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "`docker --version`")
 CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
 PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
 IS_PODMAN = Cause(
     "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
 )
 NOT_RUNNING = Cause(
-    "docker-not-running",
+    "docker-down",
     "Docker is not running.",
     START["linux"],
     (
@@ -54,23 +54,23 @@ NOT_RUNNING = Cause(
 NOT_ALLOWED = Cause(
     "docker-denied",
     "You are not in the group `docker`, or you joined it after logging in.",
-    'sudo usermod -aG docker "$USER", then log out and in again',
+    '`sudo usermod -aG docker "$USER"`, then log out and in again',
     ("permission denied while trying to connect to the Docker daemon socket",),
 )
-HANGS = Cause("docker-hangs", "The engine does not respond.", "sudo systemctl restart docker")
+HANGS = Cause("docker-hangs", "The engine does not respond.", "`sudo systemctl restart docker`")
 UNREACHABLE = Cause(
-    "docker-host-unreachable", "The other machine cannot be reached.", "docker context ls", ("error during connect",)
+    "docker-host-silent", "The other machine cannot be reached.", "`docker context ls`", ("error during connect",)
 )
 NO_CONTEXT = Cause(
-    "docker-context", "The chosen context does not exist.", "docker context use default", ("context not found",)
+    "docker-context", "The chosen context does not exist.", "`docker context use default`", ("context not found",)
 )
 TOO_NEW = Cause(
-    "docker-client-too-old",
+    "client-too-old",
     "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
     ("client version 1.41 is too old. Minimum supported API version is 1.44",),
 )
-UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "docker info")
+UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "`docker info`")
 WINDOWS_CONTAINERS = Cause(
     "windows-containers",
     "Docker Desktop is set to Windows containers.",
@@ -79,12 +79,12 @@ WINDOWS_CONTAINERS = Cause(
 DESKTOP_ON_LINUX = Cause(
     "docker-desktop-on-linux",
     "Docker Desktop for Linux runs containers in a virtual machine, which has no GPU.",
-    "docker context use default, which is Docker Engine where that is installed as well",
+    "`docker context use default`, which is Docker Engine where that is installed as well",
 )
 ROOTLESS = Cause(
     "docker-rootless",
     "The engine is rootless: your user is root in the container, and GPUs need extra setup.",
-    "docker context use default",
+    "`docker context use default`",
     status=WARN,
 )
 OLD = Cause(
@@ -97,20 +97,20 @@ OLD = Cause(
 
 
 def facts(info: Answer) -> dict[str, Any]:
-    """What `docker info` said, empty where the engine did not answer."""
+    """The answer of `docker info`, empty where the engine did not answer."""
     try:
-        said = json.loads(info.out)
+        found = json.loads(info.out)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) and said.get("ServerVersion") else {}
+    return found if isinstance(found, dict) and found.get("ServerVersion") else {}
 
 
-def complaint(info: Answer) -> str:
-    """What it said instead."""
-    said = info.err.strip()
+def failure(info: Answer) -> str:
+    """Its error message."""
+    message = info.err.strip()
     with contextlib.suppress(ValueError, AttributeError):
-        said = said or " ".join(json.loads(info.out).get("ServerErrors") or [])
-    return homeless(said or info.out.strip())
+        message = message or " ".join(json.loads(info.out).get("ServerErrors") or [])
+    return homeless(message or info.out.strip())
 
 
 def nameless(text: str, endpoint: str) -> str:
@@ -127,30 +127,30 @@ def remote(endpoint: str) -> bool:
     return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
-def desktop(said: dict[str, Any]) -> bool:
-    return "Docker Desktop" in said.get("OperatingSystem", "")
+def desktop(info: dict[str, Any]) -> bool:
+    return "Docker Desktop" in info.get("OperatingSystem", "")
 
 
-def cdi(said: dict[str, Any]) -> bool:
+def cdi(info: dict[str, Any]) -> bool:
     """Whether the engine itself has found NVIDIA's GPUs in a CDI specification."""
-    found = said.get("DiscoveredDevices") or []
+    found = info.get("DiscoveredDevices") or []
     return any(str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in found)
 
 
 @check("client", "Docker client", causes=(NOT_INSTALLED, WSL_SWITCH, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
 def client(saw: Any, stack: Stack) -> Finding:
     """Everything that starts the container calls `docker`."""
-    said = saw.client.words
+    output = saw.client.words
     if saw.client.late:
-        return CLIENT_HANGS(said)
-    if "could not be found in this wsl" in said.lower():
+        return CLIENT_HANGS(output)
+    if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
     if saw.client.code is None:
         return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
-    if "podman" in said.lower():
+    if "podman" in output.lower():
         return IS_PODMAN("Podman, as `docker`", "Docker")
     if saw.client.code != 0:
-        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(said, "a version")
+        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(output, "a version")
     return passed(saw.client.out)
 
 
@@ -175,38 +175,39 @@ def client(saw: Any, stack: Stack) -> Finding:
 )
 def engine(saw: Any, stack: Stack) -> Finding:
     """It must respond to this user, and must be Docker with its root daemon."""
-    said = facts(saw.info)
-    if not said:
-        return _silent(complaint(saw.info), saw)
-    name = f"Docker {said['ServerVersion']} on {said.get('OperatingSystem', 'an unknown system')}"
-    if "podman" in saw.server.out.lower() or "containers/storage" in said.get("DockerRootDir", ""):
+    info = facts(saw.info)
+    if not info:
+        return _silent(nameless(failure(saw.info), saw.endpoint), saw)
+    name = f"Docker {info['ServerVersion']} on {info.get('OperatingSystem', 'an unknown system')}"
+    if "podman" in saw.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
         return IS_PODMAN("Podman, through Docker's client", "Docker")
-    if said.get("OSType", "linux") != "linux":
-        return WINDOWS_CONTAINERS(f"{name}, for {said['OSType']} containers", "Linux containers")
-    if desktop(said) and saw.system == "linux" and stack.gpu:
+    if info.get("OSType", "linux") != "linux":
+        return WINDOWS_CONTAINERS(f"{name}, for {info['OSType']} containers", "Linux containers")
+    if desktop(info) and saw.system == "linux" and stack.gpu:
         return DESKTOP_ON_LINUX(name, "Docker Engine")
-    if any(option.startswith("name=rootless") for option in said.get("SecurityOptions") or []):
+    if any(option.startswith("name=rootless") for option in info.get("SecurityOptions") or []):
         return ROOTLESS(f"{name}, rootless", "root's daemon")
-    if version(said["ServerVersion"]) < version(OLDEST):
+    if version(info["ServerVersion"]) < version(OLDEST):
         return OLD(name, f"{OLDEST} or newer")
     return passed(f"{name}, on another machine" if remote(saw.endpoint) else name)
 
 
-def _silent(said: str, saw: Any) -> Finding:
+def _silent(message: str, saw: Any) -> Finding:
     """The engine did not answer: why."""
-    text, expected, said = said.lower(), "an answer", nameless(said, saw.endpoint)
+    expected = "an answer"
     scheme = saw.endpoint.partition("://")[0]
     where = f"its address ({scheme})" if remote(saw.endpoint) else homeless(saw.endpoint) or "its socket"
     if saw.info.late:
-        return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {said}", expected)
-    if "permission denied" in text and not remote(saw.endpoint):
+        return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {message}", expected)
+    cause = among(message, {each.id: each for each in (NO_CONTEXT, TOO_NEW, NOT_ALLOWED, NOT_RUNNING)})
+    if cause is NO_CONTEXT:
+        return NO_CONTEXT(message, expected)
+    if cause is TOO_NEW:
+        return TOO_NEW(message, "a client as new as the engine")
+    if remote(saw.endpoint):
+        return UNREACHABLE(f"{where}: {message}", expected)
+    if cause is NOT_ALLOWED:
         return NOT_ALLOWED(f"{where}: permission denied", expected)
-    if "context" in text and "not found" in text:
-        return NO_CONTEXT(said, expected)
-    if "is too old. minimum supported api version" in text:
-        return TOO_NEW(said, "a client as new as the engine")
-    if remote(saw.endpoint) or "error during connect" in text:
-        return UNREACHABLE(f"{where}: {said}", expected)
-    if any(words in text for words in ("cannot connect", "failed to connect", "connection refused", "no such file")):
+    if cause is NOT_RUNNING:
         return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
-    return known(said, UNKNOWN)(said or "no answer", expected)
+    return known(message, UNKNOWN)(message or "no answer", expected)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import ELSEWHERE, cdi, desktop, facts, remote
-from gpukit.errors.known import known
-from gpukit.errors.refusals import NO_DRIVER
+from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
+from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
-from gpukit.host.preflight import NOT_ASKED
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -22,11 +19,11 @@ OLD_WORDS = 'could not select device driver "" with capabilities: [[gpu]]'
 NEW_WORDS = "failed to discover GPU vendor from CDI: no known GPU vendor found"
 REFRESHED = "1.18"  # the first toolkit that writes and renews the specification by itself
 UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
-REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker"
-GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
+REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
+GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
 
 NO_TOOLKIT = Cause(
-    "toolkit-missing",
+    "toolkit-not-installed",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
@@ -34,11 +31,11 @@ NO_TOOLKIT = Cause(
 NOT_CONFIGURED = Cause(
     "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
-    "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "toolkit-half-installed",
+    "toolkit-incomplete",
     "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
     "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
@@ -47,11 +44,11 @@ HALF_INSTALLED = Cause(
 NOT_RESTARTED = Cause(
     "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
-    "sudo systemctl restart docker",
+    "`sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "cdi-missing",
+    "cdi-no-specification",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
@@ -69,25 +66,31 @@ STALE = Cause(
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
-    "docker-is-snap",
+    "docker-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
-    "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
+    "`sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/",
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
     "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
-    "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
+    "In Windows: `wsl --update`, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "cdi-missing-in-wsl",
+    "cdi-no-specification-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
-    "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+    "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
+NO_SUCH_GPU = Cause(
+    "gpu-unknown",
+    "This machine has no GPU {name}.",
+    "`nvidia-smi -L` lists the GPUs of this machine; GPUS chooses one.",
+    ("unresolvable CDI devices nvidia.com/gpu=7",),
+)
 REFUSED = Cause(
-    "gpu-refused",  # replaced by launch's own sentence for these words
+    "gpu-refused",  # replaced by the cause of the engine's message, if it is known
     "The engine refuses the GPU for another reason; its own message is shown.",
     "Paste the message into `./launch explain -`, which knows the cause of many of them.",
 )
@@ -102,16 +105,15 @@ CAUSES = (
     SNAP,
     DESKTOP,
     WSL_NO_SPECIFICATION,
+    NO_SUCH_GPU,
     REFUSED,
 )
-# What launch says where it does not know why.
-VAGUE = (NO_DRIVER, NOT_ASKED)
-UNSERVED = re.compile(r"could not select device driver", re.I)
-UNKNOWN_RUNTIME = re.compile(r"unknown or invalid runtime name: nvidia|unknown runtime specified nvidia", re.I)
-NO_VENDOR = re.compile(r"failed to discover GPU vendor|no known GPU vendor|unresolvable CDI devices?", re.I)
-NO_PROGRAM = re.compile(r"nvidia-container-(?:runtime|cli|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)", re.I)
-NO_LIBRARY = re.compile(r"load library failed: libnvidia-ml", re.I)
-GONE = re.compile(r"failed to stat CDI host device|failed to fulfil mount request|CDI.{0,80}no such file", re.I | re.S)
+# What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
+UNSERVED = {"no-gpu-driver"}
+UNKNOWN_RUNTIME = {"runtime-unknown"}
+NO_PROGRAM = {"runtime-missing", "toolkit-missing"}
+NO_VENDOR = {"cdi-no-vendor", "cdi-unresolved"}
+OF_THE_DRIVER = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
@@ -124,30 +126,29 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     if stack.alone:
         return _ready(saw)
     grant = saw.grant
-    if grant.granted is None:
-        cause = known(grant.cause, REFUSED) if NOT_ASKED in grant.cause else REFUSED
-        if cause is not REFUSED:
-            return cause(grant.cause.rpartition(f"{NOT_ASKED}: ")[2], "a container with the GPU")
-        return skipped(grant.cause, grant.seen, remedy=grant.remedy)
     if grant.granted:
-        return passed(grant.seen)
-    expected, seen = "a container with the GPU", _essence(grant.said) if grant.said else grant.seen
-    missing = None if remote(saw.endpoint) else _part(saw, grant.said, expected)
-    cause = replace(REFUSED, why=grant.cause, remedy=grant.remedy)
-    return missing or (known(grant.said, cause) if grant.cause.startswith(VAGUE) else cause)(seen, expected)
+        return passed(grant.message)
+    expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
+    if grant.id == HANGS.id:
+        return HANGS(seen, expected)
+    missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
+    cause = known(grant.output, REFUSED)
+    if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
+        return skipped(grant.message)
+    return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
 def _ready(saw: Any) -> Finding:
     """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
-    said, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
-    if desktop(said) and saw.system == "wsl":
+    info, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(info) and saw.system == "wsl":
         return passed("by Docker Desktop")
     seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
-    if cdi(said):
+    if cdi(info):
         return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
-    if _told(said) and toolkit.runtime:
+    if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
     missing = _part(saw, OLD_WORDS, expected)
     return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
@@ -163,25 +164,25 @@ def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
 
 
 def _part(saw: Any, text: str, expected: str) -> Finding | None:
-    """Which part is missing, where the engine's words leave several possible and the machine tells."""
-    said, toolkit, seen = facts(saw.info), saw.toolkit, _essence(text)
-    if not any(words.search(text) for words in (UNSERVED, UNKNOWN_RUNTIME, NO_VENDOR, NO_PROGRAM, NO_LIBRARY, GONE)):
+    """Which part is missing, where the engine's message leaves several possible and the machine tells."""
+    info, toolkit, seen, about = facts(saw.info), saw.toolkit, _essence(text), set(ids(text))
+    if not about & (UNSERVED | UNKNOWN_RUNTIME | NO_PROGRAM | NO_VENDOR | OF_THE_DRIVER):
         return None
-    if desktop(said) and not NO_LIBRARY.search(text):
+    if desktop(info) and "driver-unseen" not in about:
         return DESKTOP(seen, expected)
-    if "/snap/" in said.get("DockerRootDir", ""):
+    if "/snap/" in info.get("DockerRootDir", ""):
         return SNAP(seen, expected)
     if stale := _stale(saw, seen, expected):
         return stale
-    if GONE.search(text) or NO_LIBRARY.search(text):
+    if about & OF_THE_DRIVER:
         return None
-    if NO_PROGRAM.search(text):
-        return HALF_INSTALLED(seen, expected) if toolkit.version or _told(said) else NO_TOOLKIT(seen, expected)
+    if about & NO_PROGRAM:
+        return HALF_INSTALLED(seen, expected) if toolkit.version or _configured(info) else NO_TOOLKIT(seen, expected)
     if not toolkit.version and not toolkit.runtime:
-        return HALF_INSTALLED(seen, expected) if _told(said) else NO_TOOLKIT(seen, expected)
-    if NO_VENDOR.search(text):
-        if re.search(r"nvidia\.com/gpu=(?!all\b)[\w:.-]+", text) and cdi(said):
-            return None  # one GPU that is not there
+        return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
+    if about & NO_VENDOR:
+        if saw.gpus not in (None, "all") and cdi(info):
+            return NO_SUCH_GPU(seen, expected, name=saw.gpus)
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
         if saw.system == "wsl":
@@ -190,14 +191,14 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
     return NOT_CONFIGURED(seen, expected)
 
 
-def _told(said: dict[str, Any]) -> bool:
-    return "nvidia" in (said.get("Runtimes") or {})
+def _configured(info: dict[str, Any]) -> bool:
+    return "nvidia" in (info.get("Runtimes") or {})
 
 
 def _essence(text: str) -> str:
-    """The engine's last words, without what leads to them."""
+    """The engine's last line, without what leads to it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
-    words = lines[-1] if lines else ""
+    last = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):
-        words = words.rpartition(lead)[2]
-    return homeless(words) or "refused"
+        last = last.rpartition(lead)[2]
+    return homeless(last) or "refused"

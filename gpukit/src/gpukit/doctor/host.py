@@ -7,7 +7,6 @@ and is waited for until a common moment: with nothing reachable doctor still end
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from typing import Any
 from gpukit.errors.machine import Machine
 from gpukit.host import facts
 from gpukit.host.ask import QUICK, SLOW, Answer, Later, ask, nvidia_smi
-from gpukit.host.preflight import preflight
+from gpukit.host.preflight import ABOUT_GPUS, refusal
 from gpukit.host.project import Project, dotenv
 from gpukit.project.devcontainer import ConfigError
 from gpukit.project.location import root
@@ -46,13 +45,15 @@ SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 
 @dataclass(frozen=True)
 class Grant:
-    """What came of asking the engine for the GPU. `granted` is None where it could not be asked, or did not tell."""
+    """What came of asking the engine for the GPU. `granted` is None where it could not be asked, or did not tell.
+
+    `id`: the cause of a refusal, if it is known. `output`: the engine's own text.
+    """
 
     granted: bool | None
-    seen: str
-    cause: str = ""
-    remedy: str = ""
-    said: str = ""  # the engine's own words
+    message: str
+    id: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,8 @@ class Host:
     @cached_property
     def units(self) -> dict[str, str]:
         """The state of the services that matter here: active, inactive, failed; empty without systemd."""
-        said = self._answer("units").out.split()
-        return dict(zip(UNITS, said)) if len(said) == len(UNITS) else {}
+        states = self._answer("units").out.split()
+        return dict(zip(UNITS, states)) if len(states) == len(UNITS) else {}
 
     @cached_property
     def system(self) -> str:
@@ -243,8 +244,8 @@ class Host:
     @cached_property
     def module(self) -> str:
         """The version of the NVIDIA kernel module that is loaded; empty where none is."""
-        said = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
-        found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", said)
+        text = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
+        found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", text)
         return found.group() if found else ""
 
     @cached_property
@@ -268,9 +269,9 @@ class Host:
 
     @cached_property
     def toolkit(self) -> Toolkit:
-        said = self._answer("toolkit")
-        found = re.search(r"version (\d+(?:\.\d+)+)", said.words)
-        version = found.group(1) if found else "unknown" if said.code is not None else ""
+        answer = self._answer("toolkit")
+        found = re.search(r"version (\d+(?:\.\d+)+)", answer.words)
+        version = found.group(1) if found else "unknown" if answer.code is not None else ""
         specifications = []
         for folder in SPECIFICATIONS:
             with contextlib.suppress(OSError):
@@ -296,21 +297,17 @@ class Host:
     @cached_property
     def grant(self) -> Grant:
         """Ask the engine for the GPU as every entrance does: whatever else one looks at, this is what counts."""
-        said = io.StringIO()
         try:
             if self._project.gpus is None:
-                return Grant(None, "", "devcontainer.json asks for no GPU.")
+                return Grant(None, "devcontainer.json asks for no GPU.")
             self._project.engine.cpu_helps = False  # the remedy here is for those who want their GPU
             _hasten(self._project.engine)
-            with contextlib.redirect_stderr(said):
-                preflight(self._project)
+            found = refusal(self._project)
         except ConfigError as error:
-            return Grant(None, "", str(error))
-        except RefusalError as refusal:
-            return refused(refusal)
-        if said.getvalue():
-            return Grant(None, "", said.getvalue())
-        return Grant(True, f"GPU {self._project.gpus}")
+            return Grant(None, str(error))
+        except RefusalError as error:
+            found = error
+        return refused(found) if found else Grant(True, f"GPU {self._project.gpus}")
 
     def _look_at_folders(self) -> Config:
         if self._stack.alone:
@@ -406,12 +403,8 @@ def _hasten(engine: Any) -> None:
     engine.ask = ask_soon
 
 
-def refused(refusal: Any) -> Grant:
-    """launch's refusal as a grant: its sentence is `cause: remedy`."""
-    if refusal.kind not in ("gpu", "engine"):
-        return Grant(None, "", str(refusal))
-    cause, _, remedy = str(refusal).partition(": ")
-    return Grant(False, "refused", f"{cause.rstrip('.')}.", remedy[:1].upper() + remedy[1:].rstrip("."), refusal.said)
+def refused(found: RefusalError) -> Grant:
+    return Grant(False if found.kind in ABOUT_GPUS else None, str(found), found.id, found.output)
 
 
 def containers(text: str) -> Iterable[Container]:

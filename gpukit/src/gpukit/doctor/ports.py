@@ -10,9 +10,9 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
 TAKEN = Cause(
-    "port-in-use",
+    "port-of-program",
     "Another program on this machine uses the port that {server} needs, so {server} cannot start.",
-    "Set {variable}={free} in .env to use another port.",
+    "Set `{variable}={free}` in .env to use another port.",
     ("port is already allocated", "address already in use"),
 )
 
@@ -28,7 +28,7 @@ def ports(saw: Any, stack: Stack) -> Finding:
         if port.taken and port.variable:
             seen, free = f"{port.number} is taken", port.number + 1
             return TAKEN(seen, f"{port.number} free", server=port.server, variable=port.variable, free=free)
-    said = []
+    uses = []
     for port in saw.ports:
-        said.append(f"{port.number} ({port.server}) " + ("taken, so it takes another" if port.taken else "free"))
-    return passed(", ".join(said))
+        uses.append(f"{port.number} ({port.server}) " + ("taken, so it takes another" if port.taken else "free"))
+    return passed(", ".join(uses))

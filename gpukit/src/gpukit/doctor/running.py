@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, cdi, facts, remote
-from gpukit.errors.known import known
+from gpukit.errors.known import among, ids, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack, version
@@ -17,9 +17,9 @@ NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 LOST = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
-    "lost-after-reload",
+    "container-lost-gpu",
     "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
-    "./launch stop, then start it again",
+    "`./launch stop`, then start it again",
     (LOST,),
 )
 LOST_INSIDE = Cause(
@@ -30,24 +30,32 @@ LOST_INSIDE = Cause(
 UPDATED = Cause(
     "container-has-old-driver",
     "The driver was updated while the container was running; the container still has the old libraries.",
-    "./launch stop, then start it again",
+    "`./launch stop`, then start it again",
 )
 TRAP = Cause(
     "reload-takes-gpu",
     "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
     "systemd manages their cgroups and does not know the driver's device files.",
-    "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
+    "`sudo nvidia-ctk system create-dev-char-symlinks --create-all`",
     (LOST,),
     status=WARN,
 )
 TOO_EARLY = Cause(
     "container-before-driver",
     "Docker started this container at boot before the driver was loaded, and the start failed.",
-    "docker start {name}; to prevent this: sudo systemctl enable nvidia-persistenced",
+    "`docker start {name}`; to prevent this: `sudo systemctl enable nvidia-persistenced`",
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
     status=WARN,
 )
-EARLY = re.compile(r"driver not loaded|custom device \"/dev/nvidia|unresolvable CDI device|nvidia-container-cli", re.I)
+# What a start before the driver was loaded fails with, by the ids of its rule.
+EARLY = {
+    "driver-silent",
+    "driver-not-loaded",
+    "device-files-missing",
+    "toolkit-failed",
+    "cdi-unresolved",
+    "cdi-no-vendor",
+}
 
 
 @check(
@@ -69,15 +77,14 @@ def running(saw: Any, stack: Stack) -> Finding:
     inside = saw.inside
     if inside is None:
         return passed("none with a GPU")
-    said = inside.words
-    if "NVML: Unknown Error" in said:
-        return RELOADED(said, "a GPU")
-    if "version mismatch" in said:
-        return UPDATED(said, "a GPU")
+    output = inside.words
+    cause = among(output, {"lost-after-reload": RELOADED, "driver-updated": UPDATED})
+    if cause:
+        return cause(output, "a GPU")
     if inside.code != 0:
-        cause = known(said, LOST_INSIDE)
-        return skipped("nvidia-smi could not be run in it.", said) if cause is LOST_INSIDE else cause(said, "a GPU")
-    found = len(re.findall(r"^GPU \d+:", said, re.MULTILINE))
+        cause = known(output, LOST_INSIDE)
+        return skipped("nvidia-smi could not be run in it.", output) if cause is LOST_INSIDE else cause(output, "a GPU")
+    found = len(re.findall(r"^GPU \d+:", output, re.MULTILINE))
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 
 
@@ -88,15 +95,15 @@ def reload(saw: Any, stack: Stack) -> Finding:
     """
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    said = facts(saw.info)
+    info = facts(saw.info)
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
     if saw.system != "linux":
         return skipped("The engine runs in a virtual machine.")
-    manager = said.get("CgroupDriver", "")
+    manager = info.get("CgroupDriver", "")
     if manager != "systemd":
         return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
-    if version(said["ServerVersion"]) >= version(BY_CDI) and cdi(said):
+    if version(info["ServerVersion"]) >= version(BY_CDI) and cdi(info):
         return passed("GPUs by CDI")
     if saw.exists(LINK) or not saw.exists(NODE):
         return passed("systemd knows the GPU's device files")
@@ -112,6 +119,6 @@ def restart(saw: Any, stack: Stack) -> Finding:
         return skipped(ELSEWHERE)
     for container in saw.containers:
         early = container.restart in ("always", "unless-stopped") and not container.running
-        if early and EARLY.search(container.error):
+        if early and EARLY.intersection(ids(container.error)):
             return TOO_EARLY(container.error, "a container that runs", name=container.name)
     return passed("nothing was too early")

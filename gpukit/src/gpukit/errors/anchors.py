@@ -1,4 +1,4 @@
-"""Words that a text must have if a regular expression is to be found in it: looking for words is a hundred times faster."""
+"""Words that a text must have if a regular expression is to match: searching for words is a hundred times faster."""
 
 from __future__ import annotations
 

@@ -2,8 +2,62 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import (
+    CPU_BUILD,
+    CUDA_COMPAT,
+    DEVICE_FILES,
+    DRIVER_NOT_INSTALLED,
+    DRIVER_TOO_OLD,
+    DRIVER_UPDATED,
+    EARLIER_KERNEL,
+    GPU_FULL,
+    GPU_HIDDEN,
+    GPU_NOT_GIVEN,
+    GPU_TAKEN,
+    LIBRARIES_MIXED,
+    MIG_EMPTY,
+    TORCH_TOO_OLD,
+    UVM_STUCK,
+)
+from gpukit.errors.evidence import (
+    CONTAINER,
+    CUDA_ABOVE_DRIVER,
+    JETSON,
+    WINDOWS,
+    WORKED_BEFORE,
+    WSL,
+    capability_below,
+    capability_from,
+    says,
+)
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, GRANT, NOTE, TRACE, VERIFY, Rule
 from gpukit.findings.finding import Cause
+
+UPDATE_BASE = (
+    "Update to a newer base with `copier update --trust`; in an environment of your own, install a newer PyTorch."
+)
+ATTENTION = 'Use PyTorch\'s own attention: `attn_implementation="sdpa"` in transformers.'
+LOWER_PRECISION = Cause(
+    "card-lacks-precision",
+    "This GPU does not support that precision or kernel: bf16 needs compute capability 8.0 (Ampere), fp8 needs 8.9 "
+    "(Ada).",
+    "Use fp16 on older cards, and PyTorch's own attention (`sdpa`) in place of kernels for newer ones.",
+    tell="`nvidia-smi --query-gpu=name,compute_cap --format=csv` shows a lower number than needed",
+    given=capability_below("9.0"),
+)
+PACKAGE_TOO_OLD = Cause(
+    "package-older-than-card",
+    "This release of the package does not know the GPU yet.",
+    "Install the newest release of the package that the text names; until there is one, turn its kernels off.",
+    tell="the GPU is newer than the package",
+    given=capability_from("9.0"),
+)
+SHAPE = Cause(
+    "unsupported-shape",
+    "The library does not support these tensors: their shape, precision, or memory layout.",
+    "Print shapes and dtypes at that line; try `.contiguous()`, another precision, or sizes that are multiples of 16.",
+    tell="only this layer fails, and `./launch verify` passes",
+)
 
 RULES = (
     Rule(
@@ -16,9 +70,10 @@ RULES = (
         (
             Cause(
                 "wsl-toolkit-old",
-                "The driver of Windows is newer than the NVIDIA Container Toolkit that Docker uses in WSL, which does not "
-                "mount all of it.",
-                "Update Docker Desktop (4.31 or newer), or nvidia-container-toolkit (1.15 or newer), and restart it.",
+                "In WSL, the NVIDIA Container Toolkit is older than the Windows driver and does not mount all of its "
+                "libraries into the container.",
+                "Update Docker Desktop (4.31 or newer), or `nvidia-container-toolkit` (1.15 or newer) in WSL, and "
+                "restart it.",
             ),
         ),
         look="./launch doctor --only engine,gpu",
@@ -34,12 +89,12 @@ RULES = (
         (
             Cause(
                 "nvls",
-                "NCCL cannot use the switch's own sums (NVLink SHARP): the fabric manager was restarted under running "
-                "GPUs or is of another version, or a bounded container does not get them.",
-                "NCCL_NVLS_ENABLE=0 goes without; restart the machine after a change of the fabric manager.",
+                "NCCL cannot use NVLink SHARP: the fabric manager was restarted while GPUs were in use, has another "
+                "version than the driver, or the container lacks access to it.",
+                "Set `NCCL_NVLS_ENABLE=0`; to use it again, restart the machine after the fabric manager was changed.",
             ),
         ),
-        look="./launch doctor --only fabric",
+        look="`./launch doctor --only fabric`",
     ),
     Rule(
         "nccl-memory",
@@ -48,9 +103,9 @@ RULES = (
         (
             Cause(
                 "nccl-memory",
-                "The driver here lacks what NCCL's newer kinds of memory need, as a virtual GPU, WSL or a bounded container "
-                "does.",
-                "NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=0",
+                "The driver does not support the kind of memory that NCCL allocates: common on virtual GPUs, in WSL, "
+                "and in restricted containers.",
+                "Set `NCCL_CUMEM_ENABLE=0` and `NCCL_NVLS_ENABLE=0`.",
             ),
         ),
         look=VERIFY,
@@ -66,9 +121,17 @@ RULES = (
         (
             Cause(
                 "not-supported-here",
-                "The driver here cannot do what was asked: a virtual GPU, Windows or WSL lacks some of CUDA, such as unified "
-                "memory or sharing between processes.",
-                "On a virtual GPU: a profile with unified memory; PYTORCH_CUDA_ALLOC_CONF without expandable_segments.",
+                "The driver does not support this call here: virtual GPUs, Windows, and WSL lack parts of CUDA, such "
+                "as unified memory or sharing memory between processes.",
+                "Remove `expandable_segments` from `PYTORCH_CUDA_ALLOC_CONF` and set `NCCL_CUMEM_ENABLE=0`; on a "
+                "virtual GPU, choose a profile with unified memory.",
+            ),
+            Cause(
+                "no-inter-process-memory",
+                "Sharing GPU memory between processes (CUDA IPC) is not supported on this machine.",
+                "Move tensors to the CPU before they are sent to another process, or use one process.",
+                tell="the traceback shows `reductions.py`, `_share_cuda_`, or a multiprocessing queue",
+                given=says(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
             ),
         ),
         look=VERIFY,
@@ -77,40 +140,24 @@ RULES = (
         "peer-access",
         "peer access is not supported between these two devices",
         (r"peer access is not supported between these two devices", r"peer mapping resources exhausted"),
-        (Cause("peer-access", "These GPUs cannot read each other's memory.", "NCCL_P2P_DISABLE=1"),),
+        (Cause("peer-access", "These GPUs cannot access each other's memory directly.", "Set `NCCL_P2P_DISABLE=1`."),),
         look=VERIFY,
     ),
-    # about: The driver's library for CUDA that is loaded does not fit the driver that runs, and going on all the same is served on data centre cards only.
     Rule(
         "forward-compatibility",
         "Error 804: forward compatibility was attempted on non supported HW",
+        (r"forward compatibility was attempted on non.?supported HW", r"COMPAT_NOT_SUPPORTED_ON_DEVICE"),
         (
-            r"forward compatibility was attempted on non.?supported HW",
-            r"COMPAT_NOT_SUPPORTED_ON_DEVICE",
-        ),
-        (
+            DRIVER_UPDATED,
             Cause(
-                "forward-compatibility-1",
-                "The driver is older than the image's CUDA.",
-                "nvidia-smi on the machine: where its CUDA is older than the image's, a newer driver; else restart "
-                "the machine.",
-                tell="nvidia-smi on the machine names an older CUDA than nvcc or torch.version.cuda in the image: a newer "
-                "driver",
+                "cuda-compat-geforce",
+                "The image is newer than the driver and uses cuda-compat libraries, which work only on data-center "
+                "cards.",
+                "Install a newer NVIDIA driver on the host: `./launch doctor` names the minimum version.",
+                tell="`nvidia-smi` on the host shows a lower CUDA version than the image's",
+                given=CUDA_ABOVE_DRIVER,
             ),
-            Cause(
-                "forward-compatibility-2",
-                "The driver was updated, and the old one is still loaded.",
-                "nvidia-smi on the machine: where its CUDA is older than the image's, a newer driver; else restart "
-                "the machine.",
-                tell="nvidia-smi on the machine says version mismatch, or it was updated since the last start: restart it",
-            ),
-            Cause(
-                "forward-compatibility-3",
-                "The driver is new enough, and the image's cuda-compat stands before its library.",
-                "nvidia-smi on the machine: where its CUDA is older than the image's, a newer driver; else restart "
-                "the machine.",
-                tell="ls /usr/local/cuda/compat; it works with LD_LIBRARY_PATH unset",
-            ),
+            CUDA_COMPAT,
         ),
         look=DRIVER,
         level=BROAD,
@@ -122,11 +169,12 @@ RULES = (
         (
             Cause(
                 "mps",
-                "The GPU is shared by MPS, whose server is not reached from here.",
-                "Start nvidia-cuda-mps-control -d on the machine and mount its pipe folder, or unset CUDA_MPS_PIPE_DIRECTORY.",
+                "The GPU is shared through MPS, and its server cannot be reached from here.",
+                "Start `nvidia-cuda-mps-control -d` on the host and mount its pipe directory, or unset "
+                "`CUDA_MPS_PIPE_DIRECTORY`.",
             ),
         ),
-        look="nvidia-smi",
+        look="`nvidia-smi`",
     ),
     Rule(
         "driver-combination",
@@ -138,16 +186,18 @@ RULES = (
             r"cudaGetDeviceCount[^\n]{0,30}\b803\b",
         ),
         (
+            DRIVER_UPDATED,
+            CUDA_COMPAT,
             Cause(
-                "driver-combination",
-                "The driver's library in the container is of another version than the driver that runs: it was "
-                "updated without a restart, comes from an old CDI specification, or from the image itself "
-                "(cuda-compat).",
-                "Restart this machine; where that does not help: sudo nvidia-ctk cdi generate "
-                "--output=/etc/cdi/nvidia.yaml, and LD_LIBRARY_PATH without compat",
+                "cdi-stale",
+                "The CDI specification was written for an older driver, so the container gets libraries of another "
+                "version.",
+                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then start the container again.",
+                tell="`grep -o 'so[.][0-9.]*' /etc/cdi/nvidia.yaml` shows another version than `nvidia-smi`",
+                given=CONTAINER,
             ),
         ),
-        look="./launch doctor --only driver,gpu",
+        look="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "ptx-too-new",
@@ -155,11 +205,12 @@ RULES = (
         (r"provided PTX was compiled with an unsupported toolchain", r"UNSUPPORTED_PTX_VERSION|UnsupportedPtxVersion"),
         (
             Cause(
-                "ptx-too-new",
-                "The driver is older than the CUDA toolkit that made these kernels, and cannot finish compiling them.",
-                "Install a newer driver.",
+                "driver-older-than-kernels",
+                "The NVIDIA driver is older than the CUDA toolkit that compiled these kernels.",
+                "Install a newer NVIDIA driver, or a build of the package for an older CUDA.",
             ),
         ),
+        certain=True,
         look=DRIVER,
     ),
     Rule(
@@ -175,13 +226,7 @@ RULES = (
             r"CUDA Driver version found is \d+\. Minimum requirement",
             r"requires? (?:NVIDIA |GPU )?driver (?:version )?(?:>=|\d+[\d.]* or (?:newer|later|higher))",
         ),
-        (
-            Cause(
-                "driver-too-old",
-                "The NVIDIA driver is too old for this image's CUDA.",
-                "Install a newer driver; `./launch doctor` says from which version on.",
-            ),
-        ),
+        (DRIVER_TOO_OLD,),
         look=DRIVER,
     ),
     Rule(
@@ -194,9 +239,17 @@ RULES = (
         ),
         (
             Cause(
-                "flash-attention-card",
-                "This card is older than FlashAttention serves (Ampere, 8.0), or newer than this release of the package knows.",
-                'PyTorch\'s own attention, attn_implementation="sdpa"; for a new card the newest release of the package.',
+                "flash-attention-old-card",
+                "FlashAttention needs a GPU with compute capability 8.0 (Ampere) or newer.",
+                ATTENTION,
+                given=capability_below("8.0"),
+            ),
+            Cause(
+                "flash-attention-new-card",
+                "This release of FlashAttention does not know the GPU, which is newer than the release.",
+                "Install the newest release of flash-attn, or use PyTorch's own attention (`sdpa`).",
+                tell="the GPU is an RTX 50, a GB10, or a B200",
+                given=capability_from("10.0"),
             ),
         ),
         look=VERIFY,
@@ -208,18 +261,9 @@ RULES = (
             r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver",
             r"cudaGetDeviceCount returned 35\b",
         ),
-        (
-            Cause(
-                "driver-insufficient",
-                "The NVIDIA driver is too old for this image's CUDA; in a container that was started without a GPU, CUDA "
-                "says the same.",
-                "Start with ./launch, which asks for the GPU; where that is so: install a newer driver, whose version "
-                "`./launch doctor` names.",
-            ),
-        ),
-        look="./launch doctor --only driver,gpu",
+        (DRIVER_TOO_OLD, GPU_NOT_GIVEN),
+        look="`./launch doctor --only driver,gpu`",
     ),
-    # about: What was asked for (bf16) is not served by what the program finds here.
     Rule(
         "bf16-not-here",
         "ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0",
@@ -230,28 +274,9 @@ RULES = (
             r"(?:GPU|device|card|hardware)s?[^\n]{0,40}(?:does not|doesn't|do not|don't) support[^\n]{0,20}(?:bf16|"
             r"bfloat16)",
         ),
-        (
-            Cause(
-                "bf16-not-here-1",
-                "The card is older than Ampere (8.0).",
-                "`./launch verify --only torch,gpu`; fp16 serves cards before Ampere.",
-                tell="nvidia-smi --query-gpu=name,compute_cap --format=csv: fp16 instead",
-            ),
-            Cause(
-                "bf16-not-here-2",
-                "The program sees no GPU, or torch is the build for the CPU.",
-                "`./launch verify --only torch,gpu`; fp16 serves cards before Ampere.",
-                tell="torch.cuda.is_available() is False",
-            ),
-            Cause(
-                "bf16-not-here-3",
-                "Torch is too old for it.",
-                "`./launch verify --only torch,gpu`; fp16 serves cards before Ampere.",
-                tell="torch.__version__ below 1.10",
-            ),
-        ),
-        look=VERIFY,
+        (LOWER_PRECISION, CPU_BUILD, GPU_HIDDEN),
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "card-too-old-for",
@@ -268,14 +293,7 @@ RULES = (
             r"(?:FP8|NVFP4|MXFP4)[^\n]{0,40}(?:requires|only supported)[^\n]{0,40}"
             r"(?:capability|Hopper|Ada|Blackwell|sm_?\d+|H100)",
         ),
-        (
-            Cause(
-                "card-too-old-for",
-                "This card lacks what was asked of it: bf16 needs Ampere (8.0) or newer, fp8 Ada (8.9) or Hopper "
-                "(9.0), others name what they need; some kernels serve one generation only.",
-                "Choose fp16 and PyTorch's own attention (sdpa), or a release of the package that names this card.",
-            ),
-        ),
+        (LOWER_PRECISION, PACKAGE_TOO_OLD),
         look=VERIFY,
     ),
     Rule(
@@ -285,8 +303,9 @@ RULES = (
         (
             Cause(
                 "triton-too-old",
-                "This Triton does not know the CUDA {0} whose ptxas it found: it is older than that.",
-                "The Triton that this torch brings (./launch build); else TRITON_PTXAS_PATH with an older ptxas.",
+                "This Triton does not know CUDA {0}, whose `ptxas` it found: it is older than that CUDA.",
+                "Install the Triton that belongs to the installed torch (`./launch build` in a project), or set "
+                "`TRITON_PTXAS_PATH` to an older `ptxas`.",
             ),
         ),
         look=VERIFY,
@@ -297,13 +316,26 @@ RULES = (
         (
             r"Cannot find a working triton installation",
             r"TritonMissing",
+            r"cannot import name '[^']+' from '(?:torch\._inductor\.runtime\.)?triton",
+            r"module 'triton[\w.]*' has no attribute",
+            r"Triton installation not found",
+            r"AttributeError: '?CompiledKernel'? object has no attribute",
+            r"No module named 'triton\.[\w.]+'",
         ),
         (
             Cause(
-                "no-triton",
-                "Triton is not here or too old, with which torch.compile makes kernels: this torch is not the "
-                "base's, its triton was taken away, or it runs on Windows.",
-                "./launch build; on Windows: the project's container.",
+                "triton-mismatch",
+                "Triton is missing, or has another version than the installed torch (or the package that imports it) "
+                "needs.",
+                "Reinstall torch, which brings its Triton; in a project, remove triton from pyproject.toml and run "
+                "`./launch build`.",
+            ),
+            Cause(
+                "triton-windows",
+                "Triton has no official build for Windows.",
+                "Install `triton-windows`, or work in WSL 2 or a container.",
+                tell="this is Windows without WSL",
+                given=WINDOWS,
             ),
         ),
         look=VERIFY,
@@ -322,9 +354,10 @@ RULES = (
         (
             Cause(
                 "ptxas-too-old",
-                "The compiler ptxas that Triton brings does not know this GPU ({0}), so torch.compile and Triton kernels "
-                "fail; the rest of PyTorch works.",
-                "A newer torch, or TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas where the image has CUDA 12.9 or newer.",
+                "The compiler `ptxas` that Triton uses does not know this GPU ({0}). Only `torch.compile` and Triton "
+                "kernels fail.",
+                "Install a newer PyTorch, or set `TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas` if CUDA 12.9 or newer "
+                "is installed there.",
             ),
         ),
         look=VERIFY,
@@ -332,15 +365,20 @@ RULES = (
     Rule(
         "nvrtc-too-old",
         "nvrtc: error: invalid value for --gpu-architecture (-arch)",
-        (
-            r"nvrtc: error: invalid value for --gpu-architecture",
-            r"NVRTC_ERROR_INVALID_OPTION",
-        ),
+        (r"nvrtc: error: invalid value for --gpu-architecture", r"NVRTC_ERROR_INVALID_OPTION"),
         (
             Cause(
-                "nvrtc-too-old",
-                "The compiler NVRTC in this image does not know the card: it is older than the card, or too new for it.",
-                "A base whose CUDA serves the card: `./launch doctor --only card` names it.",
+                "nvrtc-older-than-card",
+                "The run-time compiler NVRTC is older than the GPU and does not know its architecture.",
+                UPDATE_BASE,
+                given=capability_from("8.9"),
+            ),
+            Cause(
+                "nvrtc-newer-than-card",
+                "The run-time compiler NVRTC is newer than the GPU, whose architecture it no longer supports.",
+                "Install a PyTorch or CuPy build for CUDA 12 or older.",
+                tell="the GPU is older than compute capability 7.5",
+                given=capability_below("7.5"),
             ),
         ),
         look=CARD,
@@ -354,10 +392,13 @@ RULES = (
             r"libnvrtc\.so: cannot open shared object file",
         ),
         (
+            LIBRARIES_MIXED,
             Cause(
                 "nvrtc-missing",
-                "The compiler NVRTC, or a part of it, is not found where it is looked for.",
-                "unset LD_LIBRARY_PATH; where torch was replaced: ./launch build",
+                "The run-time compiler NVRTC or one of its parts is not installed, or is not on the library path.",
+                "Reinstall torch with its nvidia packages (`./launch build` in a project); for CuPy or cuDNN outside "
+                "of torch, install `nvidia-cuda-nvrtc-cu12`.",
+                tell="`pip list` does not show nvidia-cuda-nvrtc",
             ),
         ),
         look=VERIFY,
@@ -365,16 +406,27 @@ RULES = (
     Rule(
         "kernel-refused",
         "Triton Error [CUDA]: device kernel image is invalid",
-        (
-            r"device kernel image is invalid",
-            r"cudaErrorInvalidKernelImage|CUDA_ERROR_INVALID_IMAGE",
-        ),
+        (r"device kernel image is invalid", r"cudaErrorInvalidKernelImage|CUDA_ERROR_INVALID_IMAGE"),
         (
             Cause(
-                "kernel-refused",
-                "The driver does not accept a compiled kernel: it is older than the compiler that made it (Triton "
-                "brings its own), or the kernel, in a cache or a package, was made for another GPU.",
-                "A newer driver; rm -r ~/.triton/cache; the package's release for this card.",
+                "driver-older-than-kernels",
+                "The NVIDIA driver is older than the CUDA toolkit that compiled these kernels.",
+                "Install a newer NVIDIA driver, or a build of the package for an older CUDA.",
+            ),
+            Cause(
+                "kernel-cache-stale",
+                "A cached kernel was compiled for another GPU or another version.",
+                "Delete the cache with `rm -r ~/.triton/cache ~/.nv/ComputeCache` and run again.",
+                tell="the home directory is shared by machines with other GPUs, or the GPU or driver was exchanged",
+            ),
+            Cause(
+                "package-without-kernel",
+                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
+                "without kernels for this GPU; PyTorch itself has them.",
+                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
+                "the card's compute capability.",
+                tell="`./launch verify` passes, and the traceback ends in that package",
+                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
             ),
         ),
         look=DRIVER,
@@ -391,16 +443,15 @@ RULES = (
         ),
         (
             Cause(
-                "launch-resources",
-                "A kernel asks for more registers or shared memory than this GPU has: it was tuned for a larger one, "
-                "or its blocks are too large.",
-                "A newer release of the package that brings the kernel; in your own Triton kernel: smaller blocks, fewer "
-                "stages.",
+                "kernel-too-large",
+                "A kernel needs more shared memory or registers than this GPU has: it was tuned for a larger GPU, or "
+                "its block size is too large.",
+                "Install a newer release of the package that contains the kernel; in your own Triton kernel, reduce "
+                "block sizes and `num_stages`.",
             ),
         ),
         look=VERIFY,
     ),
-    # about: cuDNN found no way to compute that here.
     Rule(
         "cudnn-no-plan",
         "cuDNN Frontend error: No valid execution plans built",
@@ -411,28 +462,9 @@ RULES = (
             r"(?:GET was|FIND was) unable to find an engine",
             r"CUDNN_STATUS_NOT_SUPPORTED",
         ),
-        (
-            Cause(
-                "cudnn-no-plan-1",
-                "It does not serve this form, precision or layout on this card.",
-                "Half the batch; then `./launch verify`",
-                tell="only this layer fails: .contiguous(), another precision, torch.backends.cudnn.enabled = False",
-            ),
-            Cause(
-                "cudnn-no-plan-2",
-                "The GPU's memory is full.",
-                "Half the batch; then `./launch verify`",
-                tell="a smaller batch works",
-            ),
-            Cause(
-                "cudnn-no-plan-3",
-                "This cuDNN does not fit torch, card or driver, or two are mixed.",
-                "Half the batch; then `./launch verify`",
-                tell="`./launch verify` fails: LD_LIBRARY_PATH unset, a newer torch",
-            ),
-        ),
-        look=VERIFY,
+        (GPU_FULL, SHAPE, LIBRARIES_MIXED),
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "two-cudnn",
@@ -447,8 +479,9 @@ RULES = (
         (
             Cause(
                 "two-cudnn",
-                "Two releases of cuDNN are in the container, or one of its parts is missing, and what was loaded does not fit.",
-                "Take LD_LIBRARY_PATH and the package that brought the second one away; ./launch build",
+                "Two versions of cuDNN are mixed, or one of its libraries is missing.",
+                "Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch "
+                "(`./launch build` in a project).",
             ),
         ),
         look=VERIFY,
@@ -465,10 +498,19 @@ RULES = (
         ),
         (
             Cause(
-                "sdpa-no-kernel",
-                "None of the attention kernels that were allowed takes these tensors on this card: their precision, head "
-                "size or mask, or a card too old.",
-                'Allow PyTorch to choose: without sdpa_kernel(...); attn_implementation="sdpa" in transformers.',
+                "no-attention-kernel",
+                "None of the allowed attention kernels supports these tensors on this GPU: their precision, head "
+                "size, or mask, or the GPU is too old.",
+                'Let PyTorch choose: remove `sdpa_kernel(...)`, or set `attn_implementation="sdpa"` (or `"eager"`) '
+                "in transformers.",
+            ),
+            Cause(
+                "xformers-without-cuda",
+                "xformers was built without CUDA kernels, for another torch, or not for this GPU.",
+                "Install the xformers release for the installed torch, or uninstall it: PyTorch's own attention is "
+                "then used.",
+                tell="`python -m xformers.info` shows memory_efficient_attention as unavailable",
+                given=says(r"xformers|memory_efficient_attention|cutlass[FB]"),
             ),
         ),
         look=VERIFY,
@@ -476,19 +518,26 @@ RULES = (
     Rule(
         "triton-no-driver",
         "RuntimeError: 0 active drivers ([]). There should only be one.",
+        (r"\b0 active drivers\b", r"libcuda\.so cannot found", r"0 active driver\(s\) found"),
         (
-            r"\b0 active drivers\b",
-            r"libcuda\.so cannot found",
-            r"0 active driver\(s\) found",
-        ),
-        (
+            GPU_NOT_GIVEN,
             Cause(
-                "triton-no-driver",
-                "Triton finds no GPU, or not the driver's library.",
-                "Start with ./launch, which asks for the GPU; `./launch verify` says whether torch sees it.",
+                "driver-library-not-found",
+                "Triton does not find the driver's library libcuda.so.",
+                "Run `sudo ldconfig`, or set `TRITON_LIBCUDA_PATH` to the folder of libcuda.so (in WSL: "
+                "/usr/lib/wsl/lib).",
+                tell="`ldconfig -p | grep libcuda` prints nothing, and torch sees the GPU",
+                given=says(r"libcuda\.so cannot found"),
+            ),
+            Cause(
+                "used-before-gpu",
+                "The program uses Triton where no GPU is active, for example at import time or in a process that "
+                "sees none.",
+                "Check `torch.cuda.is_available()` in the same process; unset `CUDA_VISIBLE_DEVICES`.",
+                tell="`./launch verify` passes",
             ),
         ),
-        look="./launch verify --only gpu,compile",
+        look="`./launch verify --only gpu,compile`",
     ),
     Rule(
         "compile-python",
@@ -496,33 +545,12 @@ RULES = (
         (r"Dynamo is not supported on Python", r"torch\.compile is not (?:yet )?supported on Python"),
         (
             Cause(
-                "compile-python",
-                "This torch is older than this Python, and cannot compile with it.",
-                "A newer release of the base: copier update --trust",
+                "torch-older-than-python",
+                "This PyTorch is older than the Python version, for which it does not support torch.compile.",
+                UPDATE_BASE + " Or use an older Python.",
             ),
         ),
-        look=VERIFY,
-    ),
-    Rule(
-        "other-triton",
-        "ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler'",
-        (
-            r"cannot import name '[^']+' from '(?:torch\._inductor\.runtime\.)?triton",
-            r"Cannot find a working triton installation",
-            r"module 'triton[\w.]*' has no attribute",
-            r"Triton installation not found",
-            r"TritonMissing",
-            r"AttributeError: '?CompiledKernel'? object has no attribute",
-            r"No module named 'triton\.[\w.]+'",
-        ),
-        (
-            Cause(
-                "other-triton",
-                "Triton is missing, or of another version than the one that this torch, or the package that asks, "
-                "was made with.",
-                "Take triton out of pyproject.toml, then ./launch build",
-            ),
-        ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -531,9 +559,19 @@ RULES = (
         (r"Unsupported gpu architecture '?(compute[_ ]\d+[af]?)", r"nvcc fatal\s+: Value '(sm_\w+)' is not defined"),
         (
             Cause(
-                "nvcc-too-old",
-                "The CUDA compiler here does not know this GPU ({0}): the toolkit is older than the card, or too new for it.",
-                "Choose a base whose CUDA serves the card: `./launch doctor --only card` names it.",
+                "nvcc-older-than-card",
+                "The CUDA compiler does not know this GPU ({0}): the CUDA toolkit is older than the GPU.",
+                "Install a newer CUDA toolkit (12.8 or newer for compute_120), or set `TORCH_CUDA_ARCH_LIST` to "
+                "architectures that it knows.",
+                given=says(r"(?:compute|sm)_?(?:89|9\d|1[0-2]\d)"),
+            ),
+            Cause(
+                "nvcc-newer-than-arch",
+                "The CUDA toolkit no longer supports this old architecture ({0}).",
+                "Set `TORCH_CUDA_ARCH_LIST` (or `CUDAARCHS`) to your GPU's compute capability, or use an older CUDA "
+                "toolkit.",
+                tell="the architecture in the text is older than your GPU",
+                given=says(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
             ),
         ),
         look=CARD,
@@ -544,10 +582,16 @@ RULES = (
         (r"Unknown CUDA arch \(([^)]*)\) or GPU not supported",),
         (
             Cause(
-                "arch-unknown-to-torch",
-                "This torch compiles nothing for the architecture {0}: it is older than the card, or TORCH_CUDA_ARCH_LIST "
-                "names one that does not exist.",
-                "unset TORCH_CUDA_ARCH_LIST; where the card is newer than torch: copier update --trust",
+                "torch-older-than-arch",
+                "This torch cannot compile for architecture {0}: it is older than the GPU.",
+                UPDATE_BASE,
+            ),
+            Cause(
+                "arch-list-wrong",
+                "`TORCH_CUDA_ARCH_LIST` names an architecture that does not exist.",
+                "Run `unset TORCH_CUDA_ARCH_LIST`.",
+                tell="`echo $TORCH_CUDA_ARCH_LIST` prints it",
+                given=says("TORCH_CUDA_ARCH_LIST"),
             ),
         ),
         look=CARD,
@@ -572,9 +616,29 @@ RULES = (
         ),
         (
             Cause(
-                "no-kernel",
-                "PyTorch, or another package with CUDA code, was not built for this GPU.",
-                "`./launch doctor --only card` names the command that adds this card to the project's targets.",
+                "no-kernel-newer-card",
+                "The GPU is newer than this PyTorch (or the package that failed): it has no kernels for it.",
+                "Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 or "
+                "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
+                tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
+                given=capability_from("10.0"),
+            ),
+            Cause(
+                "package-without-kernel",
+                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
+                "without kernels for this GPU; PyTorch itself has them.",
+                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
+                "the card's compute capability.",
+                tell="`./launch verify` passes, and the traceback ends in that package",
+                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
+            ),
+            Cause(
+                "no-kernel-older-card",
+                "The GPU is older than what this PyTorch (or the package that failed) still supports.",
+                "Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. In a project, add "
+                "the card as a target: `./launch doctor --only card` names it.",
+                tell="the card's compute capability is lower than all in `torch.cuda.get_arch_list()`",
+                given=capability_below("7.5"),
             ),
         ),
         look=CARD,
@@ -589,9 +653,18 @@ RULES = (
         (
             Cause(
                 "ptxjit-missing",
-                "The driver's compiler for kernels (libnvidia-ptxjitcompiler) is not in the container.",
-                "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or NVIDIA_DRIVER_CAPABILITIES with compute; "
-                "then recreate the container.",
+                "The driver's kernel compiler (libnvidia-ptxjitcompiler) is missing in the container.",
+                "Set `NVIDIA_DRIVER_CAPABILITIES=compute,utility`, or regenerate the CDI specification with `sudo "
+                "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; then recreate the container.",
+                given=CONTAINER,
+            ),
+            Cause(
+                "driver-incomplete",
+                "The driver is installed without its compute libraries.",
+                "Install the driver's package libnvidia-compute (Debian and Ubuntu) in the driver's version, or "
+                "reinstall the driver.",
+                tell="the same fails on the host",
+                given=~CONTAINER,
             ),
         ),
         look=GRANT,
@@ -603,56 +676,50 @@ RULES = (
         (
             Cause(
                 "gpu-at-exit",
-                "The program itself: it still uses the GPU while it is ending, as a thread or a global object does.",
-                "End threads and workers before the program ends; the results before that are not touched.",
+                "The program uses the GPU while it is shutting down, for example in a thread or a destructor.",
+                "End threads and data loader workers before the program ends. Results up to there are not affected.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
         "gpu-count",
         "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",
-        (
-            r"device >= 0 && device < num_gpus",
-            r"device < num_gpus",
-        ),
+        (r"device >= 0 && device < num_gpus", r"device < num_gpus"),
         (
             Cause(
-                "gpu-count",
-                "PyTorch counts more GPUs than CUDA gives: with MIG a process gets one slice only, or CUDA_VISIBLE_DEVICES "
-                "was changed after the program began.",
-                "CUDA_VISIBLE_DEVICES with one slice's name (MIG-...) from nvidia-smi -L, before the program starts.",
+                "visible-devices-changed",
+                "`CUDA_VISIBLE_DEVICES` was changed after torch had counted the GPUs, or names a MIG device that "
+                "CUDA does not provide.",
+                "Set `CUDA_VISIBLE_DEVICES` before the program starts; with MIG, to one device such as MIG-... that "
+                "`nvidia-smi -L` lists.",
+            ),
+            Cause(
+                "torch-nvml-count",
+                "torch counts the GPUs through NVML, which sees another number than CUDA does, as on MIG or a Jetson.",
+                "Set `PYTORCH_NVML_BASED_CUDA_CHECK=0`, or update torch.",
+                tell="`nvidia-smi -L` lists more GPUs than the process may use",
             ),
         ),
-        look="nvidia-smi -L",
+        look="`nvidia-smi -L`",
     ),
-    # about: CUDA does not start, and says that memory is missing for it.
     Rule(
         "count-memory",
         "cudaGetDeviceCount(). Did you run ... that might have already set an error? Error 2: out of memory",
         (r"cudaGetDeviceCount[\s\S]{0,200}Error 2: out of memory",),
         (
+            GPU_TAKEN,
+            CUDA_COMPAT,
             Cause(
-                "count-memory-1",
-                "Another process holds the GPU's memory.",
-                "nvidia-smi, then env | grep CUDA",
-                tell="nvidia-smi shows it full",
-            ),
-            Cause(
-                "count-memory-2",
-                "The container's own CUDA driver library (cuda-compat) does not fit this driver.",
-                "nvidia-smi, then env | grep CUDA",
-                tell="ls /usr/local/cuda/compat; it starts with LD_LIBRARY_PATH unset",
-            ),
-            Cause(
-                "count-memory-3",
-                "A virtual GPU or slice without room.",
-                "nvidia-smi, then env | grep CUDA",
-                tell="nvidia-smi -q shows another size than expected",
+                "vgpu-without-memory",
+                "The virtual GPU or MIG slice has no memory left for CUDA.",
+                "Use a larger profile or slice.",
+                tell="`nvidia-smi -q -d MEMORY` shows a small total",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "no-such-gpu",
@@ -667,15 +734,23 @@ RULES = (
         ),
         (
             Cause(
-                "no-such-gpu",
-                "The program asks for a GPU by a number that does not exist in the container, where they are counted from 0.",
-                "Take CUDA_VISIBLE_DEVICES away, start as many processes as there are GPUs, or choose more with GPUS.",
+                "gpu-index",
+                "The program asks for a GPU number that does not exist here: processes count the GPUs that they may "
+                "use from 0.",
+                "Unset `CUDA_VISIBLE_DEVICES`, start at most one process per GPU, or give the container more GPUs "
+                "with `GPUS=all`.",
+            ),
+            Cause(
+                "checkpoint-other-gpu",
+                "The checkpoint was saved on a GPU number that does not exist here.",
+                'Load it with `torch.load(..., map_location="cpu")`.',
+                tell="the traceback shows torch.load",
+                given=says(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
             ),
         ),
-        look=VERIFY,
         unless=r"nvidia-container-cli",
+        look=VERIFY,
     ),
-    # about: CUDA finds the GPU and may not use it.
     Rule(
         "gpu-busy",
         "CUDA error: all CUDA-capable devices are busy or unavailable",
@@ -687,28 +762,24 @@ RULES = (
         ),
         (
             Cause(
-                "gpu-busy-1",
-                "Another process holds it alone (compute mode exclusive).",
-                "nvidia-smi",
-                tell="nvidia-smi -q -d COMPUTE shows the mode: sudo nvidia-smi -c 0",
+                "gpu-exclusive",
+                "Another process uses the GPU in exclusive compute mode.",
+                "Run `sudo nvidia-smi -c DEFAULT` on the host, or end the other process.",
+                tell="`nvidia-smi -q -d COMPUTE` shows Exclusive_Process",
+                given=says(r"[Ee]xclusive"),
             ),
+            MIG_EMPTY,
             Cause(
-                "gpu-busy-2",
-                "It is in MIG mode without a slice, or the slice is taken.",
-                "nvidia-smi",
-                tell="nvidia-smi -L shows the slices",
-            ),
-            Cause(
-                "gpu-busy-3",
-                "The GPU or its driver is in a bad state.",
-                "nvidia-smi",
-                tell="nothing else runs on it: restart the machine",
+                "gpu-stuck",
+                "The GPU or its driver is in a bad state, for example after a crash, or the virtual machine lost the "
+                "GPU.",
+                "Restart the machine; `sudo dmesg | grep -i -e nvrm -e xid` shows the driver's errors.",
+                tell="no process uses the GPU",
             ),
         ),
-        look="nvidia-smi",
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: CUDA cannot use a driver that is there, and does not say why.
     Rule(
         "cuda-unknown",
         "CUDA unknown error - this may be due to an incorrectly set up environment",
@@ -722,29 +793,20 @@ RULES = (
             r"error=30 : unknown error",
         ),
         (
+            UVM_STUCK,
+            DEVICE_FILES,
             Cause(
-                "cuda-unknown-1",
-                "Its module nvidia_uvm is out of step, as after sleep or an update.",
-                "python -c 'import torch; torch.zeros(1).cuda()' in the container, then on the machine",
-                tell="CUDA fails on the machine too: sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm, or a restart",
-            ),
-            Cause(
-                "cuda-unknown-2",
-                "A device file is missing in the container, mostly /dev/nvidia-uvm.",
-                "python -c 'import torch; torch.zeros(1).cuda()' in the container, then on the machine",
-                tell="ls /dev/nvidia* there; start it with ./launch",
-            ),
-            Cause(
-                "cuda-unknown-3",
-                "The program sets CUDA_VISIBLE_DEVICES after it began, or a fault of the GPU came before.",
-                "python -c 'import torch; torch.zeros(1).cuda()' in the container, then on the machine",
-                tell="a fresh python -c 'import torch; torch.zeros(1).cuda()' works",
+                "visible-devices-late",
+                "`CUDA_VISIBLE_DEVICES` was changed after the program had initialized CUDA, or the driver and its "
+                "libraries do not match.",
+                "Set it before the program starts; if a new `python -c 'import torch; torch.zeros(1).cuda()'` fails "
+                "too, restart the machine.",
+                tell="a new process works",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: CUDA sees no GPU here.
     Rule(
         "no-gpu-inside",
         "RuntimeError: No CUDA GPUs are available",
@@ -759,26 +821,18 @@ RULES = (
             r"NO_GPU_DETECTED|no nvidia gpus? (?:is |are )?available",
         ),
         (
+            GPU_NOT_GIVEN,
+            GPU_HIDDEN,
             Cause(
-                "no-gpu-inside-1",
-                "The container was started without one.",
-                "`./launch verify --only gpu`",
-                tell="nvidia-smi fails in it: start it with ./launch",
-            ),
-            Cause(
-                "no-gpu-inside-2",
-                "CUDA_VISIBLE_DEVICES hides it.",
-                "`./launch verify --only gpu`",
-                tell="echo $CUDA_VISIBLE_DEVICES names one that is not there, or none",
-            ),
-            Cause(
-                "no-gpu-inside-3",
-                "MIG is on without a slice, or the driver does not start the card.",
-                "`./launch verify --only gpu`",
-                tell="nvidia-smi -L on the machine shows no slice, or no GPU",
+                "gpu-not-started",
+                "The driver does not provide the GPU to CUDA: MIG is enabled without a slice, the driver does not "
+                "support the card, or it is not loaded.",
+                "Run `nvidia-smi` and `sudo dmesg | grep -i nvrm` on the host, and make `nvidia-smi` list the GPU "
+                "first.",
+                tell="`nvidia-smi` on the host fails or lists no GPU",
             ),
         ),
-        look="./launch doctor --only gpu,mig",
+        look="`./launch doctor --only gpu,mig`",
         level=BROAD,
     ),
     Rule(
@@ -788,14 +842,8 @@ RULES = (
             r"Torch not compiled with CUDA enabled",
             r"torch[^\n]{0,60}\+cpu\b[\s\S]{0,3000}(?:CUDA|GPU)[^\n]{0,40}not (?:currently )?available",
         ),
-        (
-            Cause(
-                "cpu-torch",
-                "This torch is a build for the CPU; in the project's container it was installed over the base's.",
-                "./launch build; what asks for another torch than the base's has to be taken out of pyproject.toml. "
-                "Elsewhere: torch from PyTorch's index for CUDA.",
-            ),
-        ),
+        (CPU_BUILD,),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -805,10 +853,12 @@ RULES = (
         (
             Cause(
                 "torch-without-nccl",
-                "This torch was built without NCCL, as the builds for the CPU, for Windows, macOS and some Jetsons are.",
-                "In the project's container ./launch build; on Windows or with one GPU: backend gloo.",
+                "This torch is built without NCCL, like the builds for CPU, Windows, macOS, and some Jetsons.",
+                'Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA '
+                "(`./launch build` in a project).",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -821,9 +871,18 @@ RULES = (
         ),
         (
             Cause(
-                "no-cuda-part",
-                "A compiled package has no part for CUDA, or this call has none.",
-                "Its release or build with CUDA for this torch; `./launch verify` names both.",
+                "package-cpu-build",
+                "A compiled package has no CUDA kernels: it is the build for CPUs, or does not match the installed "
+                "torch.",
+                "Install the package's build for the installed torch and its CUDA, for torchvision and torchaudio "
+                "from the same index as torch.",
+            ),
+            Cause(
+                "operation-without-cuda",
+                "This operation is not implemented on the GPU.",
+                "Run it on the CPU, or use another operation.",
+                tell="`./launch verify` passes, and the package's documentation says CPU only",
+                given=says(r"quantized|QuantizedCPU|Sparse"),
             ),
         ),
         look=VERIFY,
@@ -833,12 +892,22 @@ RULES = (
         'handle_0 INTERNAL ASSERT FAILED at "../c10/cuda/driver_api.cpp":15',
         (r"c10/cuda/driver_api\.cpp",),
         (
+            GPU_NOT_GIVEN,
             Cause(
-                "driver-part",
-                "PyTorch could not load a part of the driver (libcuda.so.1 or libnvidia-ml.so.1), or does not find in it what "
-                "newer ways of handling memory need.",
-                "Start with ./launch, which gives the container the driver; else no expandable_segments in "
-                "PYTORCH_CUDA_ALLOC_CONF.",
+                "driver-too-old-for-segments",
+                "torch could not load a function of the driver's libraries (libcuda.so.1, libnvidia-ml.so.1), which "
+                "a newer driver has.",
+                "Remove `expandable_segments` from `PYTORCH_CUDA_ALLOC_CONF`, or install a newer driver.",
+                tell="`nvidia-smi` works in the same place",
+                given=says(r"expandable_segments"),
+            ),
+            Cause(
+                "nvml-missing-function",
+                "NVML is not usable on this machine, as on a Jetson or in WSL, and torch asked it for memory figures "
+                "while reporting an out-of-memory error.",
+                "Reduce the memory use: the original error is that the GPU's memory is full.",
+                tell="the text has NVML_SUCCESS",
+                given=JETSON | WSL,
             ),
         ),
         look=VERIFY,
@@ -849,10 +918,11 @@ RULES = (
         (r"CUDA driver is a stub library", r"cudaErrorStubLibrary", r"failed call to cuInit: UNKNOWN ERROR \(34\)"),
         (
             Cause(
-                "stub",
-                "A stand-in for the driver's library is used, which serves only for linking.",
-                "Take .../stubs out of LD_LIBRARY_PATH.",
+                "stub-library",
+                "The stub of libcuda.so, which is only for linking, is loaded in place of the driver's library.",
+                "Remove the folder `stubs` from `LD_LIBRARY_PATH`.",
             ),
+            GPU_NOT_GIVEN,
         ),
         look=VERIFY,
     ),
@@ -862,9 +932,10 @@ RULES = (
         (r"Could not load library libcudnn\w*\.so[.\d]*\. Error: libcuda\.so: cannot open",),
         (
             Cause(
-                "cudnn-libcuda",
-                "cuDNN 8 looks for libcuda.so without a number, and does not find it where the driver lies, as in WSL.",
-                "LD_LIBRARY_PATH=/usr/lib/wsl/lib in WSL; else ldconfig, or start with ./launch, which gives the driver.",
+                "libcuda-without-number",
+                "cuDNN 8 looks for libcuda.so without a version number and does not find it, as in WSL.",
+                "Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
+                "container with `./launch`.",
             ),
         ),
         look=GRANT,
@@ -887,11 +958,14 @@ RULES = (
             r"unable to find libcuda\.so DSO",
         ),
         (
+            GPU_NOT_GIVEN,
+            DRIVER_NOT_INSTALLED,
             Cause(
-                "driver-library-inside",
-                "The driver's library is not found: the container was started without a GPU, or it is a step of a build, which "
-                "has none; on the machine itself: the driver is not installed.",
-                "Start with ./launch, which asks for the GPU and says which.",
+                "driver-library-path",
+                "The driver's libraries are installed, but not where this program looks.",
+                "Run `sudo ldconfig`; in WSL set `LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
+                tell="`nvidia-smi` works in the same place",
+                given=WSL,
             ),
         ),
         look=GRANT,
@@ -902,11 +976,13 @@ RULES = (
         (r"CUDA is not linked properly",),
         (
             Cause(
-                "cuda-not-linked",
-                "Triton or bitsandbytes does not find the driver's or CUDA's libraries, as where packages of conda and pip "
-                "are mixed, or without a GPU.",
-                "sudo ldconfig; start with ./launch; packages of one source only.",
+                "libcuda-not-linked",
+                "Triton or bitsandbytes does not find the libraries of the driver or of CUDA, for example if conda "
+                "and pip packages are mixed.",
+                "Run `sudo ldconfig /usr/lib64-nvidia` (Colab) or `sudo ldconfig`; install all packages from one "
+                "source, with pip or with conda.",
             ),
+            GPU_NOT_GIVEN,
         ),
         look=VERIFY,
     ),
@@ -916,12 +992,14 @@ RULES = (
         (r"OS call failed or operation not supported on this OS", r"cudaErrorOperatingSystem"),
         (
             Cause(
-                "os-call",
-                "The system refused CUDA something: mostly the pinning of memory, or its device files.",
-                "Start with ./launch, whose limits allow it; in WSL and without root less memory can be pinned.",
+                "os-refused-cuda",
+                "The operating system refused a request of CUDA, usually to pin memory.",
+                "Start the container with `./launch`, which sets the limits, or with `--ulimit memlock=-1`; in WSL, "
+                "use `pin_memory=False`.",
             ),
+            DEVICE_FILES,
         ),
-        look="./launch verify --only limits,transfer",
+        look="`./launch verify --only limits,transfer`",
     ),
     Rule(
         "graph-capture",
@@ -934,10 +1012,12 @@ RULES = (
         (
             Cause(
                 "graph-capture",
-                "While a CUDA graph was recorded something ran that cannot be recorded, such as a copy to the CPU or "
-                "a first allocation, or it failed.",
-                'torch.compile without mode="reduce-overhead"; or warm up first, and keep .item() and print out of it.',
+                "While a CUDA graph was recorded, something ran that cannot be recorded, such as a copy to the CPU "
+                "or a first allocation.",
+                'Use `torch.compile` without `mode="reduce-overhead"` (`enforce_eager=True` in vLLM), or warm up '
+                "first and keep `.item()` and `print` out of the graph.",
             ),
+            GPU_FULL,
         ),
         look=TRACE,
     ),
@@ -948,11 +1028,11 @@ RULES = (
         (
             Cause(
                 "graph-overwritten",
-                "The program itself: the output of a recorded graph is used after its next run, which writes to the same "
-                "place.",
-                "Clone the output, or call torch.compiler.cudagraph_mark_step_begin() before each step.",
+                "The output of a CUDA graph is used after its next run, which overwrites it.",
+                "Clone the output, or call `torch.compiler.cudagraph_mark_step_begin()` before each step.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -962,11 +1042,11 @@ RULES = (
         (
             Cause(
                 "display-watchdog",
-                "The GPU also drives a display, and a kernel that takes seconds is ended for the display's sake.",
-                "Use another GPU (GPUS), or the machine without its display.",
+                "The GPU also drives a display, and the system stops kernels that run for seconds.",
+                "Use another GPU (`GPUS=1`), or turn off the display on this one; in Windows, increase TdrDelay.",
             ),
         ),
-        look="nvidia-smi",
+        look="`nvidia-smi`",
     ),
     Rule(
         "numbers-assert",
@@ -979,13 +1059,22 @@ RULES = (
         ),
         (
             Cause(
-                "numbers-assert",
-                "A check inside a kernel failed: most often an index is out of range, such as a label or token id "
-                "larger than the model's table; else a value is nan or not between its bounds.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, or on the CPU, which names the line.",
+                "index-out-of-range",
+                "A check inside a GPU kernel failed: usually an index is out of range, such as a label or token id "
+                "that is larger than the model's table.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1`, or on the CPU: both name the line. Compare labels with "
+                "the number of classes, and token ids with the size of the embedding.",
+            ),
+            Cause(
+                "probabilities-nan",
+                "Values that must be probabilities are NaN, infinite, or negative, usually because fp16 overflowed.",
+                "Use bf16 or fp32, and check the loss and the weights for NaN.",
+                tell="the text names multinomial, `probability tensor`, or `input_val >= zero`",
+                given=says(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
             ),
         ),
         look=TRACE,
+        program=True,
     ),
     Rule(
         "kernel-for-other-card",
@@ -998,8 +1087,8 @@ RULES = (
         (
             Cause(
                 "kernel-for-other-card",
-                "A package's kernel was made for another card than this one.",
-                "A release of that package for this card; its other kernels, where it can be told to take them.",
+                "A package's kernel was compiled for another GPU generation than this one.",
+                "Install a release of the package for this GPU, or select another kernel or attention backend.",
             ),
         ),
         look=CARD,
@@ -1016,30 +1105,42 @@ RULES = (
         (
             Cause(
                 "kernel-crashed",
-                "A kernel on the GPU read or wrote where it must not; the line that is named is not where it happened.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the right line; without packages with kernels of their "
-                "own.",
+                "A kernel on the GPU accessed invalid memory. CUDA reports it late, so that the line in the "
+                "traceback may be a later one.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1` to find the call. If it is in a package with its own "
+                "kernels (flash-attn, xformers, vLLM), update that package or turn its kernels off.",
+            ),
+            EARLIER_KERNEL,
+            Cause(
+                "gpu-defective",
+                "The GPU or its memory is defective, overheated, or overclocked.",
+                "Remove overclocking, check `nvidia-smi -q -d ECC,TEMPERATURE`, and try another GPU.",
+                tell="it fails at random places, in different programs, with Xid messages in `sudo dmesg`",
+                given=says(r"\bXid\b"),
             ),
         ),
         look=TRACE,
     ),
-    # about: CUDA was given a thing (a stream, a module, a kernel) that is not valid here.
     Rule(
         "resource-handle",
         "CUDA error: invalid resource handle",
         (r"CUDA error: invalid resource handle|cudaErrorInvalidResourceHandle|CUDA_ERROR_INVALID_HANDLE",),
         (
             Cause(
-                "resource-handle-1",
-                "It belongs to another GPU than the current one, or to the process before it was copied.",
-                "torch.cuda.set_device(...) at the beginning of each process, and all tensors on that one.",
-                tell="it works with one GPU: CUDA_VISIBLE_DEVICES=0",
+                "other-gpu-current",
+                "A stream, module, or tensor belongs to another GPU than the current one, or to the process before "
+                "it was forked.",
+                "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
+                tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
             ),
             Cause(
-                "resource-handle-2",
-                "A package's kernel does not fit this card, torch or driver.",
-                "torch.cuda.set_device(...) at the beginning of each process, and all tensors on that one.",
-                tell="it fails with one GPU too: that package's newest release",
+                "package-without-kernel",
+                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
+                "without kernels for this GPU; PyTorch itself has them.",
+                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
+                "the card's compute capability.",
+                tell="`./launch verify` passes, and the traceback ends in that package",
+                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
             ),
         ),
         look=TRACE,
@@ -1051,96 +1152,39 @@ RULES = (
         (r"CUDA error: invalid configuration argument|cudaErrorInvalidConfiguration",),
         (
             Cause(
-                "launch-form",
-                "A kernel was started with more threads or blocks than the GPU takes: a tensor is empty or has too "
-                "many elements for it, or the kernel was made for another card.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the line, and print the shapes there.",
+                "launch-configuration",
+                "A kernel was started with more threads or blocks than the GPU supports: a tensor is empty or too "
+                "large, or the kernel is for another GPU.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1` and print the shapes at that line.",
             ),
+            TORCH_TOO_OLD,
         ),
         look=TRACE,
     ),
-    # about: cuBLAS refuses the values it was called with.
     Rule(
         "cublas-other",
         "CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx(...)`",
         (r"CUBLAS_STATUS_INVALID_VALUE",),
-        (
-            Cause(
-                "cublas-other-1",
-                "Another cuBLAS was loaded than torch's.",
-                "`./launch verify`",
-                tell="unset LD_LIBRARY_PATH helps; `./launch verify` fails",
-            ),
-            Cause(
-                "cublas-other-2",
-                "Shapes or a precision that it does not take, often an index or batch of zero.",
-                "`./launch verify`",
-                tell="`./launch verify` passes; print the shapes at that line",
-            ),
-        ),
-        look=VERIFY,
+        (LIBRARIES_MIXED, SHAPE, TORCH_TOO_OLD),
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: cuBLAS does not compute that product here.
     Rule(
         "cublas-not-supported",
         "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`",
-        (
-            r"CUBLAS_STATUS_NOT_SUPPORTED",
-            r"cublasLt ran into an error",
-        ),
-        (
-            Cause(
-                "cublas-not-supported-1",
-                "The card does not have that precision.",
-                "Another precision (bf16 from 8.0 on, fp16 before); for int8 and fp8: shapes in multiples of 16.",
-                tell="`./launch doctor --only card` names its capability: another precision works",
-            ),
-            Cause(
-                "cublas-not-supported-2",
-                "The shapes are not multiples of 16, as int8 and fp8 need.",
-                "Another precision (bf16 from 8.0 on, fp16 before); for int8 and fp8: shapes in multiples of 16.",
-                tell="other shapes work",
-            ),
-            Cause(
-                "cublas-not-supported-3",
-                "Another cuBLAS was loaded than torch's.",
-                "Another precision (bf16 from 8.0 on, fp16 before); for int8 and fp8: shapes in multiples of 16.",
-                tell="LD_LIBRARY_PATH unset helps; `./launch verify` fails",
-            ),
-        ),
-        look=VERIFY,
+        (r"CUBLAS_STATUS_NOT_SUPPORTED", r"cublasLt ran into an error"),
+        (SHAPE, LOWER_PRECISION, LIBRARIES_MIXED),
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: A product failed on the GPU.
     Rule(
         "cublas-failed",
         "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",
         (r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",),
-        (
-            Cause(
-                "cublas-failed-1",
-                "An earlier kernel wrote where it must not, often by an index out of range.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names another line",
-            ),
-            Cause(
-                "cublas-failed-2",
-                "The libraries do not fit card or driver.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="the first product fails; `./launch verify` fails",
-            ),
-            Cause(
-                "cublas-failed-3",
-                "The GPU's memory is full.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="a smaller batch works",
-            ),
-        ),
-        look=TRACE,
+        (EARLIER_KERNEL, TORCH_TOO_OLD, GPU_FULL),
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: cuDNN failed while it computed.
     Rule(
         "cudnn-failed",
         "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
@@ -1148,50 +1192,25 @@ RULES = (
             r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|BAD_PARAM)\w*",
             r"CUDNN_BACKEND_\w+[^\n]{0,60}(?:failed|error)",
         ),
-        (
-            Cause(
-                "cudnn-failed-1",
-                "The GPU's memory is full.",
-                "Half the batch; then `./launch verify`",
-                tell="a smaller batch works",
-            ),
-            Cause(
-                "cudnn-failed-2",
-                "This cuDNN does not fit card or driver, or two are mixed.",
-                "Half the batch; then `./launch verify`",
-                tell="`./launch verify` fails; torch.backends.cudnn.enabled = False helps",
-            ),
-            Cause(
-                "cudnn-failed-3",
-                "Tensors of a shape, precision or layout that it does not take.",
-                "Half the batch; then `./launch verify`",
-                tell="only this layer fails; .contiguous() or another precision helps",
-            ),
-        ),
-        look=VERIFY,
+        (GPU_FULL, LIBRARIES_MIXED, SHAPE),
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: cuFFT failed.
     Rule(
         "cufft",
         "RuntimeError: cuFFT error: CUFFT_INTERNAL_ERROR",
         (r"CUFFT_INTERNAL_ERROR|CUFFT_SETUP_FAILED|CUFFT_EXEC_FAILED|CUFFT_ALLOC_FAILED",),
         (
             Cause(
-                "cufft-1",
-                "It is older than the card, as CUDA 11.7's on an RTX 40.",
-                "python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'",
-                tell="the smallest transform fails too: a newer torch",
+                "cufft-older-than-card",
+                "cuFFT of this CUDA is older than the GPU; CUDA 11.7 fails on RTX 40 cards.",
+                UPDATE_BASE,
+                tell="`python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'` fails too",
             ),
-            Cause(
-                "cufft-2",
-                "The GPU's memory is full.",
-                "python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'",
-                tell="a smaller batch works",
-            ),
+            GPU_FULL,
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "nvvm",
@@ -1202,10 +1221,11 @@ RULES = (
         ),
         (
             Cause(
-                "nvvm",
-                "The compiler that Numba and others use (NVVM) belongs to the CUDA toolkit, which is not here or not "
-                "where CUDA_HOME says.",
-                "./launch add nvidia-cuda-nvcc-cu12, or the base with a compiler: copier update --trust --data base=cuda",
+                "no-nvvm",
+                "The compiler NVVM, which Numba uses, belongs to the CUDA toolkit, and that is not installed or "
+                "`CUDA_HOME` is wrong.",
+                "Install it with `./launch add nvidia-cuda-nvcc-cu12` (pip outside of a project), or set `CUDA_HOME` "
+                "to the CUDA toolkit.",
             ),
         ),
         look=VERIFY,
@@ -1219,11 +1239,12 @@ RULES = (
         ),
         (
             Cause(
-                "trt-engine",
-                "TensorRT's engine was built on another card, or by another TensorRT.",
+                "trt-engine-other",
+                "The TensorRT engine was built for another GPU or by another version of TensorRT.",
                 "Rebuild the engine on this GPU.",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -1236,165 +1257,80 @@ RULES = (
         ),
         (
             Cause(
-                "onnxruntime",
-                "onnxruntime cannot use the GPU: its build asks for another CUDA or cuDNN than is found here, is the "
-                "one for the CPU, or no GPU is seen.",
-                "./launch add onnxruntime-gpu in a release for this CUDA, without onnxruntime beside it.",
+                "onnxruntime-cuda",
+                "onnxruntime-gpu needs other versions of CUDA and cuDNN than are found.",
+                "Install the onnxruntime-gpu release for your CUDA, call `onnxruntime.preload_dlls()`, or `import "
+                "torch` before onnxruntime so that its libraries are found.",
             ),
+            Cause(
+                "onnxruntime-cpu",
+                "The build for CPUs is installed: `onnxruntime` hides `onnxruntime-gpu` if both are there.",
+                "Run `pip uninstall onnxruntime onnxruntime-gpu`, then install onnxruntime-gpu only.",
+                tell="`onnxruntime.get_available_providers()` does not list CUDAExecutionProvider",
+                given=says(r"not in available provider"),
+            ),
+            GPU_NOT_GIVEN,
         ),
         look=VERIFY,
     ),
-    # about: NVML, by which the driver is asked, does not start.
     Rule(
         "nvml-start",
         "UserWarning: Can't initialize NVML",
         (r"Can't initialize NVML",),
         (
+            GPU_NOT_GIVEN,
+            DRIVER_UPDATED,
             Cause(
-                "nvml-start-1",
-                "The container was started without a GPU, or the driver is not installed.",
-                "nvidia-smi, in the container and on the machine",
-                tell="nvidia-smi fails in it and is not found: ./launch",
-            ),
-            Cause(
-                "nvml-start-2",
-                "The driver was updated, and the old one is still loaded.",
-                "nvidia-smi, in the container and on the machine",
-                tell="nvidia-smi says version mismatch: restart the machine",
-            ),
-            Cause(
-                "nvml-start-3",
-                "The container lost its device files.",
-                "nvidia-smi, in the container and on the machine",
-                tell="nvidia-smi says Unknown Error in it: start it again",
+                "container-lost-gpu",
+                "The running container lost its access to the GPU.",
+                "Restart the container.",
+                tell="`nvidia-smi` in it reports an Unknown Error",
+                given=WORKED_BEFORE,
             ),
         ),
         look=DRIVER,
         level=GENERAL,
     ),
-    # about: The driver could not finish compiling a kernel.
     Rule(
         "ptx-jit",
         "CUDA error: a PTX JIT compilation failed",
         (r"a PTX JIT compilation failed|CUDA_ERROR_INVALID_PTX|cudaErrorInvalidPtx",),
-        (
-            Cause(
-                "ptx-jit-1",
-                "The driver is older than the CUDA that made it.",
-                "./launch verify",
-                tell="`./launch doctor --only driver` says so",
-            ),
-            Cause(
-                "ptx-jit-2",
-                "The package's kernel does not serve this card.",
-                "./launch verify",
-                tell="`./launch verify` passes; the package's newest release",
-            ),
-        ),
+        (DRIVER_TOO_OLD, PACKAGE_TOO_OLD),
         look=VERIFY,
         level=GENERAL,
     ),
-    # about: One of CUDA's libraries failed.
     Rule(
         "cuda-library-failed",
         "cusolver error: CUSOLVER_STATUS_EXECUTION_FAILED",
-        (
-            r"(?:CUSOLVER|CURAND|CUSPARSE)_STATUS_(?!SUCCESS)\w+",
-            r"CUFFT_(?!SUCCESS)[A-Z_]+",
-        ),
-        (
-            Cause(
-                "cuda-library-failed-1",
-                "The GPU's memory is full.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1 and a small batch.",
-                tell="a small batch works",
-            ),
-            Cause(
-                "cuda-library-failed-2",
-                "The library does not fit card or driver.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1 and a small batch.",
-                tell="`./launch verify` fails",
-            ),
-            Cause(
-                "cuda-library-failed-3",
-                "An earlier kernel wrote where it must not.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1 and a small batch.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names another line",
-            ),
-        ),
+        (r"(?:CUSOLVER|CURAND|CUSPARSE)_STATUS_(?!SUCCESS)\w+", r"CUFFT_(?!SUCCESS)[A-Z_]+"),
+        (GPU_FULL, TORCH_TOO_OLD, EARLIER_KERNEL),
         look=TRACE,
         level=GENERAL,
     ),
-    # about: A library of CUDA does not serve this card.
     Rule(
         "library-other-card",
         "CUDNN_STATUS_ARCH_MISMATCH",
         (r"CUBLAS_STATUS_ARCH_MISMATCH|CUDNN_STATUS_ARCH_MISMATCH",),
-        (
-            Cause(
-                "library-other-card-1",
-                "The card is older than what was asked of it.",
-                "`./launch doctor --only card`",
-                tell="its capability is below what the operation needs: another precision",
-            ),
-            Cause(
-                "library-other-card-2",
-                "The library is older than the card, or too new for it.",
-                "`./launch doctor --only card`",
-                tell="`./launch verify` fails at the first product: another base",
-            ),
-        ),
+        (LOWER_PRECISION, TORCH_TOO_OLD),
         look=CARD,
         level=GENERAL,
     ),
-    # about: cuDNN failed, and its word for it does not say why.
     Rule(
         "cudnn-other-status",
         "cuDNN error: CUDNN_STATUS_UNKNOWN",
-        (
-            r"CUDNN_STATUS_(?!SUCCESS)\w+",
-            r"cuDNN Frontend error",
-        ),
-        (
-            Cause(
-                "cudnn-other-status-1", "The GPU's memory is full.", "`./launch verify`", tell="a smaller batch works"
-            ),
-            Cause(
-                "cudnn-other-status-2",
-                "It does not fit card, driver or torch.",
-                "`./launch verify`",
-                tell="`./launch verify` fails",
-            ),
-        ),
-        look=VERIFY,
+        (r"CUDNN_STATUS_(?!SUCCESS)\w+", r"cuDNN Frontend error"),
+        (LIBRARIES_MIXED, GPU_FULL, SHAPE),
         level=GENERAL,
+        look=VERIFY,
     ),
-    # about: A product failed on the GPU.
     Rule(
         "cublas-other-status",
         "cublas runtime error : the GPU program failed to execute",
-        (
-            r"cublas runtime error",
-            r"CUBLAS_STATUS_\w+",
-        ),
-        (
-            Cause(
-                "cublas-other-status-1",
-                "Torch and its cuBLAS are of another time than card or driver.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="it fails at the first product: a newer torch",
-            ),
-            Cause(
-                "cublas-other-status-2",
-                "An earlier kernel wrote where it must not.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names another line",
-            ),
-        ),
-        look=TRACE,
+        (r"cublas runtime error", r"CUBLAS_STATUS_\w+"),
+        (TORCH_TOO_OLD, EARLIER_KERNEL, GPU_FULL),
         level=GENERAL,
+        look=VERIFY,
     ),
-    # about: CUDA does not start.
     Rule(
         "cuda-does-not-start",
         "Unexpected error from cudaGetDeviceCount()",
@@ -1409,28 +1345,24 @@ RULES = (
         ),
         (
             Cause(
-                "cuda-does-not-start-1",
-                "MIG is on, and the container has no slice.",
-                "`./launch verify --only gpu` tries it alone, and names the cause where it knows it.",
-                tell="nvidia-smi -L shows the slices; CUDA_VISIBLE_DEVICES with one of them",
-            ),
-            Cause(
-                "cuda-does-not-start-2",
-                "The driver, its device files or its libraries do not fit, or the driver is stuck.",
-                "`./launch verify --only gpu` tries it alone, and names the cause where it knows it.",
+                "driver-mismatch",
+                "The driver, its libraries, and its device files do not match, or the driver is stuck.",
+                "Restart the machine; in a container, start it again. `nvidia-smi` must work in the same place first.",
                 tell="`./launch verify --only gpu` fails too",
             ),
             Cause(
-                "cuda-does-not-start-3",
-                "The GPU was used before the process was copied (fork).",
-                "`./launch verify --only gpu` tries it alone, and names the cause where it knows it.",
-                tell="it fails in a worker only: the start method spawn",
+                "cuda-after-fork",
+                "The program used the GPU before it forked a process, which then cannot use it.",
+                'Use the start method spawn: `torch.multiprocessing.set_start_method("spawn")`, and touch the GPU '
+                "only in the workers.",
+                tell="it fails in a worker process only",
+                given=says(r"\bfork|multiprocessing|DataLoader|worker"),
             ),
+            MIG_EMPTY,
         ),
-        look=VERIFY,
         level=GENERAL,
+        look=VERIFY,
     ),
-    # about: The program sees no GPU.
     Rule(
         "cuda-not-available",
         "RuntimeError: No GPU found. A GPU is needed for quantization.",
@@ -1462,30 +1394,10 @@ RULES = (
             r"No platform detected, vLLM is running on UnspecifiedPlatform",
             r"UnspecifiedPlatform",
         ),
-        (
-            Cause(
-                "cuda-not-available-1",
-                "The container was started without one.",
-                "`./launch verify --only torch,gpu` says which of them.",
-                tell="nvidia-smi fails in it: start it with ./launch",
-            ),
-            Cause(
-                "cuda-not-available-2",
-                "This torch is the build for the CPU.",
-                "`./launch verify --only torch,gpu` says which of them.",
-                tell="torch.version.cuda is None: ./launch build",
-            ),
-            Cause(
-                "cuda-not-available-3",
-                "The driver is too old for this torch, or CUDA_VISIBLE_DEVICES hides the GPU.",
-                "`./launch verify --only torch,gpu` says which of them.",
-                tell="nvidia-smi works, and torch warns as it starts",
-            ),
-        ),
-        look=VERIFY,
+        (GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
         level=GENERAL,
+        look=VERIFY,
     ),
-    # about: Triton could not make a kernel.
     Rule(
         "triton-failed",
         "RuntimeError: PassManager::run failed",
@@ -1499,49 +1411,38 @@ RULES = (
         ),
         (
             Cause(
-                "triton-failed-1",
-                "It does not serve the card.",
-                "TORCHDYNAMO_DISABLE=1 goes without torch.compile.",
-                tell="`./launch verify --only compile` fails: a newer base",
-            ),
-            Cause(
-                "triton-failed-2",
-                "It does not serve this kernel.",
-                "TORCHDYNAMO_DISABLE=1 goes without torch.compile.",
-                tell="`./launch verify --only compile` passes: the package that brings the kernel, in another release",
+                "triton-kernel",
+                "Triton cannot compile this kernel: it does not support it in this version, or not on this GPU.",
+                "Update torch (and with it Triton) or the package that contains the kernel; `TORCHDYNAMO_DISABLE=1` "
+                "runs without torch.compile.",
             ),
         ),
-        look=VERIFY,
         level=GENERAL,
+        look=VERIFY,
     ),
-    # about: torch.compile cannot compile a part of the program; the words after it say which.
     Rule(
         "compile-failed",
         "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised",
-        (
-            r"torch\._dynamo\.exc\.\w+",
-            r"torch\._inductor\.exc\.\w+",
-            r"BackendCompilerFailed",
-            r"InductorError",
-        ),
+        (r"torch\._dynamo\.exc\.\w+", r"torch\._inductor\.exc\.\w+", r"BackendCompilerFailed", r"InductorError"),
         (
             Cause(
-                "compile-failed-1",
-                "The compiler or Triton does not work here.",
-                "TORCHDYNAMO_DISABLE=1 runs it without.",
+                "compile-unsupported",
+                "torch.compile cannot compile a part of the program; the lines after this one say which.",
+                "Run without it with `TORCHDYNAMO_DISABLE=1`, or put `@torch.compiler.disable` on that function.",
+                tell="`./launch verify --only compile` passes",
+            ),
+            Cause(
+                "compiler-broken",
+                "The C compiler or Triton that torch.compile needs does not work in this environment.",
+                "Install gcc and Python's headers (`./launch build` in a project has both), and do not replace "
+                "torch's Triton.",
                 tell="`./launch verify --only compile` fails",
-            ),
-            Cause(
-                "compile-failed-2",
-                "Torch does not serve what the program does there.",
-                "TORCHDYNAMO_DISABLE=1 runs it without.",
-                tell="`./launch verify --only compile` passes; torch.compiler.disable on that function helps",
+                given=says(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
             ),
         ),
-        look="./launch verify --only compile",
+        look="`./launch verify --only compile`",
         level=GENERAL,
     ),
-    # about: A call of CUDA failed ({0}); the line that is named may not be where it began.
     Rule(
         "cuda-call-failed",
         "CUDA error: invalid argument",
@@ -1550,17 +1451,13 @@ RULES = (
             r"(cudaError[A-Z]\w+|CUDA_ERROR_[A-Z_]+)",
         ),
         (
+            EARLIER_KERNEL,
             Cause(
-                "cuda-call-failed-1",
-                "An earlier kernel failed.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names another line",
-            ),
-            Cause(
-                "cuda-call-failed-2",
-                "The call itself does not fit this GPU or driver.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names the same line",
+                "cuda-call-failed",
+                "A CUDA call failed ({0}): the call does not suit this GPU or driver.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1` to find the call; `./launch verify` checks whether "
+                "PyTorch itself works.",
+                tell="with `CUDA_LAUNCH_BLOCKING=1`, the same line is named",
             ),
         ),
         look=TRACE,
@@ -1569,19 +1466,16 @@ RULES = (
     Rule(
         "spark-warning",
         "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum ... (8.0) - (12.0)",
-        (
-            r"GB10[^\n]{0,60}cuda capability (?:12\.1|sm_121)",
-            r"capability 12\.1[^.]{0,400}\(?8\.0\)? ?- ?\(?12\.0\)?",
-        ),
+        (r"GB10[^\n]{0,60}cuda capability (?:12\.1|sm_121)", r"capability 12\.1[^.]{0,400}\(?8\.0\)? ?- ?\(?12\.0\)?"),
         (
             Cause(
                 "spark-warning",
-                "A warning and no error: the kernels for 12.0 run on 12.1 as they are.",
-                "Nothing is to be done.",
+                "This is only a warning: kernels for 12.0 run on 12.1 without change.",
+                "Nothing needs to be done.",
             ),
         ),
-        look=VERIFY,
         level=NOTE,
+        look=VERIFY,
     ),
     Rule(
         "no-gpu-while-building",
@@ -1590,12 +1484,13 @@ RULES = (
         (
             Cause(
                 "no-gpu-while-building",
-                "A note and often no error: no GPU is seen here, which is so while an image is built.",
-                "While an image is built nothing is to be done; in a container: `./launch verify --only gpu`",
+                "This is only a note: no GPU is visible here, which is normal while an image is built.",
+                "Nothing needs to be done during a build; in a running container, check with `./launch verify --only "
+                "gpu`.",
             ),
         ),
-        look=VERIFY,
         level=NOTE,
+        look=VERIFY,
     ),
     Rule(
         "image-older-than-card",
@@ -1608,11 +1503,11 @@ RULES = (
         (
             Cause(
                 "image-older-than-card",
-                "The base image does not know this card yet ({0}): it was made before it, or says so only to be careful.",
-                "`./launch verify` tells whether kernels run; where they do not: copier update --trust, for a newer base.",
+                "The base image was released before this GPU ({0}) and has not been tested on it.",
+                "Run `./launch verify`: if kernels fail, use a newer base with `copier update --trust`.",
             ),
         ),
-        look=VERIFY,
         level=NOTE,
+        look=VERIFY,
     ),
 )

@@ -19,15 +19,21 @@ MOST = 3  # causes that a likely answer names
 
 # Lines that report no error, whatever words they have.
 QUIET = re.compile(
-    r"\bNCCL (?:INFO|VERSION)\b|\bINFO\b(?!.*(?:Traceback|Error:))|\bDEBUG\b|level=(?:info|debug)|"
-    r"\"level\": ?\"(?:info|debug)\"|^I\d{4} \d\d:|^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|"
-    r"Successfully|Get:\d|Hit:\d|Setting up|Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
-    r"^(?:Is \w+ available|[\w /]+ version|[\w ]+ (?:runtime|model)[\w ]*): "
+    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
+    r"factory|debconf: |"
+    r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
+    r"Preparing to unpack|Unpacking|Selecting previously)\b|"
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
+)
+# Lines that a program did not mean as an error. They count in a short text that has nothing else.
+INFORMS = re.compile(
+    r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
+    re.IGNORECASE,
 )
 # Lines that report one, for the decision whether a text has an error at all.
 ALARM = re.compile(
-    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
+    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
+    r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
     r"^E: |\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
     r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
     r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
@@ -37,16 +43,21 @@ CALM = re.compile(r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[
 # What a program that goes on or ends well prints.
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
-    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" 2\d\d",
+    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" "
+    r"2\d\d",
     re.IGNORECASE,
 )
 FINISHED = re.compile(
-    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|done|succeeded|successful)|"
-    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to )|`?Trainer\.fit` stopped:|"
-    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? (?:code|status):? 0\b|"
+    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|"
+    r"done|succeeded|successful)|"
+    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to "
+    r")|`?Trainer\.fit` stopped:|"
+    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? "
+    r"(?:code|status):? 0\b|"
     r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
     re.IGNORECASE,
 )
+NOT_FINISHED = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
 # Languages whose programs this is not about, if nothing in the text is.
 ELSEWHERE = re.compile(
     r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
@@ -55,10 +66,14 @@ ELSEWHERE = re.compile(
     re.MULTILINE,
 )
 STACK = re.compile(
-    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|devcontainer|vscode|"
-    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|flash.?attn|xformers|"
-    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|safetensors|"
-    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel module\b",
+    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|"
+    r"devcontainer|vscode|"
+    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|"
+    r"flash.?attn|xformers|"
+    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
+    r"safetensors|"
+    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"module\b",
     re.IGNORECASE,
 )
 
@@ -107,6 +122,11 @@ class Text:
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
         self.quiet = [bool(QUIET.search(line)) for line in self.lines]
+        informs = [bool(INFORMS.search(line)) for line in self.lines]
+        if len(self.lines) > 12 or not all(
+            map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
+        ):
+            self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
 
     def number(self, place: int) -> int:
         return bisect_right(self.starts, place) - 1
@@ -200,7 +220,7 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level == GENERAL and not STACK.search(text))
+    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     chosen = {found.cause.id: found for found in causes[:MOST]}
@@ -217,9 +237,13 @@ def _ended_well(whole: Text, hits: list[Hit]) -> bool:
     if not after or (last >= 0 and any(number > last for number in whole.alarms())):
         return False
     if last < 0 and whole.alarms():
-        return any(map(FINISHED.search, after[-3:])) and not _traceback(after)
-    goes_on = any(map(FINISHED.search, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+        return any(map(_finished, after[-3:])) and not _traceback(after)
+    goes_on = any(map(_finished, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
+
+
+def _finished(line: str) -> bool:
+    return bool(FINISHED.search(line)) and not NOT_FINISHED.search(line)
 
 
 def _traceback(lines: list[str]) -> bool:

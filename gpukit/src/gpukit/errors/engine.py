@@ -2,42 +2,296 @@
 
 from __future__ import annotations
 
-from gpukit.errors.rule import BROAD, BUILD, CARD, ENGINE, GENERAL, GRANT, HOST, MOUNTS, NOTE, Rule
+from gpukit.errors.evidence import (
+    CONTAINER,
+    DESKTOP,
+    NO_CARD,
+    NO_DRIVER,
+    NO_TOOLKIT,
+    ROOTLESS,
+    SNAP,
+    WINDOWS,
+    WSL,
+    says,
+    silent_on,
+)
+from gpukit.errors.rule import BROAD, BUILD, CARD, ENGINE, GENERAL, GRANT, MOUNTS, NOTE, Rule
 from gpukit.findings.finding import Cause
 
-COMPOSE, CLIENT = "docker compose config", "./launch doctor --only client,engine"
+COMPOSE, CLIENT = "`docker compose config`", "`./launch doctor --only client,engine`"
+PORTS, STORAGE = "`./launch doctor --only ports`", "`./launch doctor --only engine,disk`"
+UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | says(r"pipe/docker", r"\.docker/(?:run|desktop)/")
+
+# Causes that several rules have.
+NO_DOCKER = Cause(
+    "docker-not-installed",
+    "Docker Engine is not installed on this machine.",
+    "Run `./launch setup`. It shows the commands that install Docker Engine, and runs them with `--apply`.",
+    tell="`docker --version` fails on the machine itself",
+)
+WSL_INTEGRATION = Cause(
+    "wsl-integration",
+    "Docker Desktop is not enabled for this WSL distribution.",
+    "In Docker Desktop, open Settings, Resources, WSL integration, and enable this distribution.",
+    tell="Docker Desktop runs in Windows, and `docker` works in another distribution",
+    given=WSL,
+)
+NO_DOCKER_INSIDE = Cause(
+    "docker-outside",
+    "The command ran in a container, which has no Docker of its own.",
+    "Run it on the machine itself.",
+    tell="`ls /.dockerenv` finds the file",
+    given=CONTAINER,
+)
+DOWN = Cause(
+    "docker-down",
+    "Docker is not running.",
+    "Start it with `sudo systemctl start docker`, or open Docker Desktop.",
+    tell="`systemctl is-active docker` does not print `active`",
+    given=~CONTAINER,
+)
+DESKTOP_DOWN = Cause(
+    "docker-desktop-down",
+    "Docker Desktop is not running, or its virtual machine has stopped.",
+    "Start Docker Desktop. If it does not start, run `wsl --update` and `wsl --shutdown` in Windows first.",
+    tell="Docker Desktop is installed on this machine",
+    given=UNDER_WINDOWS,
+)
+NO_SERVICE = Cause(
+    "docker-service-missing",
+    "In this container or CI job, no Docker engine runs and no socket of one is mounted.",
+    "In CI, add the service `docker:dind`; in a container, mount `/var/run/docker.sock`.",
+    tell="it ran in a container or a CI job",
+    given=CONTAINER | says(r"//docker:237", r"lookup docker on", r"\bdind\b"),
+)
+CONFIGURATION = Cause(
+    "docker-configuration",
+    "Docker's configuration is wrong: /etc/docker/daemon.json has an error, or repeats an option of the service.",
+    "Run `sudo dockerd --validate`, and undo the last change in /etc/docker/daemon.json.",
+    tell="`sudo dockerd --validate` reports an error",
+)
+STORE_FULL = Cause(
+    "docker-disk-full",
+    "The disk that holds Docker's data is full.",
+    "Free space: `docker system df` shows what Docker holds, and `docker system prune` removes what is unused.",
+    tell="`df -h /var/lib/docker` shows no free space",
+    given=says(r"no space left"),
+)
+STORE_BROKEN = Cause(
+    "docker-store-broken",
+    "Docker's data directory is damaged, or its file system became read-only after a fault.",
+    "Run `sudo dmesg | grep -i -e error -e remount`. If the disk is healthy, restart Docker, then "
+    "run `docker system prune --all`.",
+    tell="`sudo dmesg` reports errors of the disk or the file system",
+    given=says(r"input/output error|read-only file system"),
+)
+TWO_DOCKERS = Cause(
+    "docker-snap",
+    "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
+    "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
+    tell="`snap list docker` shows it",
+    given=SNAP,
+)
+REBOOT = Cause(
+    "kernel-modules-gone",
+    "The kernel was updated, and the modules of the kernel that still runs are gone.",
+    "Restart this machine.",
+    tell="`ls /lib/modules/$(uname -r)` fails, or the last kernel update was after the last start",
+)
+MODULE_MISSING = Cause(
+    "kernel-module-missing",
+    "The running kernel was built or installed without a module that Docker's network needs.",
+    "Install the distribution's extra modules (`sudo dnf install kernel-modules-extra`, or `sudo "
+    "apt-get install linux-modules-extra-$(uname -r)`), then restart the machine.",
+    tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
+    given=says(r"missing kernel module"),
+)
+ENGINE_RIGHTS = Cause(
+    "engine-without-rights",
+    "The engine itself runs in a container or without root, and lacks the right to do this.",
+    "Use the machine's own engine (`docker context use default`), or start the outer container with `--privileged`.",
+    tell="`docker info` shows `rootless`, or `systemd-detect-virt --container` prints a name",
+    given=ROOTLESS | CONTAINER,
+)
+WINDOWS_LINES = Cause(
+    "windows-line-ends",
+    "The script has Windows line endings (CRLF).",
+    "Run `sed -i 's/\\r$//' FILE`. To keep Git from converting it, add `*.sh text eol=lf` to .gitattributes.",
+    tell="`head -1 FILE | cat -A` ends in `^M$`",
+)
+WRONG_ARCH = Cause(
+    "wrong-architecture",
+    "The image or program is built for another processor architecture than this machine's.",
+    "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` "
+    "shows what it has. In a project, set this machine's hardware with `copier update --trust --data "
+    "hardware=...`.",
+    tell="`uname -m` names another architecture",
+)
+ENGINE_FILES = Cause(
+    "engine-sees-other-files",
+    "The engine does not share this machine's files: it is Docker Desktop, a snap, or runs outside "
+    "of this container or on another machine.",
+    "Mount a folder that the engine sees, such as one in your home directory, or use Docker Engine: "
+    "`docker context use default`.",
+    tell="`ls` finds the folder here",
+    given=DESKTOP | SNAP | CONTAINER,
+)
+FOLDER_MISSING = Cause(
+    "mount-source-missing",
+    "{0} does not exist, and a mount refers to it.",
+    "Create that folder, or correct the mount in devcontainer.json or compose.yaml.",
+    tell="`ls -ld` does not find it on the machine",
+)
+UNMOUNTED = Cause(
+    "drive-not-mounted",
+    "{0} is on a drive or network share that was not mounted when the container started.",
+    "Mount the drive, then start the container again.",
+    tell="`findmnt -T PATH` shows another file system than expected",
+)
+PROXY = Cause(
+    "proxy-not-set",
+    "The machine reaches the network only through a proxy, which Docker or the build does not use.",
+    "Set `HTTP_PROXY` and `HTTPS_PROXY` for the engine (`sudo systemctl edit docker`) and for builds "
+    "(~/.docker/config.json).",
+    tell="`env | grep -i proxy` shows one",
+)
+NETWORK_DOWN = Cause(
+    "network-unreachable",
+    "This machine cannot reach the server at the moment.",
+    "Check with `curl -I https://HOST`. If that works, run the command again.",
+    tell="`curl -I` on that address fails on the machine as well",
+)
+TRY_AGAIN = Cause(
+    "server-busy",
+    "The server or a mirror failed, was busy, or was being updated.",
+    "Run the command again later.",
+    tell="the same command works after a while, or the text has a status from 500 to 504",
+    given=says(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
+)
+STALE_LISTS = Cause(
+    "apt-lists-old",
+    "The package lists are older than the server's files, as in a cached layer of the build.",
+    "Rebuild with `./launch build --no-cache`; on a machine, run `sudo apt-get update`.",
+    tell="`404 Not Found` is in the text",
+    given=says(r"404\s+Not Found") | silent_on(r"Could not (?:resolve|connect)|Temporary failure"),
+)
+OTHER_RELEASE = Cause(
+    "system-release-old",
+    "This release of the distribution has reached its end of life, or is too old for this package source.",
+    "Use a base image with a newer release: `copier update --trust` in a project.",
+    tell="`cat /etc/os-release` names a release without support",
+)
+INTERRUPTED = Cause(
+    "apt-interrupted",
+    "An earlier installation was interrupted.",
+    "Run `sudo dpkg --configure -a && sudo apt-get --fix-broken install`.",
+    tell="the text has `was interrupted` or `unmet dependencies`",
+    given=says(r"was interrupted"),
+)
+TWO_SOURCES = Cause(
+    "apt-two-sources",
+    "Two package sources offer the same packages in different versions, such as Ubuntu's and NVIDIA's.",
+    "Use one source: `apt-cache policy PACKAGE` shows which source offers which version.",
+    tell="`apt-cache policy PACKAGE` shows two sources",
+)
+DAMAGED = Cause(
+    "program-damaged",
+    "The file is empty, incomplete, or a Git LFS pointer.",
+    "Run `file FILE`, and download or build it again.",
+    tell="`file FILE` prints `empty`, `data`, or text, and other programs run",
+    given=silent_on(r"exec /(?:usr/)?s?bin/"),
+)
+NOT_UPDATED = Cause(
+    "apt-not-updated",
+    "The package lists are missing or were not updated after a source was added.",
+    "Run `sudo apt-get update`, then install again.",
+    tell="it works after `sudo apt-get update`",
+)
+COMPOSE_FILE = Cause(
+    "compose-file",
+    "The compose file has an error, or refers to something that does not exist.",
+    "Run `docker compose config`, which shows the place.",
+    tell="`docker compose config` reports it with a current Compose as well",
+)
+PORT_RESERVED = Cause(
+    "port-reserved",
+    "Windows has reserved this port.",
+    "Use another port, or run `net stop winnat` and `net start winnat` in Windows as an administrator.",
+    tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
+    given=says(r"forbidden by its access permissions")
+    | (UNDER_WINDOWS & silent_on(r"already (?:allocated|in use)", r"port \d+: permission denied")),
+)
+NOEXEC = Cause(
+    "noexec",
+    "The file {0} is on a drive that does not allow execution, such as a Windows drive or one mounted with noexec.",
+    "Run it as `bash FILE`, or move it to another file system.",
+    tell="`findmnt -T FILE` shows noexec, 9p, ntfs, or exfat",
+)
+SECCOMP_OLD = Cause(
+    "seccomp-too-old",
+    "Docker or libseccomp on the machine is too old for the image's system.",
+    "Update Docker and libseccomp2 on the machine.",
+    tell="it works with `--security-opt seccomp=unconfined`",
+)
+NO_SHEBANG = Cause(
+    "script-without-first-line",
+    "The script ({0}) does not begin with a line that names its interpreter.",
+    "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
+    tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
+    given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
+)
+NO_EMULATION = Cause(
+    "no-emulation",
+    "Another architecture is intended, as in a build with `--platform`, but emulation is not set up.",
+    "Run `docker run --privileged --rm tonistiigi/binfmt --install all`. Emulated programs are slow and get no GPU.",
+    tell="`--platform` was given on purpose",
+    given=says(r"--platform|qemu|cross"),
+)
+NO_TOOLKIT_HERE = Cause(
+    "toolkit-not-installed",
+    "NVIDIA's Container Toolkit is not installed. Docker needs it to give a container the GPU.",
+    "Run `./launch setup`. It shows the commands that install and configure it, and runs them with `--apply`.",
+    tell="`nvidia-ctk --version` fails",
+    given=NO_TOOLKIT,
+)
+NOT_CONFIGURED = Cause(
+    "toolkit-not-configured",
+    "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
+    "Run `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`.",
+    tell="`nvidia-ctk --version` works, and `docker info` does not list the runtime `nvidia`",
+    given=~NO_TOOLKIT,
+)
+NO_SPECIFICATION = Cause(
+    "cdi-no-specification",
+    "Docker looks for GPUs in a CDI specification, and there is none, or Docker has not read it.",
+    "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
+    tell="`nvidia-ctk --version` works, and `nvidia-ctk cdi list` shows no device",
+    given=~NO_TOOLKIT,
+)
+OTHER_ENGINE = Cause(
+    "gpu-other-engine",
+    "The engine that was asked is not the one that was configured for GPUs: it is Docker Desktop, a snap, or rootless.",
+    "Run `docker context use default` to use Docker Engine. In WSL, update Docker Desktop and use `--gpus all`.",
+    tell="`docker context ls` or `snap list docker` shows another engine",
+    given=DESKTOP | SNAP | ROOTLESS,
+)
 
 RULES = (
     Rule(
         "docker-not-installed",
         "docker: command not found",
-        (
-            r"docker: (?:command )?not found",
-            r"Command 'docker' not found",
-            r"spawn docker ENOENT",
-            r"docker: unrecognized service",
-        ),
-        (
-            Cause(
-                "docker-not-installed",
-                "Docker is not installed here, or not on the PATH.",
-                "https://docs.docker.com/engine/install/ says how.",
-            ),
-        ),
+        (r"docker: (?:command )?not found", r"Command 'docker' not found", r"spawn docker ENOENT"),
+        (NO_DOCKER, NO_DOCKER_INSIDE, WSL_INTEGRATION),
         look=CLIENT,
+        kind="engine",
     ),
     Rule(
         "wsl-integration",
         "The command 'docker' could not be found in this WSL 2 distro",
         (r"could not be found in this WSL ?\d? distro",),
-        (
-            Cause(
-                "wsl-integration",
-                "Docker Desktop is not enabled for this WSL distribution.",
-                "Switch it on in Docker Desktop: Settings, Resources, WSL integration.",
-            ),
-        ),
-        look="./launch doctor --only client",
+        (WSL_INTEGRATION, DESKTOP_DOWN),
+        look="`./launch doctor --only client`",
+        kind="engine",
     ),
     Rule(
         "docker-desktop",
@@ -54,44 +308,45 @@ RULES = (
             r"Docker Desktop[^\n]{0,40}(?:stopped unexpectedly|failed to start)",
         ),
         (
+            DESKTOP_DOWN,
             Cause(
-                "docker-desktop",
-                "Docker Desktop's own machine has stopped.",
-                "In Windows: wsl --update; wsl --shutdown, then start Docker Desktop again.",
+                "docker-desktop-data",
+                "Docker Desktop cannot read its own data, or the disk of Windows is full.",
+                "Free disk space, then choose Troubleshoot, Clean / Purge data in Docker Desktop. This deletes "
+                "all images and volumes.",
+                tell="it still fails after `wsl --update` and `wsl --shutdown`",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "docker-denied",
-        "docker.errors.DockerException: Error while fetching server API version: PermissionError(13)",
+        "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
         (
             r"Error while fetching server API version:[^\n]{0,80}PermissionError",
             r"Current user does not have permission to run 'docker'",
+            r"permission denied while trying to connect",
+            r"docker\.sock: connect: permission denied",
+            r"permission denied.{0,80}docker daemon socket",
         ),
         (
             Cause(
-                "docker-denied", "Docker does not let this user in.", "sudo usermod -aG docker $USER, and log in again."
+                "docker-denied",
+                "This user may not use Docker: it is not in the group `docker`, or joined it after logging in.",
+                "Run `sudo usermod -aG docker $USER`, then log out and in again.",
+                tell="`id -nG` does not print `docker`",
             ),
-        ),
-        look=ENGINE,
-    ),
-    Rule(
-        "docker-not-running",
-        "docker.errors.DockerException: Error while fetching server API version: FileNotFoundError(2)",
-        (
-            r"Error while fetching server API version:[^\n]{0,80}(?:FileNotFoundError|ConnectionRefused|"
-            r"No such file)",
-            r"Couldn't connect to Docker daemon",
-            r"Failed to connect\. Is docker running",
-            r"Make sure the Docker daemon is running",
-        ),
-        (
             Cause(
-                "docker-not-running", "Docker does not answer.", "sudo systemctl start docker, or open Docker Desktop."
+                "docker-socket-inside",
+                "In this container, Docker's socket is mounted but belongs to another group.",
+                "Start the container with `--group-add $(stat -c %g /var/run/docker.sock)`.",
+                tell="it ran in a container",
+                given=CONTAINER,
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "docker-host",
@@ -99,16 +354,78 @@ RULES = (
         (
             r"(?:Cannot connect to the Docker daemon|failed to connect to the docker API) at "
             r"(?!unix:///var/run/docker\.sock|unix:///run/docker\.sock|npipe:)([a-z]+:[^\s;,]*[^\s;,.])",
-            r"unable to resolve docker endpoint: context[^\n]{0,40}(not found)",
         ),
         (
             Cause(
-                "docker-host",
-                "The client looks for the engine at {0}, as DOCKER_HOST or a context says, and nobody answers there.",
-                "unset DOCKER_HOST; docker context use default",
+                "docker-host-silent",
+                "DOCKER_HOST or the current context names an engine that does not respond ({0}).",
+                "Run `unset DOCKER_HOST; docker context use default` to use this machine's engine.",
+                tell="`docker context ls` or `echo $DOCKER_HOST` shows that address",
+            ),
+            NO_SERVICE,
+            Cause(
+                "docker-elsewhere-down",
+                "The engine at that address is not running: Docker Desktop, a rootless engine, or one on another "
+                "machine.",
+                "Start that engine: open Docker Desktop, or run `systemctl --user start docker` for a rootless one.",
+                tell="the address is the right one",
+                given=says(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
             ),
         ),
         look=CLIENT,
+        kind="engine",
+    ),
+    Rule(
+        "docker-not-running",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        (
+            r"Error while fetching server API version:[^\n]{0,80}(?:FileNotFoundError|ConnectionRefused|"
+            r"No such file)",
+            r"Couldn't connect to Docker daemon",
+            r"Failed to connect\. Is docker running",
+            r"Make sure the Docker daemon is running",
+            r"Cannot connect to the Docker daemon",
+            r"failed to connect to the docker API",
+            r"Is the docker daemon running",
+            r"error during connect:",
+            r"docker\.sock: connect: (?!permission denied)",
+            r"docker_engine: The system cannot find",
+        ),
+        (DOWN, DESKTOP_DOWN, NO_SERVICE),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "client-too-old",
+        "Error response from daemon: client version 1.41 is too old. Minimum supported API version is 1.44",
+        (r"client version \S+ is too old",),
+        (
+            Cause(
+                "client-too-old",
+                "The program that called Docker is too old for this engine.",
+                "Update that program: Docker's own client (https://docs.docker.com/engine/install/), or a tool "
+                "with its own client, such as Portainer, Traefik, or Testcontainers.",
+            ),
+        ),
+        certain=True,
+        look=CLIENT,
+        kind="engine",
+    ),
+    Rule(
+        "client-too-new",
+        "Error response from daemon: client version 1.52 is too new. Maximum supported API version is 1.43",
+        (r"client version \S+ is too new",),
+        (
+            Cause(
+                "engine-too-old",
+                "The engine is older than the client that calls it.",
+                "Update Docker Engine (https://docs.docker.com/engine/install/). Until then, set "
+                "`DOCKER_API_VERSION` to the maximum in the message.",
+            ),
+        ),
+        certain=True,
+        look=CLIENT,
+        kind="engine",
     ),
     Rule(
         "docker-configuration",
@@ -120,14 +437,18 @@ RULES = (
             r"the following directives (?:are specified both|don't match any configuration option)",
         ),
         (
+            CONFIGURATION,
             Cause(
-                "docker-configuration",
-                "Docker does not start, as its configuration (/etc/docker/daemon.json) does not fit: broken, or another "
-                "storage than before.",
-                "sudo dockerd --validate, and undo the last change in /etc/docker/daemon.json",
+                "docker-other-storage",
+                "Docker's data directory was written by another storage driver than the one that is configured.",
+                'Set the old driver in /etc/docker/daemon.json (`"storage-driver": "overlay2"`), or move '
+                "/var/lib/docker away to start without its images.",
+                tell="the text has `graphdriver`",
+                given=says(r"graphdriver"),
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "docker-runs-already",
@@ -136,11 +457,12 @@ RULES = (
         (
             Cause(
                 "docker-runs-already",
-                "A Docker engine runs already, or one that was killed has left its mark (docker.pid).",
-                "pgrep dockerd shows whether one runs; where none does: sudo rm /var/run/docker.pid, and start Docker.",
+                "A Docker engine is already running, or one that was killed left the file docker.pid behind.",
+                "Run `pgrep -a dockerd`. If it prints nothing, run `sudo rm /var/run/docker.pid`, then start Docker.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "no-engine-here",
@@ -152,13 +474,24 @@ RULES = (
             r"docker: unrecognized service",
         ),
         (
+            NO_DOCKER,
             Cause(
-                "no-engine-here",
-                "Docker Engine is not installed here: its client may be, and in WSL the engine may be Docker Desktop's.",
-                "In WSL: start Docker Desktop on Windows; else https://docs.docker.com/engine/install/",
+                "engine-of-desktop",
+                "In WSL the engine is Docker Desktop's, and there is no service to start.",
+                "Start or restart Docker Desktop in Windows.",
+                tell="Docker Desktop is installed in Windows",
+                given=WSL,
+            ),
+            Cause(
+                "docker-other-service",
+                "Docker is a snap or rootless, and its service has another name.",
+                "Run `sudo snap restart docker`, or `systemctl --user restart docker` for a rootless engine.",
+                tell="`snap list docker` or `systemctl --user status docker` shows it",
+                given=SNAP | ROOTLESS,
             ),
         ),
         look=CLIENT,
+        kind="engine",
     ),
     Rule(
         "no-systemd",
@@ -170,15 +503,29 @@ RULES = (
         ),
         (
             Cause(
-                "no-systemd",
-                "This system runs without systemd, as a WSL of older setting or a container does, so services are not "
-                "started this way.",
-                "In WSL: systemd=true below [boot] in /etc/wsl.conf, then wsl --shutdown; else: sudo service docker start",
+                "wsl-without-systemd",
+                "This WSL distribution runs without systemd.",
+                "Add `[boot]` and `systemd=true` to /etc/wsl.conf, then run `wsl --shutdown` in Windows.",
+                tell="it is WSL",
+                given=WSL,
+            ),
+            Cause(
+                "container-without-systemd",
+                "This is a container, which runs without systemd.",
+                "Run the command on the machine itself, or start the program directly.",
+                tell="`ls /.dockerenv` finds the file",
+                given=CONTAINER,
+            ),
+            Cause(
+                "other-init",
+                "This system uses another init system.",
+                "Run `sudo service docker start`.",
+                tell="`ps -p 1 -o comm=` does not print `systemd`",
+                given=~WSL,
             ),
         ),
         look=ENGINE,
     ),
-    # about: Docker cannot make its network rules (iptables).
     Rule(
         "iptables-kernel",
         "failed to create NAT chain DOCKER: iptables failed: can't initialize iptables table `nat'",
@@ -191,48 +538,67 @@ RULES = (
             r"(?:RULE_APPEND|RULE_INSERT|CHAIN_ADD|CHAIN_USER_ADD) failed",
             r"iptables v[\d.]+ \(nf_tables\):[^\n]{0,80}(?:incompatible|not supported)",
             r"iptables failed:",
+            r"Extension \w+ revision \d+ not supported, missing kernel module",
+            r"failed to (?:add|append) jump rules",
         ),
         (
+            REBOOT,
             Cause(
-                "iptables-kernel-1",
-                "The kernel was updated, and its old modules are gone.",
-                "Restart this machine; then: sudo update-alternatives --set iptables /usr/sbin/iptables-legacy, and "
-                "restart Docker; on a Jetson: Docker 27.",
-                tell="it works after a restart of the machine",
+                "iptables-backend",
+                "This kernel does not work with the nf_tables variant of iptables.",
+                "Run `sudo update-alternatives --set iptables /usr/sbin/iptables-legacy && sudo systemctl "
+                "restart docker`.",
+                tell="`iptables --version` prints `nf_tables`, and `sudo iptables-legacy -L` works",
+                given=says(r"nf_tables") & ~says(r"missing kernel module") | WSL,
             ),
-            Cause(
-                "iptables-kernel-2",
-                "The kernel has no such module, or uses the other kind of iptables.",
-                "Restart this machine; then: sudo update-alternatives --set iptables /usr/sbin/iptables-legacy, and "
-                "restart Docker; on a Jetson: Docker 27.",
-                tell="sudo modprobe ip_tables iptable_nat fails; iptables --version",
-            ),
-            Cause(
-                "iptables-kernel-3",
-                "Docker runs in a container itself, without the right to.",
-                "Restart this machine; then: sudo update-alternatives --set iptables /usr/sbin/iptables-legacy, and "
-                "restart Docker; on a Jetson: Docker 27.",
-                tell="Permission denied stands beside it: --privileged",
-            ),
+            MODULE_MISSING,
         ),
         look=ENGINE,
         level=BROAD,
+        kind="engine",
+    ),
+    Rule(
+        "iptables-raw",
+        "can't initialize iptables table `raw': Table does not exist (do you need to insmod?)",
+        (r"iptables table .raw'", r"DIRECT ACCESS FILTERING"),
+        (
+            Cause(
+                "kernel-without-raw",
+                "Docker 28 and newer need the iptables table `raw`, which this kernel does not have. This is "
+                "usual on Jetson.",
+                "Run `sudo systemctl edit docker`, add `[Service]` and "
+                "`Environment=DOCKER_INSECURE_NO_IPTABLES_RAW=1`, and restart Docker. Docker 27 does not need "
+                "the table.",
+                tell="`sudo modprobe iptable_raw` fails",
+            ),
+            REBOOT,
+        ),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "iptables-denied",
+        "iptables v1.8.7 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
+        (r"iptables[^\n]{0,200}Permission denied \(you must be root\)",),
+        (ENGINE_RIGHTS,),
+        look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "iptables",
         "iptables: No chain/target/match by that name",
-        (
-            r"iptables: No chain/target/match by that name",
-            r"No chain/target/match by that name",
-        ),
+        (r"No chain/target/match by that name",),
         (
             Cause(
-                "iptables",
-                "Docker's own rules in iptables are gone, as after a restart of the firewall, or a module for them is missing.",
-                "sudo systemctl restart docker; where that does not help, restart this machine.",
+                "iptables-flushed",
+                "Docker's iptables rules are gone, for example because the firewall was restarted.",
+                "Run `sudo systemctl restart docker`.",
+                tell="it works after `sudo systemctl restart docker`",
             ),
+            MODULE_MISSING,
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "kernel-modules-gone",
@@ -242,15 +608,9 @@ RULES = (
             r"/dev/net/tun\W{1,4}No such (?:device|file)",
             r"failed to create endpoint[^\n]{0,120}operation not supported",
         ),
-        (
-            Cause(
-                "kernel-modules-gone",
-                "The kernel that runs has no module for what Docker's network needs: it was updated and its old "
-                "modules are gone, or it was built without.",
-                "Restart this machine; a kernel of your own needs veth, bridge and tun.",
-            ),
-        ),
+        (REBOOT, MODULE_MISSING),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "address-pools",
@@ -259,15 +619,27 @@ RULES = (
             r"non-overlapping IPv4 address pool",
             r"predefined address pools have been fully subnetted",
             r"Pool overlaps with other one on this address space",
+            r"non-overlapping IPv\d address pool",
+            r"list bridge addresses failed: no available network",
         ),
         (
             Cause(
-                "address-pools",
-                "Docker has no address left for another network, or a VPN holds them.",
-                "docker network prune, or leave the VPN while it is made.",
+                "address-pools-used",
+                "Docker has used all its address ranges for networks.",
+                "Run `docker network prune`, which removes networks without containers.",
+                tell="`docker network ls` lists about thirty networks",
+            ),
+            Cause(
+                "address-pools-vpn",
+                "A VPN or another network uses the addresses that Docker wants.",
+                "Disconnect the VPN while the network is created, or set `default-address-pools` in "
+                "/etc/docker/daemon.json.",
+                tell="`ip route` shows a VPN; the list of networks is short",
+                given=silent_on(r"fully subnetted"),
             ),
         ),
-        look="docker network ls",
+        look="`docker network ls`",
+        kind="engine",
     ),
     Rule(
         "port-reserved",
@@ -280,12 +652,45 @@ RULES = (
         ),
         (
             Cause(
-                "port-reserved",
-                "That port may not be opened: Windows keeps it for itself, or it is below 1024 without root.",
-                "Another port, such as 8888.",
+                "port-privileged",
+                "Ports below 1024 need root, and the program or the engine runs without root.",
+                "Use a port above 1023, such as 8888.",
+                tell="the port is below 1024",
+                given=~WINDOWS & ~says(r"forbidden by its access permissions"),
             ),
+            PORT_RESERVED,
         ),
-        look="./launch doctor --only ports",
+        look=PORTS,
+        kind="port",
+    ),
+    Rule(
+        "port-allocated",
+        "driver failed programming external connectivity on endpoint x: Bind for 127.0.0.1:8888 failed: "
+        "port is already allocated",
+        (
+            r"Bind for \S+?:(\d+) failed: port is already allocated",
+            r"failed to bind host port (?:for )?[^\n]*?:(\d+)[:/]",
+            r"Ports are not available: exposing port \w+ \S+?:(\d+)",
+            r"(?:daemon|userland proxy|external connectivity|rootlessport)[^\n]*:(\d+): bind: address already in use",
+            r"port is already allocated",
+        ),
+        (
+            Cause(
+                "port-of-container",
+                "Another container already publishes that port ({0}).",
+                "Run `docker ps --filter publish=PORT` to find it, and stop it, or publish another port.",
+                tell="`docker ps --filter publish=PORT` lists a container",
+            ),
+            Cause(
+                "port-of-program",
+                "Another program on this machine already listens on that port ({0}).",
+                "Run `sudo ss -ltnp | grep :PORT` to find it, and end it, or publish another port.",
+                tell="`docker ps` lists no container with that port",
+            ),
+            PORT_RESERVED,
+        ),
+        look=PORTS,
+        kind="port",
     ),
     Rule(
         "mount-rights",
@@ -296,61 +701,95 @@ RULES = (
         ),
         (
             Cause(
-                "mount-rights",
-                "The engine may not make or change {0}: it lies on a network drive or a file system with rights of its own, "
-                "or the engine runs without root.",
-                "Make that folder yourself, as the user to whom the drive belongs, or mount the folder above it.",
+                "mount-share",
+                "The engine may not create or change {0}, which is on a network share or a drive with its own "
+                "permissions.",
+                "Create that folder yourself as the drive's owner, or mount the folder above it.",
+                tell="`findmnt -T PATH` names nfs, cifs, fuse, or zfs",
+            ),
+            Cause(
+                "engine-rootless",
+                "The engine runs without root and may not create {0}.",
+                "Create that folder yourself, then start the container again.",
+                tell="`docker info` shows `rootless`",
+                given=ROOTLESS,
+            ),
+            TWO_DOCKERS,
+        ),
+        look=MOUNTS,
+        kind="mount",
+    ),
+    Rule(
+        "wayland-socket",
+        "bind source path does not exist: /run/desktop/mnt/host/wslg/runtime-dir/wayland-0",
+        (r"bind source path does not exist: (\S*(?:wayland|wslg)\S*)",),
+        (
+            Cause(
+                "wayland-socket",
+                "VS Code mounts the display socket of WSLg, which no longer exists.",
+                'Set `"dev.containers.mountWaylandSocket": false` in VS Code\'s settings, or run `wsl '
+                "--shutdown` in Windows.",
             ),
         ),
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "mount-source-missing",
         "Error: statfs /mnt/data: no such file or directory",
-        (
-            r"Error: statfs (/[^\s:]+): no such file",
-            r"bind source path does not exist:? (\S+)",
-        ),
-        (
-            Cause(
-                "mount-source-missing",
-                "{0}, which is to be mounted, is not there where the engine looks: there is no such folder, or the "
-                "engine sees other ones (a snap, Docker Desktop, an engine outside this container).",
-                "Make that folder, or repair its path in devcontainer.json.",
-            ),
-        ),
-        look="./launch doctor --only mounts,engine",
+        (r"Error: statfs (/[^\s:]+): no such file", r"bind source path does not exist:? (\S*[^\s.])"),
+        (FOLDER_MISSING, ENGINE_FILES, UNMOUNTED),
+        look="`./launch doctor --only mounts,engine`",
+        kind="mount",
     ),
     Rule(
         "mount-source",
         "error while creating mount source path '/mnt/data': mkdir /mnt/data: read-only file system",
         (r"error while creating mount source path '([^']+)'",),
         (
+            ENGINE_FILES,
+            UNMOUNTED,
             Cause(
-                "mount-source",
-                "Docker cannot make {0}, which is to be mounted: the engine sees other folders (a snap, Docker Desktop), or "
-                "it is on a drive that is gone.",
-                "Make that folder yourself, and use Docker Engine.",
+                "mount-stale",
+                "The path {0} exists but cannot be reached: a network share or FUSE mount there is broken.",
+                "Unmount it with `sudo umount -l PATH`, mount it again, and restart Docker or Docker Desktop.",
+                tell="`ls` on the path reports an error",
+                given=says(r"file exists|transport endpoint|stale"),
             ),
         ),
-        look="./launch doctor --only mounts,engine",
+        look="`./launch doctor --only mounts,engine`",
+        kind="mount",
     ),
     Rule(
         "volume-fails",
         "error while mounting volume 'data': VolumeDriver.Mount: exit status 1.",
-        (
-            r"error while mounting volume '([^']*)': ",
-            r"failed to mount local volume: mount ([^\s:]+)",
-        ),
+        (r"error while mounting volume '([^']*)': ", r"failed to mount local volume: mount ([^\s:]+)"),
         (
             Cause(
-                "volume-fails",
-                "Docker cannot mount the volume ({0}): the drive behind it (NFS, CIFS, a plugin's) refuses it, is not reached, "
-                "or its options are wrong.",
-                "docker volume inspect shows its options; the same mount by hand on the machine says more.",
+                "volume-share",
+                "The NFS or CIFS server of the volume ({0}) cannot be reached or refuses the mount, or the mount "
+                "options are wrong.",
+                "Run `docker volume inspect NAME`, and try the same mount by hand with `sudo mount`.",
+                tell="`docker volume inspect NAME` shows `type` nfs or cifs",
+            ),
+            Cause(
+                "volume-path",
+                "The volume ({0}) is bound to a folder that no longer exists.",
+                "Create that folder, or remove the volume with `docker volume rm NAME` and create it again.",
+                tell="`docker volume inspect NAME` shows `o: bind`",
+                given=says(r"no such file"),
+            ),
+            Cause(
+                "volume-plugin",
+                "The plugin that provides the volume ({0}) failed.",
+                "Run `docker plugin ls` and read the engine's log: `sudo journalctl -u docker --no-pager | tail "
+                "-n 30`.",
+                tell="`docker volume inspect NAME` shows a driver other than `local`",
+                given=says(r"VolumeDriver"),
             ),
         ),
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "mount-form",
@@ -366,27 +805,36 @@ RULES = (
         (
             Cause(
                 "mount-form",
-                "A mount is not of the form that Docker takes: a path that is not absolute, or a variable in it is empty.",
-                "Absolute paths, in devcontainer.json by ${localWorkspaceFolder} or ${localEnv:HOME}.",
+                "A mount is written in a form that Docker does not accept: a path is relative, or a variable in "
+                "it is empty.",
+                "Use absolute paths. In devcontainer.json, use `${localWorkspaceFolder}` and `${localEnv:HOME}`.",
             ),
         ),
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "windows-containers",
         'image operating system "linux" cannot be used on this platform',
-        (
-            r"image operating system \\?\"\w+\\?\" cannot be used on this platform",
-            r"no matching manifest for windows",
-        ),
+        (r"image operating system \\?\"\w+\\?\" cannot be used on this platform", r"no matching manifest for windows"),
         (
             Cause(
                 "windows-containers",
                 "Docker Desktop is set to Windows containers.",
-                "In its menu: Switch to Linux containers.",
+                "Choose 'Switch to Linux containers' in Docker Desktop's menu.",
+                tell="Docker Desktop runs in Windows",
+                given=~says(r"operating system \\?\"windows") & silent_on(r"operating system \\?\"windows"),
+            ),
+            Cause(
+                "windows-image",
+                "The image is for Windows containers, and this engine runs Linux containers.",
+                "Use a Linux image.",
+                tell='the text has `operating system "windows"`',
+                given=says(r"operating system \\?\"windows"),
             ),
         ),
         look=ENGINE,
+        kind="image",
     ),
     Rule(
         "desktop-mount",
@@ -395,12 +843,37 @@ RULES = (
         (
             Cause(
                 "desktop-mount",
-                "Docker Desktop does not see {0}: its drive, or the WSL distribution that holds it, was not there when the "
-                "container began.",
-                "Restart Docker Desktop, then the container; folders inside WSL rather than on a drive of Windows.",
+                "Docker Desktop does not see {0}: the drive or WSL distribution was not available when the "
+                "container started, or a file was replaced.",
+                "Restart Docker Desktop, then recreate the container. Keep project files in WSL, not on a "
+                "Windows drive.",
             ),
         ),
         look=MOUNTS,
+        kind="mount",
+    ),
+    Rule(
+        "mount-kind",
+        'error mounting "/data/x" to rootfs at "/code/x": not a directory: Are you trying to mount a '
+        "directory onto a file",
+        (r"mounting \\?\"(.*?)\\?\" to rootfs.*not a directory", r"Are you trying to mount a directory onto a file"),
+        (
+            Cause(
+                "mount-made-folder",
+                "A file that is mounted did not exist, and Docker created a folder with its name ({0}).",
+                "Remove that empty folder with `sudo rmdir`, create the file, and recreate the container.",
+                tell="`ls -ld` shows an empty folder that belongs to root",
+            ),
+            Cause(
+                "mount-kind",
+                "A mount maps a file to a folder, or a folder to a file ({0}).",
+                "Correct the mount in devcontainer.json or compose.yaml: both sides must be files, or both folders.",
+                tell="source and target are of different kinds",
+            ),
+            ENGINE_FILES,
+        ),
+        look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "working-folder",
@@ -412,30 +885,40 @@ RULES = (
         ),
         (
             Cause(
-                "working-folder",
-                "The container cannot enter its working folder ({0}): it is not there, or its user or an engine without "
-                "root may not enter it.",
-                "ls -ld on that folder and those above it; as the user of the container, or another workspaceFolder.",
+                "working-folder-denied",
+                "The container's user may not enter its working folder ({0}).",
+                "Run `ls -ld` on that folder and those above it. Give the user access, or set another "
+                "`workspaceFolder` or `--workdir`.",
+                tell="the text has `denied`",
+                given=says(r"denied"),
+            ),
+            Cause(
+                "working-folder-missing",
+                "The container's working folder ({0}) does not exist, or is not a folder.",
+                "Correct `workspaceFolder` or `--workdir`, or create the folder in the Dockerfile.",
+                tell="the text has `no such file` or `not a directory`",
+                given=says(r"no such file|not a directory|does not"),
             ),
         ),
         look=MOUNTS,
+        beside=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
+        kind="mount",
     ),
     Rule(
         "working-folder-replaced",
-        "current working directory is outside of container mount namespace root -- possible container breakout "
-        "detected",
-        (
-            r"outside of container mount namespace root",
-            r"possible container breakout detected",
-        ),
+        "current working directory is outside of container mount namespace root -- possible container "
+        "breakout detected",
+        (r"outside of container mount namespace root", r"possible container breakout detected"),
         (
             Cause(
                 "working-folder-replaced",
-                "The folder in which the container works was taken away or replaced on the machine while it ran.",
-                "./launch stop, then start it again.",
+                "The container's working folder was deleted or replaced on the machine while the container was "
+                "running.",
+                "Run `./launch stop`, then start it again.",
             ),
         ),
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "mount-fails",
@@ -445,41 +928,169 @@ RULES = (
             r"operation not permitted|no such file|invalid argument)",
         ),
         (
+            FOLDER_MISSING,
             Cause(
-                "mount-fails",
-                "{0} cannot be mounted into the container: it is gone, on a drive that does not allow it, or closed to the "
-                "engine.",
-                "Look at it on the machine; then take that mount out of devcontainer.json, or repair its path.",
+                "mount-denied",
+                "The engine may not mount {0}: it is on a network share or FUSE file system that admits only its "
+                "owner, or SELinux prevents it.",
+                "For FUSE, mount it with `allow_other`. With SELinux, add `--security-opt label=disable`.",
+                tell="`findmnt -T PATH` names nfs or fuse, or `getenforce` prints Enforcing",
+                given=says(r"(?:permission|not permitted|denied)"),
             ),
+            ENGINE_FILES,
         ),
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "image-name",
         "docker: invalid reference format",
-        (r"invalid reference format", r"\"docker (?:run|build|pull)\" requires (?:at least|exactly) \d+ argument"),
+        (
+            r"invalid reference format",
+            r"['\"]docker (?:run|build|pull|exec|buildx build)['\"] requires (?:at least |exactly )?\d+ argument",
+            r"repository name (?:\([^)]*\) )?must be lowercase",
+        ),
         (
             Cause(
+                "command-words",
+                "Docker takes another word of the command for the image's name, because a variable is empty or a "
+                "path has a space.",
+                'Put paths and variables in double quotes, such as `-v "$PWD:/workspace"`.',
+                tell="the image's name itself is correct",
+            ),
+            Cause(
                 "image-name",
-                "Docker takes another word for the image's name than was meant: a space or an empty variable stands in the "
-                "command, or a capital letter in the name.",
-                "Put paths and variables in double quotes.",
+                "The image's name is not valid: it has a capital letter, a space, or two colons.",
+                "Write it in lower case, as in `registry/name:tag`.",
+                tell="the text has `must be lowercase`",
+                given=says(r"must be lowercase"),
             ),
         ),
-        look="./launch shell --dry-run",
+        look="`./launch shell --dry-run`",
+        kind="image",
     ),
     Rule(
         "gpus-form",
         "cannot set both Count and DeviceIDs on device request",
-        (r"cannot set both Count and DeviceIDs on device request", r"unexpected key '?\w*'? in '?\w+=\w+'?.*--gpus"),
+        (
+            r"cannot set both Count and DeviceIDs on device request",
+            r"unexpected key '?\w*'? in '?\w+=\w+'?.*--gpus",
+            r"invalid argument .* for \"--gpus\" flag",
+        ),
         (
             Cause(
                 "gpus-form",
-                "The list of GPUs lost its quotes on the way to Docker.",
-                "--gpus '\"device=0,1\"' with both kinds of quotes; ./launch does so from GPUS=0,1.",
+                "The value of `--gpus` is not one that Docker reads. Often a list of GPUs lost its quotes.",
+                "Use `--gpus all`, or a list with both kinds of quotes: `--gpus '\"device=0,1\"'`. For "
+                "`./launch`, set `GPUS=0,1`.",
             ),
         ),
-        look="nvidia-smi -L",
+        look="`nvidia-smi -L`",
+        kind="gpu",
+    ),
+    # What the engine itself reports when it cannot give a container a GPU; NVIDIA's own tools are in tools.py.
+    Rule(
+        "cdi-no-vendor",
+        "docker: Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found",
+        (r"failed to discover GPU vendor from CDI", r"no known GPU vendor found"),
+        (
+            NO_TOOLKIT_HERE,
+            NO_SPECIFICATION,
+            Cause(
+                "gpu-not-visible",
+                "The engine sees no NVIDIA GPU: the driver does not work, or the engine is in a virtual machine "
+                "without one, such as Docker Desktop.",
+                "Make `nvidia-smi` work on the machine. For Docker Desktop in Windows, run `wsl --update`, "
+                "install NVIDIA's current driver, and restart Docker Desktop.",
+                tell="`nvidia-smi` fails, or `docker info` shows Docker Desktop",
+                given=NO_DRIVER | NO_CARD | DESKTOP,
+            ),
+        ),
+        look=GRANT,
+        kind="gpu",
+    ),
+    Rule(
+        "runtime-unknown",
+        "docker: Error response from daemon: unknown or invalid runtime name: nvidia",
+        (
+            r"unknown or invalid runtime name: \W?nvidia",
+            r"unknown runtime specified \W?nvidia",
+            r"OCI runtime \\?\"nvidia\\?\" not found",
+        ),
+        (NO_TOOLKIT_HERE, NOT_CONFIGURED, OTHER_ENGINE),
+        look=GRANT,
+        kind="gpu",
+    ),
+    Rule(
+        "runtime-missing",
+        'exec: "nvidia-container-runtime-hook": executable file not found in $PATH',
+        (r"nvidia-container-(?:runtime|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)",),
+        (
+            Cause(
+                "toolkit-incomplete",
+                "Docker is configured to use NVIDIA's runtime, but its program is missing: the toolkit was "
+                "removed or is incomplete.",
+                "Run `sudo apt-get install --reinstall nvidia-container-toolkit && sudo systemctl restart docker`.",
+                tell="`which nvidia-container-runtime` prints nothing",
+            ),
+            Cause(
+                "runtime-elsewhere",
+                "The program is installed at another path than Docker's configuration names.",
+                "Run `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`.",
+                tell="`which nvidia-container-runtime` prints a path",
+            ),
+            TWO_DOCKERS,
+        ),
+        look=GRANT,
+        kind="gpu",
+    ),
+    Rule(
+        "device-unknown",
+        "nvidia-container-cli: device error: 7: unknown device: unknown.",
+        (
+            r"nvidia-container-cli[^\n]*device error: ([\w.-]+(?::\d+)?)",
+            r"(?:nvidia-container-(?:cli|runtime)|\bCDI\b)[^\n]*(?:unknown device(?: id)?|invalid device(?: id| index)|"
+            r"device not found)[:= \"]+([\w:.-]+)",
+        ),
+        (
+            Cause(
+                "gpu-unknown",
+                "There is no GPU {0} on this machine.",
+                "Run `nvidia-smi -L`, and choose one of those with `GPUS`, such as `GPUS=0`.",
+                tell="`nvidia-smi -L` does not list it",
+            ),
+            Cause(
+                "mig-changed",
+                "The MIG device {0} no longer exists. MIG devices get new ids when they are created again, for "
+                "example after a restart.",
+                "Run `nvidia-smi -L`, and set `GPUS` to the new id.",
+                tell="the id begins with `MIG-`, or has a colon",
+                given=says(r"MIG-|device error: \d+:\d+"),
+            ),
+        ),
+        look="`nvidia-smi -L`",
+        kind="gpu",
+    ),
+    Rule(
+        "cdi-broken",
+        "docker: Error response from daemon: CDI device injection failed",
+        (
+            r"unresolvable CDI device",
+            r"CDI device injection failed",
+            r"failed to fulfil mount request: .{0,120}(?:nvidia|cuda)",
+        ),
+        (
+            Cause(
+                "cdi-outdated",
+                "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
+                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
+                tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",
+            ),
+            NO_SPECIFICATION,
+        ),
+        look=GRANT,
+        level=BROAD,
+        kind="gpu",
     ),
     Rule(
         "run-args",
@@ -488,11 +1099,11 @@ RULES = (
         (
             Cause(
                 "run-args",
-                "Two words stand in one string of runArgs, and Docker takes them for the name of a flag.",
-                'Two strings, "--gpus", "all", or one with an equals sign: "--gpus=all".',
+                "Two words are in one string of `runArgs`, and Docker takes them for the name of one flag.",
+                'Write two strings, `"--gpus", "all"`, or one with an equals sign, `"--gpus=all"`.',
             ),
         ),
-        look=HOST,
+        kind="engine",
     ),
     Rule(
         "docker-plugin",
@@ -502,15 +1113,55 @@ RULES = (
             r"docker: '(buildx|compose)' is not a docker command",
             r"unknown (?:shorthand )?flag: '?(?:f|p|d)'? in -(?:f|p|d)\b",
             r"^unknown flag: --(mount|secret|ssh|load|progress|platform)\b",
+            r"docker: '(\w+)' is not a docker command",
         ),
         (
             Cause(
                 "docker-plugin",
-                "Docker's part {0} is missing on this machine, or is too old.",
-                "Install the packages docker-buildx-plugin and docker-compose-plugin.",
+                "A plugin of Docker is missing or too old ({0}).",
+                "Run `sudo apt-get install docker-buildx-plugin docker-compose-plugin`. With Ubuntu's own "
+                "Docker, the packages are `docker-buildx` and `docker-compose-v2`.",
+                tell="the command is `compose` or `buildx`",
+                given=silent_on(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
+            ),
+            Cause(
+                "docker-command-unknown",
+                "Docker has no command `{0}`.",
+                "Check the spelling: `docker --help` lists the commands.",
+                tell="`docker --help` does not list it",
+                given=silent_on(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
             ),
         ),
         look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "builder-missing",
+        "the --mount option requires BuildKit",
+        (
+            r"the --\w+ option requires BuildKit",
+            r"Unknown flag: (?:mount|chmod|link|exclude|parents)",
+            r"buildx component is missing",
+            r"BuildKit is enabled but the buildx",
+        ),
+        (
+            Cause(
+                "builder-missing",
+                "Docker's current builder, buildx, is missing.",
+                "Run `sudo apt-get install docker-buildx-plugin`. With Ubuntu's own Docker, the package is "
+                "`docker-buildx`.",
+                tell="`docker buildx version` fails",
+            ),
+            Cause(
+                "builder-off",
+                "The build ran with the old builder, or with one that is too old for this Dockerfile.",
+                "Set `DOCKER_BUILDKIT=1`, and update Docker: https://docs.docker.com/engine/install/.",
+                tell="`echo $DOCKER_BUILDKIT` prints 0, or `docker --version` is below 23",
+                given=silent_on(r"buildx component is missing|BuildKit is enabled but"),
+            ),
+        ),
+        look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "asks-for-more",
@@ -524,11 +1175,70 @@ RULES = (
         (
             Cause(
                 "asks-for-more",
-                "The container is to get CPUs or memory that this machine does not have ({0}).",
-                "Take --cpus, --cpuset-cpus or --memory out of runArgs or of the compose file.",
+                "The container asks for CPUs or memory outside of what the engine has ({0}).",
+                "Change or remove `--cpus`, `--cpuset-cpus`, or `--memory` in runArgs or the compose file. "
+                "Docker Desktop's share is in Settings, Resources.",
+            ),
+        ),
+        certain=True,
+        look=ENGINE,
+        kind="limit",
+    ),
+    Rule(
+        "rlimit",
+        "error setting rlimits for ready process: error setting rlimit type 8: operation not permitted",
+        (r"error setting rlimit", r"rlimits?.{0,60}operation not permitted"),
+        (
+            Cause(
+                "rlimit",
+                "This engine may not raise the limits that the container asks for, because it is rootless or "
+                "itself in a container.",
+                "Remove the `--ulimit` lines from runArgs, or use root's engine: `docker context use default`.",
             ),
         ),
         look=ENGINE,
+        kind="limit",
+    ),
+    Rule(
+        "docker-network",
+        "docker: Error response from daemon: network my-net not found.",
+        (
+            r"(?:daemon|networking|endpoint|compose)[^\n]*\bnetwork ([\w.-]*\w) not found",
+            r"^network ([\w.-]*\w) not found",
+        ),
+        (
+            Cause(
+                "docker-network",
+                "Docker's network {0}, which runArgs or the compose file asks for, does not exist.",
+                "Run `docker network create {0}`.",
+                tell="`docker network ls` does not show it",
+            ),
+            Cause(
+                "network-of-old-container",
+                "The container was created on a network that was removed later.",
+                "Recreate the container: `docker compose up --force-recreate`, or `./launch stop` and start it again.",
+                tell="the name in the message is a long hexadecimal id",
+                given=says(r"network [0-9a-f]{24,} not found"),
+            ),
+        ),
+        look="`docker network ls`",
+        kind="network",
+    ),
+    Rule(
+        "container-name",
+        'docker: Error response from daemon: Conflict. The container name "/my-dev" is already in use by '
+        'container "abc"',
+        (r"container name \\?\"?/?([^\\\" ]+)\\?\"? is already in use",),
+        (
+            Cause(
+                "container-name",
+                "A container with the name {0} already exists.",
+                "Run `./launch stop` if it is this project's, or `docker rm --force {0}`.",
+            ),
+        ),
+        certain=True,
+        look="`docker ps --all`",
+        kind="name",
     ),
     Rule(
         "no-devcontainer-file",
@@ -541,25 +1251,11 @@ RULES = (
         (
             Cause(
                 "no-devcontainer-file",
-                "There is no devcontainer.json where it is looked for ({0}).",
-                "Open the project's own folder, the one with .devcontainer in it.",
+                "There is no complete devcontainer.json where it is looked for ({0}).",
+                "Open the folder that contains `.devcontainer`. If the file is there, it must have `image`, "
+                "`build`, or `dockerComposeFile`.",
             ),
         ),
-        look=HOST,
-    ),
-    Rule(
-        "client-too-new",
-        "Error response from daemon: client version 1.52 is too new. Maximum supported API version is 1.43",
-        (r"client version \S+ is too new",),
-        (
-            Cause(
-                "client-too-new",
-                "The engine is older than the client that calls it.",
-                "Update Docker Engine: https://docs.docker.com/engine/install/; for now DOCKER_API_VERSION with the "
-                "number that is named.",
-            ),
-        ),
-        look=CLIENT,
     ),
     Rule(
         "compose-missing",
@@ -573,11 +1269,14 @@ RULES = (
         (
             Cause(
                 "compose-missing",
-                "The old program docker-compose is not here; Docker has it as `docker compose` today.",
-                "Install the package docker-compose-plugin, and write `docker compose`.",
+                "The old program `docker-compose` is not installed. Today Compose is part of Docker, as `docker "
+                "compose`.",
+                "Write `docker compose`. If that is unknown, run `sudo apt-get install docker-compose-plugin`.",
             ),
         ),
+        certain=True,
         look=CLIENT,
+        kind="engine",
     ),
     Rule(
         "docker-too-old",
@@ -585,13 +1284,20 @@ RULES = (
         (r"unknown flag: --gpus\b",),
         (
             Cause(
+                "gpus-flag-misplaced",
+                "This command does not have `--gpus`. Only `docker run` and `docker create` do.",
+                "Use `docker run --gpus all IMAGE`. For a build, no GPU can be given.",
+                tell="`docker run --help` lists `--gpus`",
+            ),
+            Cause(
                 "docker-too-old",
-                "This command does not know --gpus: Docker is older than 19.03, or it is another command than "
-                "`docker run` and `docker create`.",
-                "docker run --gpus all; for an old one: https://docs.docker.com/engine/install/",
+                "Docker is older than 19.03.",
+                "Update Docker: https://docs.docker.com/engine/install/.",
+                tell="`docker --version` is below 19.03",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "credential-helper",
@@ -600,27 +1306,44 @@ RULES = (
         (
             Cause(
                 "credential-helper",
-                "Docker asks a helper for logins that is not here, as Docker Desktop leaves it behind.",
-                "Take the line with credsStore out of ~/.docker/config.json.",
+                "Docker's configuration names a program for logins that is not installed. Docker Desktop often "
+                "leaves it behind.",
+                "Remove the line with `credsStore` from ~/.docker/config.json, then log in again with `docker login`.",
+                tell="the text has `executable file not found`",
+                given=silent_on(r"err: exit status"),
+            ),
+            Cause(
+                "credential-helper-fails",
+                "The program in which Docker stores logins fails: its key store is locked, empty, or belongs to "
+                "a Docker Desktop that is not running.",
+                "Start Docker Desktop, or remove the line with `credsStore` from ~/.docker/config.json and run "
+                "`docker login` again.",
+                tell="the text has `exit status`",
+                given=silent_on(r"executable file not found"),
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "no-terminal",
         "the input device is not a TTY",
-        (
-            r"the input device is not a TTY",
-            r"cannot enable tty mode on non tty input",
-        ),
+        (r"the input device is not a TTY", r"cannot enable tty mode on non tty input"),
         (
             Cause(
                 "no-terminal",
-                "Docker was asked for a terminal (-t) where there is none, as in a script or in CI.",
-                "Without -t; ./launch run asks for one only where there is one.",
+                "Docker was asked for a terminal (`-t`), but there is none, as in a script or in CI.",
+                "Leave out `-t`. `./launch run` requests a terminal only if there is one.",
+                tell="it ran in a script, in cron, or in CI",
+            ),
+            Cause(
+                "mintty",
+                "Git Bash on Windows is not a terminal for Docker.",
+                "Put `winpty` before `docker`, or use PowerShell or WSL.",
+                tell="the text has `mintty`",
+                given=says(r"mintty"),
             ),
         ),
-        look=HOST,
     ),
     Rule(
         "file-sharing",
@@ -629,11 +1352,13 @@ RULES = (
         (
             Cause(
                 "file-sharing",
-                "Docker Desktop may not see the folder that is to be mounted.",
-                "Settings, Resources, File sharing: add the folder.",
+                "Docker Desktop is not allowed to mount this folder.",
+                "In Docker Desktop, open Settings, Resources, File sharing, and add the folder.",
             ),
         ),
+        certain=True,
         look=MOUNTS,
+        kind="mount",
     ),
     Rule(
         "compose-v1",
@@ -642,11 +1367,19 @@ RULES = (
         (
             Cause(
                 "compose-v1",
-                "docker-compose, the old one in Python, does not understand this Docker.",
-                "Install the package docker-compose-plugin, and say `docker compose` without the hyphen.",
+                "`docker-compose` version 1 does not work with this Docker.",
+                "Run `sudo apt-get install docker-compose-plugin`, and write `docker compose` without the hyphen.",
+                tell="`docker-compose --version` prints 1.x",
+            ),
+            Cause(
+                "docker-py-old",
+                "The Python package docker is too old for the installed requests package.",
+                "Run `pip install --upgrade docker`.",
+                tell="a Python program called Docker, not `docker-compose`",
+                given=says(r"http\+docker") & silent_on(r"ContainerConfig"),
             ),
         ),
-        look="docker compose version",
+        look="`docker compose version`",
     ),
     Rule(
         "compose-too-old",
@@ -661,11 +1394,15 @@ RULES = (
         (
             Cause(
                 "compose-too-old",
-                "This Docker Compose is too old to ask for GPUs, or for this file.",
-                "Install the package docker-compose-plugin.",
+                "This Docker Compose is too old for this file, or cannot request GPUs.",
+                "Run `sudo apt-get install docker-compose-plugin`, and use `docker compose`. With Ubuntu's own "
+                "Docker, the package is `docker-compose-v2`.",
+                tell="`docker compose version` is below 2.30, or the program is `docker-compose`",
             ),
+            COMPOSE_FILE,
         ),
-        look="docker compose version",
+        look="`docker compose version`",
+        kind="engine",
     ),
     Rule(
         "compose-file",
@@ -674,26 +1411,21 @@ RULES = (
             r"Additional property (\S+) is not allowed",
             r"refers to undefined (?:network|volume|config|secret|service) (\S+)",
             r"services\.\S+ (?:must be|Additional)",
-            r"services\.[\w.-]+ (?:missing propert|is not allowed|contains|array items|value)",
             r"missing property 'capabilities'",
             r"services\.[\w.-]+: (?:invalid|unexpected|additional)",
             r"(?:conflicts with imported resource|depends on undefined service|"
             r"has neither an image nor a build context)",
             r"Invalid interpolation format",
             r"network (\S+) declared as external, but could not be found",
-            r"yaml: line \d+: (?:did not find|mapping values|could not find|found character|block)",
-            r"compose[^\n]{0,80}yaml: line \d+",
             r"env file (\S+) not found",
             r"no configuration file provided: not found",
+            r"services\.[\w.-]+ (?:missing propert|is not allowed|contains (?:unsupported|non-unique|an invalid)|"
+            r"array items|value .{0,60}(?:not allowed|not match|invalid))",
+            r"capabilities is required",
         ),
-        (
-            Cause(
-                "compose-file",
-                "Compose's file has an error, or a file that it names is missing ({0}).",
-                "docker compose config shows the place.",
-            ),
-        ),
+        (COMPOSE_FILE,),
         look=COMPOSE,
+        kind="engine",
     ),
     Rule(
         "being-removed",
@@ -705,11 +1437,12 @@ RULES = (
         (
             Cause(
                 "being-removed",
-                "The container is being removed, and Docker does not come to an end with it.",
-                "sudo systemctl restart docker, then start it again.",
+                "The container is being removed, and Docker has not finished.",
+                "Wait a minute and try again. If it stays, run `sudo systemctl restart docker`.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "docker-context",
@@ -719,10 +1452,13 @@ RULES = (
             Cause(
                 "docker-context",
                 "Docker's client is set to the context {0}, which does not exist.",
-                "docker context use default",
+                "Run `unset DOCKER_CONTEXT; docker context use default`.",
             ),
         ),
         look=CLIENT,
+        kind="engine",
+        beside=r"docker|endpoint|desktop-linux|rootless|colima|default",
+        unless=r"kubectl|kubeconfig|^error: context",
     ),
     Rule(
         "devcontainer-form",
@@ -734,25 +1470,22 @@ RULES = (
         (
             Cause(
                 "devcontainer-form",
-                "devcontainer.json is not written as JSON (comments are allowed).",
-                "VS Code marks the place; mostly a comma or a quote.",
+                "devcontainer.json is not valid JSON. Comments are allowed, but missing commas or quotes are not.",
+                "Open it in VS Code, which marks the place.",
             ),
         ),
-        look=HOST,
+        certain=True,
     ),
     Rule(
         "workspace-missing",
         "Workspace does not exist",
-        (
-            r"^Workspace does not exist",
-            r"[Ww]orkspace ?[Ff]older[^\n]{0,60}does not exist",
-        ),
+        (r"^Workspace does not exist", r"[Ww]orkspace ?[Ff]older[^\n]{0,60}does not exist"),
         (
             Cause(
                 "workspace-missing",
-                "The folder that VS Code is to open is not there: it was moved, or workspaceMount and "
-                "workspaceFolder do not fit each other.",
-                "Take both out of devcontainer.json, or let workspaceFolder lie within the mount's target.",
+                "The folder that VS Code should open does not exist in the container. It was moved, or "
+                "`workspaceMount` and `workspaceFolder` do not match.",
+                "Remove both from devcontainer.json, or set `workspaceFolder` to the target of `workspaceMount`.",
             ),
         ),
         look=MOUNTS,
@@ -764,11 +1497,12 @@ RULES = (
         (
             Cause(
                 "container-user",
-                "The image has no user {0}, whom devcontainer.json or the command names.",
-                "Take remoteUser and containerUser out of devcontainer.json, or name a user that the image has.",
+                "The image has no user or group {0}, which devcontainer.json or the command names.",
+                "Remove `remoteUser` and `containerUser` from devcontainer.json, or name a user that the image has.",
             ),
         ),
-        look=HOST,
+        certain=True,
+        kind="engine",
     ),
     Rule(
         "user-number-taken",
@@ -776,16 +1510,29 @@ RULES = (
         (
             r"(?:useradd|usermod|groupadd|groupmod|addgroup|adduser): (?:UID|GID|The [ug]id|gid|"
             r"uid)? ?'?(\d+)'? (?:is not unique|already exists|is already in use|in use)",
-            r"usermod: user \S+ is currently used by process",
         ),
         (
             Cause(
                 "user-number-taken",
-                "The image has a user or group with that number already ({0}), as Ubuntu's images have `ubuntu` with 1000.",
-                "userdel -r ubuntu in the Dockerfile before the new user is made.",
+                "The image already has a user or group with that number or name ({0}). Ubuntu 24.04 has `ubuntu` "
+                "with 1000.",
+                "Add `RUN userdel -r ubuntu` to the Dockerfile, before the step that creates the user.",
             ),
         ),
         look=BUILD,
+    ),
+    Rule(
+        "user-in-use",
+        "usermod: user me is currently used by process 1",
+        (r"usermod: user \S+ is currently used by process",),
+        (
+            Cause(
+                "user-in-use",
+                "The user cannot be changed while one of its processes is running.",
+                "Change it in the Dockerfile, or run the container as root until the user is changed.",
+            ),
+        ),
+        certain=True,
     ),
     Rule(
         "vscode-server-system",
@@ -799,11 +1546,11 @@ RULES = (
         (
             Cause(
                 "vscode-server-system",
-                "The image's system is too old for VS Code's server.",
-                "A base with a newer system: copier update --trust",
+                "The system in the image or on the remote machine is too old for this version of VS Code.",
+                "Use a base image with a newer system (`copier update --trust`). For an old machine, use VS Code 1.98.",
             ),
         ),
-        look=HOST,
+        certain=True,
     ),
     Rule(
         "vscode-architecture",
@@ -812,11 +1559,10 @@ RULES = (
         (
             Cause(
                 "vscode-architecture",
-                "VS Code's server was fetched for another processor.",
-                "rm -r ~/.vscode-server in the container, and open it again.",
+                "VS Code's server in this home directory is for another processor architecture, or is incomplete.",
+                "Run `rm -rf ~/.vscode-server` in the container, then open it again.",
             ),
         ),
-        look=HOST,
     ),
     Rule(
         "watches",
@@ -830,11 +1576,12 @@ RULES = (
         (
             Cause(
                 "watches",
-                "More files are watched for changes than the machine allows; the disk is not full.",
-                "On the machine: sudo sysctl fs.inotify.max_user_watches=524288",
+                "Programs watch more files for changes than the machine allows. The disk is not full.",
+                "On the machine, run `sudo sysctl fs.inotify.max_user_watches=524288 "
+                "fs.inotify.max_user_instances=1024`.",
             ),
         ),
-        look=HOST,
+        certain=True,
     ),
     Rule(
         "build-secret",
@@ -848,12 +1595,22 @@ RULES = (
         (
             Cause(
                 "build-secret",
-                "The secret ({0}) is not given here: in a build it lasts only for the RUN that mounts it, and the "
-                "build must be handed it; a container gets it from Compose.",
-                "RUN --mount=type=secret,id=NAME in the very step that reads it, and docker build --secret id=NAME,src=FILE",
+                "The secret ({0}) was not given to this step. A build secret exists only in the `RUN` step that "
+                "mounts it.",
+                "Add `--mount=type=secret,id=NAME` to that `RUN`, and build with `docker build --secret "
+                "id=NAME,src=FILE .`.",
+                tell="it happened in a build",
+            ),
+            Cause(
+                "compose-secret",
+                "The container was started without the secret ({0}).",
+                "List it under `secrets` of the service in the compose file, and start the container with "
+                "`docker compose up`.",
+                tell="it happened in a running container",
             ),
         ),
         look=BUILD,
+        kind="build",
     ),
     Rule(
         "copy-missing",
@@ -867,12 +1624,95 @@ RULES = (
         (
             Cause(
                 "copy-missing",
-                "The Dockerfile copies what is not there ({0}): in the folder that is built from, in the stage that "
-                "it names, or .dockerignore leaves it out.",
-                "Make that file, or repair the COPY or .dockerignore.",
+                "The Dockerfile copies a file that is not in the folder that is built ({0}).",
+                "Create the file, or correct the path in `COPY`. Paths are relative to the build folder and may "
+                "not leave it.",
+                tell="`ls` does not find it in the folder given to `docker build`",
+            ),
+            Cause(
+                "copy-ignored",
+                "The file ({0}) exists, but .dockerignore leaves it out.",
+                "Remove the matching line from .dockerignore, or add one that begins with `!`.",
+                tell="`ls` finds it in that folder",
+                given=~says(r"--from="),
+            ),
+            Cause(
+                "copy-stage",
+                "The stage that `COPY --from` names does not have the file ({0}).",
+                "Correct the path, or create the file in that stage.",
+                tell="the `COPY` has `--from`",
+                given=says(r"--from="),
             ),
         ),
         look=BUILD,
+        kind="build",
+    ),
+    Rule(
+        "script-without-first-line",
+        "exec /entrypoint.sh: exec format error",
+        (r"exec:? \\?\"?(/?\S+\.(?:sh|py))\\?\"?: exec format error",),
+        (NO_SHEBANG,),
+        look=BUILD,
+        kind="command",
+    ),
+    Rule(
+        "program-as-script",
+        "/usr/bin/bash: /usr/bin/bash: cannot execute binary file",
+        (r"(?:bash|sh): (?:line \d+: )?/\S*/(\w+): cannot execute binary file$",),
+        (
+            Cause(
+                "program-as-script",
+                "A shell was given the program {0} as if it were a script. This happens when the image's "
+                "entrypoint is the shell itself.",
+                'Use `bash -c "..."` as the command, or set `--entrypoint`.',
+                tell="the entrypoint is bash or sh: `docker image inspect IMAGE --format '{{.Config.Entrypoint}}'`",
+            ),
+            WRONG_ARCH,
+        ),
+        look=BUILD,
+        kind="command",
+    ),
+    Rule(
+        "image-platform",
+        "no matching manifest for linux/arm64/v8 in the manifest list entries",
+        (
+            r"requested image's platform \([^)]*\) does not match the detected host platform",
+            r"no match(?:ing manifest for|\sfor platform in manifest)",
+            r"does not (?:match|provide) the specified platform",
+            r"wanted (?:linux/)?\w+, actual:? ",
+        ),
+        (WRONG_ARCH, NO_EMULATION),
+        look=CARD,
+        kind="image",
+    ),
+    Rule(
+        "other-processor",
+        "exec /usr/bin/bash: exec format error",
+        (
+            r"(?<!nvidia\': )(?<!could not insert )(?<!\.sh: )(?<!\.sh\": )(?<!\.py: )exec format error",
+            r"cannot execute binary file",
+            r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
+        ),
+        (WRONG_ARCH, NO_SHEBANG, NO_EMULATION),
+        look=CARD,
+        kind="image",
+    ),
+    Rule(
+        "linker-architecture",
+        "ld: libtorch_cpu.so: error adding symbols: file in wrong format",
+        (
+            r"error adding symbols: file in wrong format",
+            r"skipping incompatible \S+ when searching for",
+            r"wrong ELF class",
+        ),
+        (
+            Cause(
+                "library-architecture",
+                "A library is built for another processor architecture or word size than the program that loads it.",
+                "Run `file` on that library, and install the one for this machine (`uname -m`).",
+            ),
+        ),
+        look=CARD,
     ),
     Rule(
         "image-missing",
@@ -884,15 +1724,66 @@ RULES = (
             r"failed to resolve reference \\?\"?([\w./:-]+)[^\n]{0,80}not found",
             r"manifest unknown",
             r"Tag (\S+) not found in repository",
+            r"(?:resolve source metadata for|manifest for) (\S+?)[:,]? (?![^\n]*(?:denied|authori[sz]|forbidden))"
+            r"[^\n]*?(?:not found|manifest unknown|does not exist)",
         ),
         (
             Cause(
                 "image-missing",
-                "There is no image {0} (any more): old releases of CUDA are taken away from time to time.",
-                "Another tag, in BASE_IMAGE or the Dockerfile's ARG BASE_IMAGE; a newer base: copier update --trust",
+                "The image {0} does not exist, or no longer does. Old CUDA images are removed from time to time.",
+                "Use another tag: set `BASE_IMAGE`, or change `ARG BASE_IMAGE` in the Dockerfile. `copier update "
+                "--trust` brings a newer base.",
+                tell="the registry's web page does not list the tag",
+            ),
+            Cause(
+                "stage-missing",
+                "The Dockerfile refers to one of its stages by a wrong name.",
+                "Correct the name in `FROM` or `COPY --from`.",
+                tell="the name in the message has no tag and no registry",
             ),
         ),
         look=BUILD,
+        kind="image",
+        unless=r"failed to resolve source metadata[^\n]*(?:denied|authori[sz]|forbidden)",
+    ),
+    Rule(
+        "pull-limit",
+        "Error response from daemon: toomanyrequests: You have reached your unauthenticated pull rate limit.",
+        (r"toomanyrequests", r"pull rate limit"),
+        (
+            Cause(
+                "pull-limit",
+                "Docker Hub limits pulls without a login, counted by network address.",
+                "Run `docker login`, then try again.",
+                tell="the image comes from Docker Hub",
+                given=silent_on(r"ghcr\.io|nvcr\.io|quay\.io|ecr\.aws"),
+            ),
+            Cause(
+                "registry-busy",
+                "The registry received too many requests from this network address.",
+                "Wait some minutes, log in to that registry, and try again.",
+                tell="the image comes from another registry",
+                given=~says(r"unauthenticated pull"),
+            ),
+        ),
+        look=BUILD,
+        kind="image",
+    ),
+    Rule(
+        "snap-void",
+        "open /var/lib/snapd/void/Dockerfile: no such file or directory",
+        (r"/var/lib/snapd/void",),
+        (
+            Cause(
+                "snap-void",
+                "Docker is a snap, which cannot see the folder in which it was started.",
+                "Run it in a folder inside your home directory, or replace the snap by Docker Engine: `sudo snap "
+                "remove docker`, then https://docs.docker.com/engine/install/.",
+            ),
+        ),
+        certain=True,
+        look=ENGINE,
+        kind="build",
     ),
     Rule(
         "no-dockerfile",
@@ -906,11 +1797,15 @@ RULES = (
         (
             Cause(
                 "no-dockerfile",
-                "There is no Dockerfile at the place that was named.",
-                "Start in the project's folder; ./launch build does so.",
+                "There is no Dockerfile at the given place.",
+                "Run the command in the folder that has the Dockerfile, or name it with `--file`. `./launch "
+                "build` finds the project's own.",
+                tell="`ls` does not find it",
             ),
+            TWO_DOCKERS,
         ),
         look=BUILD,
+        kind="build",
     ),
     Rule(
         "dockerfile-form",
@@ -918,19 +1813,26 @@ RULES = (
         (
             r"dockerfile parse error",
             r"failed to parse (?:the )?dockerfile",
-            r"the --\w+ option requires BuildKit",
-            r"Unknown flag: (?:mount|chmod|link)",
             r"Syntax error - can't find = in",
             r"contains no FROM instructions|failed to parse final FROM line",
         ),
         (
             Cause(
                 "dockerfile-form",
-                "The Dockerfile has an error in the line that is named, or is built without BuildKit.",
-                "Look at that line; DOCKER_BUILDKIT=1 where it uses --mount.",
+                "The Dockerfile has an error in the line that the message names.",
+                "Correct that line, then run `./launch build` again.",
+                tell="the line is not valid",
+            ),
+            Cause(
+                "dockerfile-syntax",
+                "The builder is too old for a feature in that line, such as a here-document.",
+                "Make `# syntax=docker/dockerfile:1` the first line of the Dockerfile.",
+                tell="the line is valid",
+                given=says(r"unknown flag|<<"),
             ),
         ),
         look=BUILD,
+        kind="build",
     ),
     Rule(
         "buildx-driver",
@@ -939,11 +1841,13 @@ RULES = (
         (
             Cause(
                 "buildx-driver",
-                "Docker's own builder does not do that; one in a container does.",
-                "docker buildx create --use, then the same again.",
+                "Docker's default builder does not support this feature.",
+                "Run `docker buildx create --use`, then build again. Add `--load` to get the image.",
             ),
         ),
-        look="docker buildx ls",
+        certain=True,
+        look="`docker buildx ls`",
+        kind="build",
     ),
     Rule(
         "too-many-layers",
@@ -952,11 +1856,14 @@ RULES = (
         (
             Cause(
                 "too-many-layers",
-                "The image has more layers than the engine takes (about 127).",
-                "Fewer RUN and COPY lines: several commands in one RUN.",
+                "The image has more layers than the engine supports (about 127).",
+                "Combine several commands in one `RUN` and several files in one `COPY`.",
             ),
         ),
+        certain=True,
         look=BUILD,
+        beside=r"response from daemon|layer|dockerd|docker build|failed to solve",
+        kind="build",
     ),
     Rule(
         "build-busy",
@@ -968,37 +1875,40 @@ RULES = (
         (
             Cause(
                 "build-busy",
-                "Another build is fetching or writing the same layer at the moment.",
-                "Once more when it is done; one build at a time.",
+                "Another build is writing the same layer, or an aborted one left its lock.",
+                "Wait for other builds to finish. If there are none, run `sudo systemctl restart docker`.",
             ),
         ),
-        look="docker buildx ls",
+        look="`docker buildx ls`",
+        kind="build",
     ),
-    # about: Docker's builder ended in the middle, or was lost.
     Rule(
         "builder-died",
         "failed to solve: rpc error: code = Unavailable desc = error reading from server: EOF",
         (
             r"code = Unavailable desc = (?:error reading from server: EOF|closing transport|connection error)",
             r"listing workers for Build: failed to list workers",
-            r"graceful_stop",
+            r"graceful_stop[^\n]*(?:EOF|Unavailable|error)",
         ),
         (
             Cause(
-                "builder-died-1",
-                "The machine's memory ran out.",
-                "./launch build again, with an eye on free -h",
-                tell="sudo dmesg | grep -i 'out of memory'; MAX_JOBS=2 where something is compiled",
+                "builder-out-of-memory",
+                "The builder was stopped because the machine's memory was full.",
+                "Compile with fewer processes: set `MAX_JOBS=2` in that `RUN`. Docker Desktop's memory is in "
+                "Settings, Resources.",
+                tell="`sudo dmesg | grep -i 'out of memory'` shows it",
             ),
             Cause(
-                "builder-died-2",
-                "Docker or the builder was restarted, or its disk is full.",
-                "./launch build again, with an eye on free -h",
-                tell="docker buildx ls; docker system df",
+                "builder-restarted",
+                "Docker or the builder was restarted or crashed during the build.",
+                "Run the build again. If it fails again, read `sudo journalctl -u docker --no-pager | tail -n 30`.",
+                tell="`docker buildx ls` shows the builder, and the same build works later",
             ),
+            STORE_FULL,
         ),
-        look="sudo dmesg | grep -i 'out of memory'",
+        look=STORAGE,
         level=BROAD,
+        kind="build",
     ),
     Rule(
         "image-incomplete",
@@ -1015,12 +1925,22 @@ RULES = (
         ),
         (
             Cause(
-                "image-incomplete",
-                "A part of the image did not arrive whole, or Docker's store of images is damaged.",
-                "docker builder prune, then fetch it again; where it comes back: restart Docker.",
+                "download-incomplete",
+                "A layer of the image did not arrive complete.",
+                "Pull the image again. Behind a proxy, bypass its cache for the registry.",
+                tell="it works on another try or in another network",
+            ),
+            STORE_FULL,
+            Cause(
+                "image-store-damaged",
+                "Docker's image store or build cache is damaged.",
+                "Run `docker builder prune --all --force`, restart Docker, and build again.",
+                tell="it fails at the same layer each time",
+                given=says(r"parent snapshot|content digest"),
             ),
         ),
         look=BUILD,
+        kind="image",
     ),
     Rule(
         "storage-broken",
@@ -1034,13 +1954,24 @@ RULES = (
             r"failed to register layer:[^\n]{0,200}read-only file system",
         ),
         (
+            STORE_BROKEN,
             Cause(
-                "storage-broken",
-                "Docker's store of images does not work on this disk: of a kind that it cannot use, damaged, or full.",
-                "Restart Docker, and look at the disk it lies on: docker info | grep -i -e root -e backing",
+                "docker-filesystem",
+                "Docker's data is on a file system on which overlay mounts do not work, such as NFS, NTFS, "
+                "exFAT, or another overlay.",
+                "Move Docker's data to ext4 or xfs: set `data-root` in /etc/docker/daemon.json, and restart Docker.",
+                tell="`docker info | grep -i backing` names another file system than extfs or xfs",
+            ),
+            Cause(
+                "too-long-mount",
+                "The image has too many layers for one overlay mount, or the kernel lacks the overlay module.",
+                "Run `sudo modprobe overlay`; after a kernel update, restart the machine.",
+                tell="`sudo modprobe overlay` fails",
+                given=silent_on(r"read-only|input/output"),
             ),
         ),
-        look="./launch doctor --only engine,disk",
+        look=STORAGE,
+        kind="disk",
     ),
     Rule(
         "kernel-too-old",
@@ -1054,12 +1985,57 @@ RULES = (
         (
             Cause(
                 "kernel-too-old",
-                "The machine's kernel, or what stands in for one (WSL 1, gVisor, a container around it), lacks what "
-                "this engine or a program in the image needs.",
-                "Update the machine's kernel (in WSL: wsl --update), or take an older Docker.",
+                "The machine's kernel is too old for this engine or for a program in the image.",
+                "Update the system and its kernel.",
+                tell="`uname -r` is below 4.18",
+                given=~WSL,
+            ),
+            Cause(
+                "wsl-1",
+                "This WSL distribution runs as WSL 1, which has no Linux kernel of its own.",
+                "In Windows, run `wsl --update` and `wsl --set-version DISTRIBUTION 2`.",
+                tell="`wsl -l -v` shows version 1",
+                given=WSL,
+            ),
+            Cause(
+                "kernel-emulated",
+                "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not offer the system calls "
+                "that this needs.",
+                "Use a virtual machine or another host.",
+                tell="`systemd-detect-virt` prints a container's name",
             ),
         ),
         look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "runc-start",
+        "OCI runtime create failed: container_linux.go:377: starting container process caused: "
+        "process_linux.go:352: getting the final child's pid from pipe caused: EOF",
+        (
+            r"getting the final child's pid from pipe caused",
+            r"running exec setns process for init caused",
+            r"waiting for init preliminary setup",
+            r"read init-p: connection reset",
+        ),
+        (
+            Cause(
+                "runc-kernel",
+                "The engine's runc and the machine's kernel do not match: one of them is too old.",
+                "Update Docker and containerd together, update the kernel, and restart the machine.",
+                tell="every container fails",
+            ),
+            Cause(
+                "container-memory-tiny",
+                "The container's memory limit is too low to start it, or the machine's memory is full.",
+                "Raise or remove `--memory`, or free memory.",
+                tell="only this container fails, or `sudo dmesg` shows `out of memory`",
+            ),
+            ENGINE_RIGHTS,
+        ),
+        look=ENGINE,
+        level=BROAD,
+        kind="engine",
     ),
     Rule(
         "seccomp",
@@ -1067,15 +2043,34 @@ RULES = (
         (
             r"error adding seccomp (?:filter )?rule",
             r"seccomp: config provided but seccomp not supported",
+            r"runc did not terminate successfully: exit status 127",
         ),
         (
             Cause(
                 "seccomp",
-                "The engine's runc and this system's libseccomp are of different ages, as after a partial update.",
-                "Update docker, containerd.io (or runc) and libseccomp2 together, then restart Docker.",
+                "The engine's runc and the system's libseccomp do not match, for example after a partial update.",
+                "Update the packages of Docker, containerd or runc, and libseccomp2 together, then restart Docker.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "lxc-apparmor",
+        "open sysctl net.ipv4.ip_unprivileged_port_start file: reopen fd 8: permission denied",
+        (r"ip_unprivileged_port_start[^\n]{0,60}permission denied",),
+        (
+            Cause(
+                "lxc-apparmor",
+                "Docker runs in an LXC container (Proxmox, Incus) whose AppArmor profile denies what current "
+                "releases of runc need.",
+                "Update the outer machine (on Proxmox, `apt update && apt full-upgrade`; LXC 6.0.6 has the fix) "
+                "and restart the container. Until then, `lxc.apparmor.profile: unconfined` in the container's "
+                "configuration helps.",
+            ),
+        ),
+        look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "cgroup-driver",
@@ -1088,11 +2083,14 @@ RULES = (
         (
             Cause(
                 "cgroup-driver",
-                "Engine and runtime manage cgroups in two ways (systemd, cgroupfs).",
-                '"exec-opts": ["native.cgroupdriver=systemd"] in /etc/docker/daemon.json; restart Docker.',
+                "The engine and its runtime, or Kubernetes' kubelet, manage cgroups in two different ways "
+                "(systemd and cgroupfs).",
+                'Set `"exec-opts": ["native.cgroupdriver=systemd"]` in /etc/docker/daemon.json, or '
+                "`SystemdCgroup = true` in containerd's config.toml, and restart it.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "old-cgroups",
@@ -1106,87 +2104,101 @@ RULES = (
         ),
         (
             Cause(
-                "old-cgroups",
-                "This Docker is too old for the machine's cgroups, or they are not mounted.",
-                "Update Docker, and restart the machine.",
+                "docker-before-cgroup2",
+                "This Docker is too old for the machine's cgroup version 2.",
+                "Update Docker: https://docs.docker.com/engine/install/.",
+                tell="`docker --version` is below 20.10",
+            ),
+            Cause(
+                "cgroups-not-mounted",
+                "The cgroups are not mounted, as in WSL without systemd or in an outer container.",
+                "Run `sudo mkdir -p /sys/fs/cgroup/systemd && sudo mount -t cgroup -o none,name=systemd cgroup "
+                "/sys/fs/cgroup/systemd`, or enable systemd in WSL.",
+                tell="`ls /sys/fs/cgroup` is empty or has no `systemd`",
+                given=WSL | CONTAINER,
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
-    # about: The engine may not end a container of its own.
     Rule(
         "container-not-stopped",
         "Error response from daemon: cannot stop container: demo: permission denied",
         (r"cannot (?:stop|kill|remove|restart) container[^\n]{0,160}permission denied",),
         (
             Cause(
-                "container-not-stopped-1",
-                "AppArmor holds a profile that is not the engine's any more.",
-                "sudo aa-remove-unknown, then stop it again.",
-                tell="it works after sudo aa-remove-unknown",
+                "apparmor-profile-left",
+                "AppArmor applies a profile that the engine no longer controls.",
+                "Run `sudo aa-remove-unknown`, then stop the container again.",
+                tell="it works after `sudo aa-remove-unknown`",
             ),
-            Cause(
-                "container-not-stopped-2",
-                "Two Dockers are installed, mostly one as a snap.",
-                "sudo aa-remove-unknown, then stop it again.",
-                tell="snap list docker",
-            ),
-            Cause(
-                "container-not-stopped-3",
-                "The engine itself has too few rights, in a container or without root.",
-                "sudo aa-remove-unknown, then stop it again.",
-                tell="docker info names rootless",
-            ),
+            TWO_DOCKERS,
+            ENGINE_RIGHTS,
         ),
         look=ENGINE,
         level=BROAD,
+        kind="engine",
     ),
     Rule(
         "apparmor",
         "apparmor failed to apply profile: write /proc/self/attr/apparmor/exec: no such file or directory",
-        (
-            r"apparmor failed to apply profile",
-            r"attr/apparmor/exec",
-            r"apparmor_parser[^\n]{0,40}(?:not found|error)",
-        ),
+        (r"apparmor failed to apply profile", r"attr/apparmor/exec", r"apparmor_parser[^\n]{0,40}(?:not found|error)"),
         (
             Cause(
-                "apparmor",
-                "AppArmor refuses the container: its parts on this machine do not fit together.",
-                "Install the package apparmor, and restart the machine.",
+                "apparmor-incomplete",
+                "AppArmor's tools are missing on this machine, or its profiles are not loaded.",
+                "Run `sudo apt-get install apparmor && sudo systemctl restart apparmor docker`.",
+                tell="`sudo aa-status` fails",
             ),
+            ENGINE_RIGHTS,
         ),
         look=ENGINE,
-    ),
-    Rule(
-        "numa-denied",
-        "set_mempolicy: Operation not permitted",
-        (r"(?:set_mempolicy|get_mempolicy|mbind|move_pages)[^\n]{0,20}: Operation not permitted",),
-        (
-            Cause(
-                "numa-denied",
-                "A container may not place its memory on chosen processors, so it is left where it is: a matter of speed only.",
-                "--cap-add=SYS_NICE in runArgs, where that matters.",
-            ),
-        ),
-        look=HOST,
+        kind="engine",
     ),
     Rule(
         "ptrace-denied",
         "ptrace: Operation not permitted.",
-        (
-            r"ptrace: Operation not permitted",
-            r"Permission Denied: Try running again with elevated permissions",
-        ),
+        (r"ptrace: Operation not permitted", r"Permission Denied: Try running again with elevated permissions"),
         (
             Cause(
-                "ptrace-denied",
-                "Other processes may not be looked into here, as debuggers and py-spy do: a container needs a "
-                "capability for it, a machine its setting (ptrace_scope).",
-                "--cap-add=SYS_PTRACE in runArgs of devcontainer.json; on the machine: sudo sysctl kernel.yama.ptrace_scope=0",
+                "ptrace-capability",
+                "A container may not inspect processes, which debuggers and py-spy need.",
+                "Add `--cap-add=SYS_PTRACE` to `runArgs` in devcontainer.json, and recreate the container.",
+                tell="it ran in a container",
+                given=CONTAINER,
+            ),
+            Cause(
+                "ptrace-scope",
+                "This machine lets users inspect only processes that they started from the debugger.",
+                "Run the tool with sudo, or run `sudo sysctl kernel.yama.ptrace_scope=0`.",
+                tell="`sysctl kernel.yama.ptrace_scope` prints 1 or more",
+                given=~CONTAINER,
             ),
         ),
-        look=HOST,
+    ),
+    Rule(
+        "git-bash-path",
+        'OCI runtime create failed: exec: "C:/Program Files/Git/usr/bin/bash": no such file or directory',
+        (r"[A-Z]:/Program Files/ ?Git/[^\n]{0,120}(?:no such file|not found|not absolute|invalid)",),
+        (
+            Cause(
+                "git-bash-path",
+                "Git Bash on Windows changed a path of the container into a path of Windows.",
+                "Put `MSYS_NO_PATHCONV=1` before the command, or run it in PowerShell or WSL.",
+            ),
+        ),
+        look=CLIENT,
+        beside=r"docker|container|OCI|podman",
+        kind="command",
+    ),
+    Rule(
+        "exec-not-permitted",
+        "exec /usr/bin/sh: operation not permitted",
+        (r"exec:? \\?\"?(/[^\s\"\\:]+)\\?\"?: operation not permitted",),
+        (SECCOMP_OLD, TWO_DOCKERS, NOEXEC),
+        look=ENGINE,
+        level=BROAD,
+        kind="command",
     ),
     Rule(
         "not-executable",
@@ -1201,43 +2213,43 @@ RULES = (
         (
             Cause(
                 "not-executable",
-                "{0} may not be executed: the file has lost that right, as on a drive of Windows or in a copy, its "
-                "drive lets nothing be executed (noexec), or it is a folder.",
-                "git update-index --chmod=+x, or chmod +x on it; in a Dockerfile: COPY --chmod=755",
+                "The file {0} is not marked as executable.",
+                "Run `chmod +x FILE` and `git update-index --chmod=+x FILE`; in a Dockerfile, use `COPY --chmod=755`.",
+                tell="`ls -l` shows no `x`",
+            ),
+            NOEXEC,
+            Cause(
+                "exec-folder",
+                "The name {0} is a folder, or the user may not enter a folder above it.",
+                "Correct the path, or open the folders above it with `chmod a+x FOLDER`.",
+                tell="`namei -l FILE` shows a folder without `x`",
             ),
         ),
         look=BUILD,
+        kind="command",
     ),
-    # about: The container's first program, or what it is to be started with, is not found.
     Rule(
         "entrypoint-missing",
         "exec /entrypoint.sh: no such file or directory",
+        (r"exec user process caused:? \\?\"?no such file or directory", r"exec (/\S+): no such file or directory$"),
         (
-            r"exec user process caused:? \\?\"?no such file or directory",
-            r"exec (/\S+): no such file or directory$",
-        ),
-        (
+            WINDOWS_LINES,
             Cause(
-                "entrypoint-missing-1",
-                "It is a script with Windows' line ends.",
-                "docker run --rm -it --entrypoint sh IMAGE, then head -1 FILE | cat -A",
-                tell="its first line ends in ^M$: sed -i 's/\\r$//'",
+                "interpreter-missing",
+                "The first line of the script names a shell that the image does not have, such as bash in Alpine.",
+                "Write `#!/bin/sh`, or install that shell in the Dockerfile.",
+                tell="`head -1 FILE` names it",
             ),
             Cause(
-                "entrypoint-missing-2",
-                "Its first line names a shell that the image has not, as bash in Alpine.",
-                "docker run --rm -it --entrypoint sh IMAGE, then head -1 FILE | cat -A",
-                tell="head -1 names it",
-            ),
-            Cause(
-                "entrypoint-missing-3",
-                "It is not in the image, or a mount hides it.",
-                "docker run --rm -it --entrypoint sh IMAGE, then head -1 FILE | cat -A",
-                tell="ls -l in the image, then in the container",
+                "entrypoint-hidden",
+                "The program is not in the image, or a mount hides it.",
+                "Run `docker run --rm -it --entrypoint sh IMAGE` and look for it with `ls -l`.",
+                tell="`ls -l` finds it in the image only, or not at all",
             ),
         ),
         look=BUILD,
         level=BROAD,
+        kind="command",
     ),
     Rule(
         "line-ends",
@@ -1247,101 +2259,54 @@ RULES = (
             r"bad interpreter: [^\n]{0,40}\^M",
             r"\$'\\r': command not found",
         ),
-        (
-            Cause(
-                "line-ends",
-                "A script has Windows' line ends.",
-                "git config core.autocrlf input, then check the file out again; sed -i 's/\\r$//' repairs one.",
-            ),
-        ),
+        (WINDOWS_LINES,),
+        certain=True,
         look=BUILD,
+        kind="command",
     ),
-    Rule(
-        "script-without-first-line",
-        "exec /entrypoint.sh: exec format error",
-        (r"exec:? \\?\"?(/?\S+\.(?:sh|py))\\?\"?: exec format error",),
-        (
-            Cause(
-                "script-without-first-line",
-                "The script {0} does not begin with the line that names its interpreter (#!/bin/sh), or its file is of "
-                "another kind.",
-                "#!/usr/bin/env bash as its very first line, without a blank line or a mark (BOM) before it.",
-            ),
-        ),
-        look=BUILD,
-    ),
-    Rule(
-        "program-as-script",
-        "/usr/bin/bash: /usr/bin/bash: cannot execute binary file",
-        (r"(?:bash|sh): (?:line \d+: )?/\S*/(\w+): cannot execute binary file$",),
-        (
-            Cause(
-                "program-as-script",
-                "A shell was given a program ({0}) as if it were a script, as where the image's entrypoint is the "
-                "shell itself; or the program is for another processor.",
-                'bash -c "..." as the command, or --entrypoint; file on that program shows its processor.',
-            ),
-        ),
-        look=BUILD,
-    ),
-    # about: A compiled file is not one that this system can load.
     Rule(
         "elf-header",
         "OSError: libfoo.so: invalid ELF header",
         (r"invalid ELF header",),
         (
             Cause(
-                "elf-header-1",
-                "It was made on another system, as where a folder of macOS or Windows is mounted over it.",
-                "file on it says what it is.",
-                tell="file names Mach-O or PE: install it inside",
+                "elf-other-system",
+                "The file was installed on another system (macOS, Windows), and a mount brings it into this one.",
+                "Delete that environment or folder (`node_modules`, `.venv`), and install it in the container.",
+                tell="`file FILE` prints Mach-O or PE",
             ),
+            DAMAGED,
             Cause(
-                "elf-header-2",
-                "It is for another processor.",
-                "file on it says what it is.",
-                tell="file names another one than uname -m",
-            ),
-            Cause(
-                "elf-header-3",
-                "It is not whole, or a pointer of Git LFS.",
-                "file on it says what it is.",
-                tell="it is small, or file says text",
+                "linker-script",
+                "The file is a linker script and not a library, such as `libc.so` in a development package.",
+                "Load the library with its version, such as `libc.so.6`.",
+                tell="`file FILE` prints ASCII text, and it has GROUP or INPUT",
             ),
         ),
         look=CARD,
         level=BROAD,
     ),
     Rule(
-        "other-processor",
-        "exec /usr/bin/bash: exec format error",
-        (
-            r"requested image's platform \([^)]*\) does not match the detected host platform",
-            r"(?<!nvidia\': )(?<!could not insert )(?<!\.sh: )(?<!\.sh\": )(?<!\.py: )exec format error",
-            r"cannot execute binary file",
-            r"wrong ELF class",
-            r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
-            r"no match(?:ing manifest for|\sfor platform in manifest)",
-            r"error adding symbols: file in wrong format|skipping incompatible \S+ when searching for",
-            r"does not (?:match|provide) the specified platform",
-            r"wanted (?:linux/)?\w+, actual:? ",
-        ),
-        (
-            Cause(
-                "other-processor",
-                "The image, or a program in it, is made for another kind of processor than this machine's, or that "
-                "program's file is not whole.",
-                "copier update --trust --data hardware=... with this machine's; `./launch doctor --only card` names it.",
-            ),
-        ),
-        look=CARD,
-    ),
-    Rule(
         "apt-lock",
         "E: Could not get lock /var/lib/dpkg/lock-frontend",
         (r"Could not get lock /var/lib/(?:dpkg|apt)", r"Unable to acquire the dpkg frontend lock"),
-        (Cause("apt-lock", "Another installation is running.", "Wait until it is done."),),
-        look="ps aux | grep -e apt -e dpkg",
+        (
+            Cause(
+                "apt-lock",
+                "Another installation is running, often the automatic updates.",
+                "Wait until it has finished: `sudo lsof /var/lib/dpkg/lock-frontend` shows it.",
+                tell="the text has `held by process` or `Resource temporarily`",
+                given=silent_on(r"13: Permission|are you root"),
+            ),
+            Cause(
+                "apt-not-root",
+                "The command needs root.",
+                "Put `sudo` before it. In a container, add the package to apt.txt and run `./launch build`.",
+                tell="the text has `are you root`",
+                given=says(r"13: Permission|are you root"),
+            ),
+        ),
+        look="`ps aux | grep -e apt -e dpkg`",
     ),
     Rule(
         "apt-key",
@@ -1349,29 +2314,42 @@ RULES = (
         (r"NO_PUBKEY A4B469963BF863CC",),
         (
             Cause(
-                "apt-key",
-                "NVIDIA changed the key of its package source, and this image has the old one.",
-                "Take a newer base image; in one of your own: install cuda-keyring.",
+                "apt-nvidia-key",
+                "NVIDIA changed the key of its package source in 2022, and this system has the old one.",
+                "Use a newer base image, or install NVIDIA's package `cuda-keyring`: "
+                "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/.",
             ),
         ),
+        certain=True,
         look=BUILD,
     ),
     Rule(
         "apt-unsigned",
         "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY",
-        (
-            r"NO_PUBKEY",
-            r"E: The repository '[^']*' is (?:not|no longer) signed",
-            r"Conflicting values set for option Signed-By",
-            r"EXPKEYSIG",
-        ),
+        (r"NO_PUBKEY", r"E: The repository '[^']*' is (?:not|no longer) signed", r"EXPKEYSIG"),
         (
             Cause(
-                "apt-unsigned",
-                "A source of Debian packages has another key than the one that is known here.",
-                "Fetch the source's current key, as its page says; a newer base image has it.",
+                "apt-key-missing",
+                "The key of a package source is missing, was replaced, or has expired.",
+                "Install the source's current key as its web page describes. For Ubuntu and Debian's own "
+                "sources, use a newer base image.",
             ),
         ),
+        look=BUILD,
+    ),
+    Rule(
+        "apt-two-entries",
+        "E: Conflicting values set for option Signed-By regarding source",
+        (r"Conflicting values set for option Signed-By",),
+        (
+            Cause(
+                "apt-two-entries",
+                "The same package source is listed twice, with two different keys.",
+                "Run `grep -rl HOST /etc/apt/sources.list.d`, with the host from the message, and delete one of "
+                "the two files.",
+            ),
+        ),
+        certain=True,
         look=BUILD,
     ),
     Rule(
@@ -1381,11 +2359,12 @@ RULES = (
         (
             Cause(
                 "apt-key-download",
-                "The key of a package source did not arrive: its address is gone, or the network gave a page instead of it.",
-                "curl -v on that address shows what comes; the address as the source's own page names it today.",
+                "The key did not arrive: its address no longer exists, or the network returned a web page instead.",
+                "Run `curl -fL ADDRESS | head -3` to see what arrives, and take the address from the source's "
+                "current web page.",
             ),
         ),
-        look=HOST,
+        look=BUILD,
     ),
     Rule(
         "apt-tools",
@@ -1398,41 +2377,37 @@ RULES = (
         (
             Cause(
                 "apt-tools",
-                "A tool for adding sources of Debian packages is not in the image.",
-                "gnupg, ca-certificates and software-properties-common, installed in the Dockerfile before that step.",
+                "A tool for adding package sources is not installed.",
+                "Run `apt-get install -y gnupg ca-certificates apt-transport-https software-properties-common` first.",
+                tell="`gpg --version` or the named command fails",
+            ),
+            Cause(
+                "apt-key-removed",
+                "This release of the distribution no longer has `apt-key`.",
+                "Store the key in /etc/apt/keyrings, and name it with `signed-by=` in the source's line.",
+                tell="the text has `apt-key: not found`",
+                given=says(r"apt-key: (?:command )?not found"),
             ),
         ),
         look=BUILD,
     ),
-    # about: apt cannot check signatures here.
     Rule(
         "apt-signature",
         "At least one invalid signature was encountered.",
         (r"At least one invalid signature was encountered",),
         (
+            STORE_FULL,
+            SECCOMP_OLD,
             Cause(
-                "apt-signature-1",
-                "The disk is full.",
-                "docker system df, and a current Docker.",
-                tell="docker system df; df -h",
-            ),
-            Cause(
-                "apt-signature-2",
-                "Docker or its libseccomp is older than this image's system.",
-                "docker system df, and a current Docker.",
-                tell="the same with --security-opt seccomp=unconfined works: a current Docker",
-            ),
-            Cause(
-                "apt-signature-3",
-                "/tmp may not be written to, or the list's keys are missing in the image.",
-                "docker system df, and a current Docker.",
-                tell="ls -ld /tmp; a newer base image",
+                "tmp-not-writable",
+                "/tmp is not writable for apt in this image.",
+                "Add `RUN chmod 1777 /tmp` to the Dockerfile before that step.",
+                tell="`ls -ld /tmp` does not begin with `drwxrwxrwt`",
             ),
         ),
-        look="./launch doctor --only disk,engine",
+        look=STORAGE,
         level=BROAD,
     ),
-    # about: A Debian package could not be set up; the first line of dpkg's above says which.
     Rule(
         "dpkg-failed",
         "E: Sub-process /usr/bin/dpkg returned an error code (1)",
@@ -1445,26 +2420,18 @@ RULES = (
         ),
         (
             Cause(
-                "dpkg-failed-1",
-                "Its own script failed, as where a kernel module does not compile or a service does not start.",
-                "sudo dpkg --configure -a, then sudo apt --fix-broken install, whose own words say more.",
-                tell="`installed ... script returned error` stands above",
+                "dpkg-script",
+                "The installation script of a package failed, for example because a kernel module did not compile.",
+                "Read the first error above that line. Then run `sudo dpkg --configure -a`.",
+                tell="the text has `installed ... script subprocess returned error`",
+                given=says(r"script subprocess returned|Bad return status"),
             ),
-            Cause(
-                "dpkg-failed-2",
-                "It depends on, or holds a file of, a package from another source.",
-                "sudo dpkg --configure -a, then sudo apt --fix-broken install, whose own words say more.",
-                tell="`dependency problems` or `trying to overwrite` stands above: one source only",
-            ),
-            Cause(
-                "dpkg-failed-3",
-                "An earlier installation broke off, or the disk is full.",
-                "sudo dpkg --configure -a, then sudo apt --fix-broken install, whose own words say more.",
-                tell="`was interrupted` or `No space` stands above",
-            ),
+            TWO_SOURCES,
+            INTERRUPTED,
         ),
         look=BUILD,
         level=BROAD,
+        kind="build",
     ),
     Rule(
         "apt-contradiction",
@@ -1479,34 +2446,83 @@ RULES = (
             r"Depends: \S+ \([^)]*\) but \S+ is to be installed",
         ),
         (
+            TWO_SOURCES,
+            INTERRUPTED,
             Cause(
-                "apt-contradiction",
-                "Debian packages do not fit together: two sources offer the same ones, or an earlier installation broke off.",
-                "Take the package out of apt.txt; on the machine: sudo apt --fix-broken install",
+                "apt-other-release",
+                "A package is for another release of the distribution than this one.",
+                "Install the package for this release: `cat /etc/os-release` shows it.",
+                tell="the message names libc6 or another basic package",
+                given=says(r"libc6|libstdc\+\+|python3 \("),
             ),
         ),
         look=BUILD,
+        level=BROAD,
+        kind="build",
     ),
     Rule(
         "apt-release",
         "E: The repository 'http://security.ubuntu.com/ubuntu jammy Release' does not have a Release file",
         (
             r"(?:does not|no longer) ha(?:ve|s) a Release file",
-            r"Conflicting values set for option Signed-By",
-            r"Type '[^']*' is not known on line \d+ in source list",
-            r"Malformed (?:entry|line) \d+ in (?:list|source)|Unsupported distribution!",
             r"Clearsigned file isn't valid, got 'NODATA'",
-            r"Release file for \S+ is expired",
+            r"Unsupported distribution!",
         ),
         (
+            OTHER_RELEASE,
             Cause(
-                "apt-release",
-                "A source of Debian packages does not serve this release of the system (any more), is written wrongly, or "
-                "the network changes it.",
-                "A newer base image; behind a proxy set HTTP_PROXY.",
+                "apt-source-wrong",
+                "The address of the package source is wrong for this distribution or architecture.",
+                "Correct the file in /etc/apt/sources.list.d as the source's web page describes.",
+                tell="opening the address in a browser gives 404",
+            ),
+            Cause(
+                "apt-intercepted",
+                "A proxy or login page of the network answers instead of the package source.",
+                "Set `http_proxy` for the build, or use another network.",
+                tell="`curl -I ADDRESS` shows another server",
+                given=says(r"NODATA|Clearsigned"),
             ),
         ),
         look=BUILD,
+        kind="build",
+    ),
+    Rule(
+        "apt-source-form",
+        "E: Malformed entry 1 in list file /etc/apt/sources.list.d/nvidia.list",
+        (r"Type '[^']*' is not known on line \d+ in source list", r"Malformed (?:entry|line) \d+ in (?:list|source)"),
+        (
+            Cause(
+                "apt-source-form",
+                "A file in /etc/apt/sources.list.d is not a valid package source. Often a web page was saved into it.",
+                "Delete the file that the message names, and add the source again. `curl -f` avoids saving an "
+                "error page.",
+            ),
+        ),
+        certain=True,
+        look=BUILD,
+        kind="build",
+    ),
+    Rule(
+        "apt-expired",
+        "E: Release file for http://archive.ubuntu.com/ubuntu is expired",
+        (r"Release file for \S+ is expired",),
+        (
+            Cause(
+                "apt-mirror-old",
+                "The package mirror is no longer updated.",
+                "Use the distribution's own mirror in /etc/apt/sources.list.",
+                tell="`date` is correct",
+            ),
+            Cause(
+                "clock-wrong",
+                "The machine's clock is wrong.",
+                "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
+                tell="`date` does not show the current time",
+            ),
+        ),
+        look=BUILD,
+        kind="build",
     ),
     Rule(
         "apt-nvidia-source",
@@ -1521,42 +2537,51 @@ RULES = (
         (
             Cause(
                 "apt-nvidia-source",
-                "NVIDIA's source of packages is not set up here, or does not hold {0} for this release of the system.",
-                "Set it up as https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
-                " says; then sudo apt-get update",
+                "NVIDIA's package source is not set up on this system, so {0} is not found.",
+                "Set it up "
+                "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html; "
+                "`./launch setup` shows the commands), then run `sudo apt-get update`.",
+                tell="`grep -r nvidia /etc/apt/sources.list.d` finds nothing",
             ),
+            Cause(
+                "apt-nvidia-version",
+                "NVIDIA's source has {0} under another name or version, or not for this release.",
+                "List what it has: `apt-cache search --names-only 'nvidia|cuda'`.",
+                tell="`grep -r nvidia /etc/apt/sources.list.d` finds the source",
+            ),
+            NOT_UPDATED,
         ),
         look=GRANT,
+        kind="build",
     ),
     Rule(
         "apt-mirror",
         "E: Failed to fetch ... Hash Sum mismatch",
-        (
-            r"Hash Sum mismatch",
-            r"File has unexpected size|Mirror sync in progress",
-        ),
+        (r"Hash Sum mismatch", r"File has unexpected size|Mirror sync in progress", r"\bBADSIG\b"),
         (
             Cause(
-                "apt-mirror",
-                "The packages' server does not give what its lists name: it is being renewed, or a proxy or cache "
-                "between gives old files.",
-                "Again in a while, ./launch build --no-cache; behind a proxy without its cache.",
+                "apt-mirror-updating",
+                "The package mirror was being updated.",
+                "Run it again later; for an image, `./launch build --no-cache`.",
+                tell="it works an hour later",
+            ),
+            Cause(
+                "apt-proxy-cache",
+                "A proxy or cache in the network delivers old or changed files.",
+                "Add `Acquire::http::No-Cache true;` to /etc/apt/apt.conf.d/99nocache, or use https sources.",
+                tell="it works in another network",
             ),
         ),
         look=BUILD,
+        kind="build",
     ),
     Rule(
         "dnf-source",
         "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist",
         (r"Failed to download metadata for repo|Cannot prepare internal mirrorlist",),
-        (
-            Cause(
-                "dnf-source",
-                "A source of packages (dnf) is not reached, or was taken away, as CentOS 8's were.",
-                "A newer base image; for CentOS 8 vault.centos.org as its address.",
-            ),
-        ),
+        (OTHER_RELEASE, NETWORK_DOWN),
         look=BUILD,
+        kind="build",
     ),
     Rule(
         "apt",
@@ -1573,43 +2598,89 @@ RULES = (
         ),
         (
             Cause(
-                "apt",
-                "A Debian package cannot be had ({0}): its name is wrong in this release, or the lists of packages are old.",
-                "Check the name in apt.txt, then ./launch build --no-cache",
+                "apt-name",
+                "The package {0} has another name in this release of the distribution, or does not exist.",
+                "Search for it with `apt-cache search NAME`. In a project, correct apt.txt, then run `./launch build`.",
+                tell="`apt-get update` ran just before",
+            ),
+            NOT_UPDATED,
+            Cause(
+                "apt-component",
+                "The package {0} is in a part of the distribution that is not enabled, such as universe, "
+                "multiverse, or non-free.",
+                "Run `sudo add-apt-repository universe` (Ubuntu), then `sudo apt-get update`.",
+                tell="the distribution's web site lists the package for this release",
             ),
         ),
         look=BUILD,
+        kind="build",
     ),
-    # about: The engine cannot give the container its share of the machine (cgroup).
+    Rule(
+        "image-unreached",
+        'Error response from daemon: Get "https://registry-1.docker.io/v2/": context deadline exceeded',
+        (
+            r"failed to resolve source metadata for (\S+?)[:,]? ",
+            r"failed to pull and unpack image \\?\"?(\S+?)[:,\\\"]+ ",
+            r"Error response from daemon: (?:Get|Head) \\?\"?(https?://[^/\\\"]+)",
+            r"unexpected status from \w+ request to (https?://[^/\s]+)\S*: 5\d\d",
+        ),
+        (NETWORK_DOWN, PROXY, TRY_AGAIN),
+        look=BUILD,
+        level=BROAD,
+        kind="image",
+    ),
     Rule(
         "cgroup-config",
-        "unable to apply cgroup configuration: unable to start unit",
-        (
-            r"unable to apply cgroup configuration",
-            r"error setting cgroup config for procHooks",
-        ),
+        "OCI runtime create failed: runc create failed: unable to apply cgroup configuration: unable to start unit",
+        (r"unable to apply cgroup configuration", r"error setting cgroup config for procHooks"),
         (
             Cause(
-                "cgroup-config-1",
-                "Systemd was restarted or is overloaded, and a unit of that name is left.",
-                "sudo systemctl restart docker, then docker info | grep -i cgroup",
-                tell="it works after a restart of Docker or of the machine",
+                "systemd-unit-left",
+                "systemd was restarted or is overloaded, and a unit of that name remains.",
+                "Run `sudo systemctl reset-failed && sudo systemctl restart docker`.",
+                tell="it works after that, or after a restart of the machine",
             ),
+            ENGINE_RIGHTS,
             Cause(
-                "cgroup-config-2",
-                "The engine itself runs in a container or without root.",
-                "sudo systemctl restart docker, then docker info | grep -i cgroup",
-                tell="docker info names rootless; use root's engine",
-            ),
-            Cause(
-                "cgroup-config-3",
-                "A limit (memory, cpus, devices) that this kernel does not know.",
-                "sudo systemctl restart docker, then docker info | grep -i cgroup",
-                tell="it works without those lines in runArgs",
+                "limit-unknown",
+                "The container asks for a limit that this kernel does not support, such as real-time scheduling.",
+                "Remove `--memory`, `--cpus`, `--cpu-rt-runtime`, and `--device-cgroup-rule` from runArgs one by one.",
+                tell="it works without those options",
             ),
         ),
         look=ENGINE,
+        level=BROAD,
+        kind="engine",
+    ),
+    Rule(
+        "toolkit-failed",
+        "nvidia-container-cli: initialization error: something new",
+        (
+            r"nvidia-container-cli[^\n]{0,40} error\b",
+            r"\bnvml error\b",
+            r"Failed to initialize NVML",
+            r"driver rpc error",
+            r"libnvidia-ml\.so[^\n]{0,60}(?:cannot open|not found|no such|missing)",
+        ),
+        (
+            Cause(
+                "gpu-driver-silent",
+                "The NVIDIA driver does not respond on this machine.",
+                "Make `nvidia-smi` work first: `./launch doctor --only driver` shows what is wrong.",
+                tell="`nvidia-smi` fails on the machine",
+            ),
+            Cause(
+                "toolkit-outdated",
+                "NVIDIA's Container Toolkit is too old for this driver, or its packages have different versions.",
+                "Run `sudo apt-get install --only-upgrade nvidia-container-toolkit nvidia-container-toolkit-base "
+                "libnvidia-container-tools libnvidia-container1 && sudo systemctl restart docker`.",
+                tell="`nvidia-smi` works on the machine, and `nvidia-ctk --version` is below 1.17",
+            ),
+            OTHER_ENGINE,
+        ),
+        look=GRANT,
         level=GENERAL,
+        kind="gpu",
     ),
     Rule(
         "no-such-container",
@@ -1621,12 +2692,20 @@ RULES = (
         (
             Cause(
                 "no-such-container",
-                "There is no container {0} (any more) on this engine.",
-                "docker ps --all shows those that are there; docker context ls, which engine is asked.",
+                "There is no container {0} on this engine, or it was removed.",
+                "Run `docker ps --all` to see those that exist.",
+                tell="`docker ps --all` does not list it",
+            ),
+            Cause(
+                "other-engine",
+                "The container is on another engine: Docker Desktop, a rootless engine, or Podman.",
+                "Run `docker context ls`, then `docker context use NAME`.",
+                tell="`docker context ls` lists several engines",
             ),
         ),
         look=CLIENT,
         level=GENERAL,
+        kind="engine",
     ),
     Rule(
         "vscode-server-download",
@@ -1635,43 +2714,58 @@ RULES = (
             r"(?:[Ff]ailed to|[Ee]rror|could not|couldn't) (?:download|install|fetch)\w*[^\n]{0,30}(?:VS ?Code|"
             r"vscode)[ -]?(?:remote )?[Ss]erver",
             r"Downloading VS ?Code Server failed",
-            r"Error:? XHR failed",
+            r"(?:vscode|VS ?Code|remote)[\s\S]{0,2000}Error:? XHR failed",
+            r"Error:? XHR failed[\s\S]{0,2000}(?:vscode|VS ?Code|remote)",
         ),
         (
             Cause(
-                "vscode-server-download",
-                "VS Code's server could not be fetched: no way to update.code.visualstudio.com from here, or a proxy is "
-                "between.",
-                'HTTPS_PROXY for the machine and the container; "remote.SSH.localServerDownload" or another network.',
+                "vscode-server-network",
+                "The container or remote machine cannot reach update.code.visualstudio.com.",
+                'Set `HTTPS_PROXY` there, or set `"remote.SSH.localServerDownload": "always"` in VS Code\'s settings.',
+                tell="`curl -I https://update.code.visualstudio.com` fails there",
+            ),
+            Cause(
+                "vscode-server-gone",
+                "There is no server for this version of VS Code and this architecture.",
+                "Update VS Code, then connect again.",
+                tell="the text has 404",
+                given=says(r"\b404\b"),
             ),
         ),
-        look=HOST,
         level=GENERAL,
+        program=True,
     ),
-    # about: apt could not fetch a file or a list from a source of packages.
     Rule(
         "apt-fetch",
         "E: Failed to fetch http://archive.ubuntu.com/ubuntu/pool/main/c/curl/curl_8.5.0.deb  404  Not Found",
-        (
-            r"(?-i:\bE: )(?:Failed to fetch|Unable to fetch some archives)",
-            r"Some index files failed to download",
-        ),
-        (
-            Cause(
-                "apt-fetch-1",
-                "The list is older than the server's files, as in a cached layer of the build.",
-                "./launch build --no-cache, which downloads the lists again",
-                tell="404 Not Found stands beside it",
-            ),
-            Cause(
-                "apt-fetch-2",
-                "The network, a proxy or the server's own trouble.",
-                "./launch build --no-cache, which downloads the lists again",
-                tell="another number, or a time-out, stands beside it",
-            ),
-        ),
+        (r"(?-i:\bE: )(?:Failed to fetch|Unable to fetch some archives)", r"Some index files failed to download"),
+        (STALE_LISTS, NETWORK_DOWN, TRY_AGAIN),
         look=BUILD,
         level=GENERAL,
+        kind="build",
+    ),
+    Rule(
+        "no-such-image",
+        "Error response from daemon: No such image: demo:latest",
+        (r"(?:daemon: |Error: )No such image: (\S+)",),
+        (
+            Cause(
+                "no-such-image",
+                "The engine has no image {0}: it was not built or pulled, or was removed.",
+                "Build or pull it: `./launch build`, or `docker pull {0}`.",
+                tell="`docker image ls` does not list it",
+            ),
+            Cause(
+                "image-on-other-engine",
+                "The image is on another engine or in another builder.",
+                "Run `docker context ls`, then `docker context use NAME`. For a buildx builder in a container, "
+                "build with `--load`.",
+                tell="`docker context ls` or `docker buildx ls` lists several",
+            ),
+        ),
+        look=CLIENT,
+        level=GENERAL,
+        kind="image",
     ),
     Rule(
         "container-stopped",
@@ -1684,29 +2778,28 @@ RULES = (
         (
             Cause(
                 "container-stopped",
-                "The container has ended: its first command failed or was done.",
-                "docker logs with its name shows its last words; `./launch explain -` may know them.",
+                "The container has ended, because its command failed or finished.",
+                "Read its output with `docker logs NAME`, and paste an error into `./launch explain -`.",
             ),
         ),
-        look="docker ps --all",
+        look="`docker ps --all`",
         level=GENERAL,
+        kind="engine",
     ),
     Rule(
         "unhealthy",
         "dependency failed to start: container app-db-1 is unhealthy",
-        (
-            r"dependency failed to start: container (\S+)",
-            r"Container \\?\"?(\S+?)\\?\"? is unhealthy",
-        ),
+        (r"dependency failed to start: container (\S+)", r"Container \\?\"?(\S+?)\\?\"? is unhealthy"),
         (
             Cause(
                 "unhealthy",
-                "A container on which others wait does not answer its health check or has ended ({0}).",
-                "docker compose logs shows its own error.",
+                "A container that others wait for has ended, or does not pass its health check ({0}).",
+                "Run `docker compose logs` to see its error.",
             ),
         ),
         look=COMPOSE,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "feature-failed",
@@ -1715,8 +2808,9 @@ RULES = (
         (
             Cause(
                 "feature-failed",
-                "A feature in devcontainer.json ({0}) does not install into this image.",
-                "Take it out of devcontainer.json; what it brings can stand in the Dockerfile.",
+                "A feature in devcontainer.json ({0}) cannot be installed in this image. The lines above give "
+                "the reason.",
+                "Remove it from devcontainer.json, and install what it provides in the Dockerfile.",
             ),
         ),
         look=BUILD,
@@ -1729,14 +2823,14 @@ RULES = (
         (
             Cause(
                 "hook-command",
-                "The {0} of devcontainer.json failed, and its own lines above say why.",
-                "Run it once in a terminal of the container.",
+                "The {0} in devcontainer.json failed. The lines above give the reason.",
+                "Run that command in a terminal of the container.",
             ),
         ),
-        look="./launch shell",
+        look="`./launch shell`",
         level=GENERAL,
+        program=True,
     ),
-    # about: The engine does not start; its own words are in its log.
     Rule(
         "docker-does-not-start",
         "Job for docker.service failed because the control process exited with error code.",
@@ -1744,59 +2838,22 @@ RULES = (
             r"(?:Job for |Failed to start )docker\.service|Failed to start Docker Application Container Engine",
             r"docker\.service: (?:Failed|Start request repeated|Unit entered failed state|Main process exited)",
             r"ExecStart=\S*dockerd[^\n]{0,200}status=1/FAILURE",
+            r"failed to start daemon:",
         ),
         (
+            CONFIGURATION,
+            STORE_FULL,
             Cause(
-                "docker-does-not-start-1",
-                "Its configuration does not fit.",
-                "sudo journalctl -u docker --no-pager | tail -n 30, whose text `./launch explain -` may know.",
-                tell="sudo dockerd --validate",
-            ),
-            Cause(
-                "docker-does-not-start-2",
-                "The disk is full or its store damaged.",
-                "sudo journalctl -u docker --no-pager | tail -n 30, whose text `./launch explain -` may know.",
-                tell="df -h /var/lib/docker",
-            ),
-            Cause(
-                "docker-does-not-start-3",
-                "Containerd, iptables or a module of the kernel is missing.",
-                "sudo journalctl -u docker --no-pager | tail -n 30, whose text `./launch explain -` may know.",
+                "docker-start-log",
+                "Docker needs something that is missing: containerd, iptables, or a kernel module.",
+                "Run `sudo journalctl -u docker --no-pager | tail -n 30`, and paste it into `./launch explain -`.",
                 tell="the log names it",
             ),
         ),
         look=ENGINE,
         level=GENERAL,
+        kind="engine",
     ),
-    # about: The engine does not start; the words after that say at what.
-    Rule(
-        "docker-start-failed",
-        "failed to start daemon: something it cannot do",
-        (r"failed to start daemon:",),
-        (
-            Cause(
-                "docker-start-failed-1",
-                "Its configuration does not fit.",
-                "sudo journalctl -u docker --no-pager | tail -n 30",
-                tell="sudo dockerd --validate",
-            ),
-            Cause(
-                "docker-start-failed-2",
-                "The disk is full or its store damaged.",
-                "sudo journalctl -u docker --no-pager | tail -n 30",
-                tell="df -h /var/lib/docker",
-            ),
-            Cause(
-                "docker-start-failed-3",
-                "Containerd, iptables or a module of the kernel is missing.",
-                "sudo journalctl -u docker --no-pager | tail -n 30",
-                tell="the log names it",
-            ),
-        ),
-        look=ENGINE,
-        level=GENERAL,
-    ),
-    # about: VS Code's part in the container does not answer.
     Rule(
         "vscode-server",
         "Failed to connect to the remote extension host server (Error: WebSocket close with status code 1006)",
@@ -1808,26 +2865,45 @@ RULES = (
         ),
         (
             Cause(
-                "vscode-server-1",
-                "The container ended.",
-                "docker ps shows whether the container runs.",
-                tell="docker ps --all",
+                "vscode-container-ended",
+                "The container has ended.",
+                "Start it again: run `Dev Containers: Reopen in Container`, or `./launch up`.",
+                tell="`docker ps` does not list it",
             ),
             Cause(
-                "vscode-server-2",
-                "That part did not start, or its copy is damaged.",
-                "docker ps shows whether the container runs.",
-                tell="Dev Containers: Rebuild Container; rm -r ~/.vscode-server",
+                "vscode-connection-lost",
+                "The connection to the container or remote machine was interrupted.",
+                "Run `Developer: Reload Window` in VS Code.",
+                tell="`docker ps` lists it, and reloading helps",
             ),
             Cause(
-                "vscode-server-3",
-                "The connection broke off.",
-                "docker ps shows whether the container runs.",
-                tell="Developer: Reload Window",
+                "vscode-server-damaged",
+                "VS Code's server in the container did not start, or its files are damaged.",
+                "Run `rm -rf ~/.vscode-server` in the container, then `Developer: Reload Window`.",
+                tell="reloading does not help",
             ),
         ),
-        look=HOST,
         level=GENERAL,
+    ),
+    Rule(
+        "yaml-form",
+        "yaml: line 12: mapping values are not allowed in this context",
+        (
+            r"yaml: line \d+: (?:did not find|mapping values|could not find|found character|block)",
+            r"compose[^\n]{0,80}yaml: line \d+",
+        ),
+        (
+            Cause(
+                "yaml-form",
+                "A YAML file is not valid at the line that the message names.",
+                "Correct the indentation, colons, or quotes at that line or the one before. For a compose file, "
+                "`docker compose config` checks it.",
+            ),
+        ),
+        certain=True,
+        look=COMPOSE,
+        level=GENERAL,
+        program=True,
     ),
     Rule(
         "environment-missing",
@@ -1837,18 +2913,17 @@ RULES = (
             r"os\.py\", line \d+, in __getitem__[\s\S]{0,160}KeyError: '([A-Z][A-Z0-9_]+)'",
             r"[Ee]nvironment variable [`'\"]?([A-Z][A-Z0-9_]+)[`'\"]? (?:is |was )?(?:not set|missing|required|"
             r"undefined)",
-            r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",
         ),
         (
             Cause(
                 "environment-missing",
-                "The environment variable {0} is not set where this runs.",
-                "In .env, or in containerEnv of devcontainer.json; what is set on the machine is not in the container by "
-                "itself.",
+                "The environment variable {0} is not set where the program runs.",
+                "Set it in .env, or in `containerEnv` of devcontainer.json. Variables of the machine are not "
+                "passed to the container by themselves.",
             ),
         ),
-        look=HOST,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "no-such-command",
@@ -1856,16 +2931,79 @@ RULES = (
         (
             r"exec:? \\?\"?([^\s\"\\]+)\\?\"?(?: failed)?: (?:executable file not found|stat [^\n]*no such file|"
             r"no such file)",
+            r"executable file [`'\"]([^`'\"]+)[`'\"] not found in \$PATH",
         ),
         (
             Cause(
                 "no-such-command",
-                "The container has no command {0}.",
-                "Check its name, and that the image is the one that was meant.",
+                "The container has no command `{0}`.",
+                "Check the spelling, or install it: add its package to apt.txt and run `./launch build`.",
+                tell="the image does not have it: `docker run --rm --entrypoint ls IMAGE /usr/bin`",
+            ),
+            Cause(
+                "options-order",
+                "Docker took an option or argument for the command, because it is after the image's name.",
+                "Put all options before the image: `docker run OPTIONS IMAGE COMMAND`.",
+                tell="the name in the message is an option or a file",
+                given=says(r"exec:? \\?\"?-"),
+            ),
+            Cause(
+                "command-hidden",
+                "A mount hides {0}, for example the project's folder that is mounted over the image's own.",
+                "Mount the folder at another place, or mount only what you need of it.",
+                tell="it works without the mounts",
+                given=says(r"exec:? \\?[\"`]?\.{0,2}/"),
             ),
         ),
         look=BUILD,
         level=GENERAL,
+        kind="command",
+    ),
+    Rule(
+        "uv-fetch",
+        "error: Failed to fetch: `https://download.example.org/whl/torch/`",
+        (r"(?:cause|Caused by|error): Failed to fetch:? `?(https?://[^/\s`]+)",),
+        (
+            NETWORK_DOWN,
+            PROXY,
+            Cause(
+                "index-wrong",
+                "The index or file at {0} does not exist.",
+                "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
+                tell="the text has 404",
+                given=says(r"\b404\b"),
+            ),
+        ),
+        look=BUILD,
+        level=GENERAL,
+        kind="image",
+    ),
+    Rule(
+        "compose-blank-variable",
+        'The "DISPLAY" variable is not set. Defaulting to a blank string.',
+        (r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",),
+        (
+            Cause(
+                "compose-blank-variable",
+                "The compose file uses the variable {0}, which is not set, so it is empty.",
+                "If the service needs it, set it in .env beside the compose file.",
+            ),
+        ),
+        look=COMPOSE,
+        level=NOTE,
+    ),
+    Rule(
+        "numa-denied",
+        "set_mempolicy: Operation not permitted",
+        (r"(?:set_mempolicy|get_mempolicy|mbind|move_pages)[^\n]{0,20}: Operation not permitted",),
+        (
+            Cause(
+                "numa-denied",
+                "The container may not choose the processor whose memory it uses. This only affects speed.",
+                "Nothing is needed. Where it matters, add `--cap-add=SYS_NICE` to runArgs.",
+            ),
+        ),
+        level=NOTE,
     ),
     Rule(
         "own-name",
@@ -1874,16 +3012,15 @@ RULES = (
         (
             Cause(
                 "own-name",
-                "A warning and no error: the container's own name is not in its /etc/hosts.",
-                "Nothing is to be done.",
+                "The container's own name is not in its /etc/hosts. This does no harm.",
+                "Nothing is needed.",
             ),
         ),
-        look=HOST,
         level=NOTE,
     ),
     Rule(
         "apt-chatter",
-        "debconf: unable to initialize frontend: Dialog",
+        "invoke-rc.d: policy-rc.d denied execution of start.",
         (
             r"debconf: unable to initialize frontend",
             r"policy-rc\.d denied execution",
@@ -1893,8 +3030,8 @@ RULES = (
         (
             Cause(
                 "apt-chatter",
-                "A warning and no error, as without a terminal or while an image is built.",
-                "DEBIAN_FRONTEND=noninteractive silences it.",
+                "This is usual while an image is built, or without a terminal, and does no harm.",
+                "Nothing is needed. `DEBIAN_FRONTEND=noninteractive` silences it.",
             ),
         ),
         look=BUILD,

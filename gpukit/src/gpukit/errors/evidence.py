@@ -1,7 +1,7 @@
 """What decides between the causes of an error text: facts of the machine, and figures in the text.
 
-An `Evidence` says True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
-in `given`; `&`, `|` and `~` combine them.
+An `Evidence` is True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
+in `given`; `&`, `|`, and `~` combine them.
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ def silent_on(*patterns: str) -> Evidence:
     """One of these in the text rules the cause out. Its absence says nothing."""
     pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
     return Evidence(lambda scene: False if pattern.search(scene.text) else None, "", "the text shows another cause")
+
+
+def only(evidence: Evidence) -> Evidence:
+    """What is not known rules the cause out: for causes that exist on special machines alone."""
+    return Evidence(lambda scene: bool(evidence.test(scene)), evidence.yes)
 
 
 def _is(look: Callable[[Machine], bool | None], yes: str, no: str) -> Evidence:
@@ -158,8 +163,13 @@ AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
 
 def _others_hold(scene: Scene) -> bool | None:
     """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
-    total = figure(scene.text, rf"total capacity (?:of )?{AMOUNT}")
-    free, mine = figure(scene.text, rf"of which {AMOUNT} is free"), figure(scene.text, rf"this process has {AMOUNT}")
+
+    def gib(pattern: str) -> float | None:
+        return figure(scene.text, pattern)
+
+    total = gib(rf"total capacity of {AMOUNT}") or gib(rf"{AMOUNT} total capacity")
+    free = gib(rf"of which {AMOUNT} is free") or gib(rf"already allocated; {AMOUNT} free")
+    mine = gib(rf"this process has {AMOUNT}") or gib(rf"{AMOUNT} (?:reserved in total|cached)")
     others = [
         figure(each, AMOUNT) or 0.0
         for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", scene.text)
@@ -188,3 +198,9 @@ FRAGMENTED = Evidence(
     "by the figures in the text, torch has reserved enough memory, in pieces that are too small",
     "by the figures in the text, the memory is in use and not fragmented",
 )
+
+
+def python_from(number: str) -> Evidence:
+    return _is(
+        lambda m: at_least(m.python, number), f"this Python is {number} or newer", f"this Python is older than {number}"
+    )

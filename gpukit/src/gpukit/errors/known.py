@@ -1,20 +1,36 @@
-"""What a check does not know itself may be among the error texts that `./launch explain` knows."""
+"""What an error text means to a check that has causes of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpukit.findings.finding import Cause
 
 
+def ids(text: str) -> list[str]:
+    """The ids of a text's rules and causes, the most likely first."""
+    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose  # many patterns, and seldom needed
+
+    found = diagnose(text)
+    causes = found.causes if found.confidence in (CERTAIN, LIKELY) else ()
+    return [id for cause in causes for id in (cause.rule.id, cause.cause.id)]
+
+
+def among(text: str, causes: Mapping[str, Cause]) -> Cause | None:
+    """What the first known id of a text stands for in a table; None if it holds none of them."""
+    return next((causes[id] for id in ids(text) if id in causes), None)
+
+
 def known(text: str, otherwise: Cause) -> Cause:
-    """The cause that a text names, with the status of `otherwise`; that one itself where nobody knows the words.
+    """The most likely cause of a text, with the status of `otherwise`; that one itself if the text is unknown.
 
     What a user's program does wrong is no cause here: the programs are the checks' own.
     """
-    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
 
     found = diagnose(text)
-    if found is None or found.cause.startswith("The program itself"):
+    if found.confidence not in (CERTAIN, LIKELY) or found.program:
         return otherwise
-    return replace(otherwise, why=found.why, remedy=found.remedy)
+    first = found.causes[0]
+    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy)

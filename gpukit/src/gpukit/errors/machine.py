@@ -89,7 +89,7 @@ class Machine:
 
 
 def from_json(data: Any) -> Machine:
-    """The machine in a document of `doctor --json`, or in its `machine` alone; what this version does not know is left out.
+    """The machine in the output of `doctor --json`, or its `machine` alone, without what this version does not know.
 
     Raises:
         ValueError: it is not an object
@@ -107,7 +107,8 @@ def from_json(data: Any) -> Machine:
             known.pop(name, None)
     cards = known.pop("gpus", None)
     if isinstance(cards, list):
-        known["gpus"] = tuple(Card(**_known(Card, card)) for card in cards if isinstance(card, dict))
+        named = [Card(**_known(Card, card)) for card in cards if isinstance(card, dict)]
+        known["gpus"] = tuple(replace(card, capability=card.capability or capability(card.name)) for card in named)
     if "driver" in data and data["driver"] is None:
         known["driver"] = ""  # it was looked for
     return Machine(**known)
@@ -181,7 +182,8 @@ def in_text(text: str) -> Machine:
     if re.search(r"\bGB10\b|DGX Spark", text):
         found["unified_memory"] = True
     name = first(
-        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop GPU|PCIe|SXM\d?))*)"
+        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop "
+        r"GPU|PCIe|SXM\d?))*)"
     )
     number = first(r"(?:CUDA |compute )capability (?:sm_)?(\d+\.\d)\b") or capability(text)
     if number or name:

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
+from gpukit.errors.causes import EARLIER_KERNEL, GPU_FULL, GPU_TAKEN, HOST_MEMORY, LIBRARIES_MIXED, SHM_FULL
+from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, only, says
+from gpukit.errors.rule import BROAD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-OOM = "sudo dmesg | grep -i 'out of memory'"
+OOM = "`sudo dmesg | grep -i 'out of memory'`"
+SMI = "`nvidia-smi`"
+FRAGMENTS = Cause(
+    "gpu-memory-fragmented",
+    "The GPU's memory is fragmented: torch has reserved enough of it, but not in one piece.",
+    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, or free memory with `torch.cuda.empty_cache()` between "
+    "phases.",
+    tell="the text says that much memory is reserved by PyTorch but unallocated",
+    given=FRAGMENTED,
+)
+UNIFIED_FULL = Cause(
+    "unified-memory-full",
+    "The memory that GPU and processor share is full; page cache and other programs count as well.",
+    "Use a smaller batch or model, close other programs, and free the page cache with `sudo sh -c 'echo 3 > "
+    "/proc/sys/vm/drop_caches'`.",
+    tell="the machine is a DGX Spark or a Jetson",
+    given=only(UNIFIED),
+)
+OPEN_FILES = Cause(
+    "open-files",
+    "The process has more files open than its limit allows, usually because data loader workers share tensors "
+    "through files.",
+    'Run `ulimit -n 65536` before the program, or call `torch.multiprocessing.set_sharing_strategy("file_system")`.',
+)
+CRASH = Cause(
+    "library-crashed",
+    "A compiled library crashed, often because two packages contain different versions of it.",
+    "Run with `num_workers=0` and `python -X faulthandler` to find the line, then update or reinstall the package it "
+    "names.",
+    tell="it crashes at the same line each time",
+)
+STOPPED = Cause(
+    "stopped-from-outside",
+    "The process was stopped from outside: by a user, by `docker stop`, or by a scheduler's time or memory limit.",
+    "Look at the scheduler's log, or `docker events --since 1h`; then run the same command again to resume.",
+    tell="`dmesg` shows nothing, and the log ends without a traceback of its own",
+    given=says(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
+)
 
 RULES = (
     Rule(
         "open-files",
         "OSError: [Errno 24] Too many open files",
         (r"Too many open files", r"received 0 items of ancdata"),
-        (
-            Cause(
-                "open-files",
-                "More files are open than this process may have, often by DataLoader workers that share tensors.",
-                "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system').",
-            ),
-        ),
+        (OPEN_FILES,),
         look=VERIFY,
     ),
     Rule(
@@ -40,14 +73,7 @@ RULES = (
             r"shared memory (?:size|segment)[^\n]{0,60}(?:too small|insufficient|not enough)",
             r"Error while \w+(?: to)? shared memory segment",
         ),
-        (
-            Cause(
-                "shared-memory",
-                "The container's shared memory (/dev/shm) is full, through which the DataLoader's workers and NCCL hand over "
-                "data.",
-                "Start with ./launch, which gives it more than Docker's 64 MB, or take fewer workers.",
-            ),
-        ),
+        (SHM_FULL,),
         look=VERIFY,
     ),
     Rule(
@@ -57,11 +83,11 @@ RULES = (
         (
             Cause(
                 "shared-object-gone",
-                "A piece of shared memory was gone before the other process opened it: the one that made it had ended, or "
-                "the sharing strategy file_system took it away too early.",
-                "Look for the first error above; torch.multiprocessing.set_sharing_strategy('file_descriptor') and a larger "
-                "ulimit -n.",
+                "A process that had put a tensor into shared memory ended before the other one opened it.",
+                "Find the first error above, which ended that process; then try "
+                '`torch.multiprocessing.set_sharing_strategy("file_descriptor")` and `ulimit -n 65536`.',
             ),
+            SHM_FULL,
         ),
         look=VERIFY,
     ),
@@ -69,41 +95,30 @@ RULES = (
         "shared-object",
         "RuntimeError: unable to open shared memory object </torch_4242_99> in read-write mode",
         (r"unable to open shared memory object",),
-        (
-            Cause(
-                "shared-object",
-                "A process could not open a piece of shared memory: more files are open than it may have, or /dev/shm is full.",
-                "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system'); start with ./launch, which "
-                "gives more of both.",
-            ),
-        ),
+        (SHM_FULL, OPEN_FILES),
         look=VERIFY,
     ),
-    # about: A piece of memory that belongs to a file could not be filled.
     Rule(
         "bus-error",
         "Bus error (core dumped)",
+        (r"Bus error \(core dumped\)|^Bus error$|Fatal Python error: Bus error", r"exitcode ?: ?-7\b|\(SIGBUS\)"),
         (
-            r"Bus error \(core dumped\)|^Bus error$|Fatal Python error: Bus error",
-            r"exitcode ?: ?-7\b|\(SIGBUS\)",
-        ),
-        (
+            SHM_FULL,
             Cause(
-                "bus-error-1",
-                "The container's shared memory (/dev/shm) is full.",
-                "df -h /dev/shm .",
-                tell="df -h /dev/shm while it runs; start with ./launch, which gives more than Docker's 64 MB",
+                "disk-full",
+                "The disk is full, so a file that is mapped into memory cannot be filled.",
+                "Free space: `docker system df` and `./launch clean` show what can be removed.",
+                tell="`df -h` shows a full disk",
             ),
-            Cause("bus-error-2", "The disk is full.", "df -h /dev/shm .", tell="df -h"),
             Cause(
-                "bus-error-3",
-                "A file was cut short or its network drive broke off while it was read.",
-                "df -h /dev/shm .",
+                "file-cut-short",
+                "A file was truncated, or its network drive was disconnected, while it was read.",
+                "Download the file again, or copy it to a local disk.",
                 tell="it fails at the same file each time",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "semaphores",
@@ -111,9 +126,9 @@ RULES = (
         (r"SemLock[\s\S]{0,200}(?:Permission denied|Function not implemented)",),
         (
             Cause(
-                "semaphores",
-                "Processes cannot share locks here: /dev/shm is missing or closed to this user.",
-                "Start with ./launch; in an image of your own, /dev/shm has to be writable for all.",
+                "shm-not-writable",
+                "Processes cannot share locks: /dev/shm is missing or not writable for this user.",
+                "Start the container with `./launch`; elsewhere run `sudo chmod 1777 /dev/shm`.",
             ),
         ),
         look=VERIFY,
@@ -132,8 +147,8 @@ RULES = (
         (
             Cause(
                 "build-memory",
-                "The machine's memory ran out while something was compiled, by too many compilers at a time.",
-                "MAX_JOBS=2 before the command, or a built wheel.",
+                "The machine ran out of memory while code was compiled, because too many compilers ran at once.",
+                "Set `MAX_JOBS=2` before the command, or install a prebuilt wheel.",
             ),
         ),
         look=OOM,
@@ -145,10 +160,11 @@ RULES = (
         (
             Cause(
                 "heads-per-gpu",
-                "The model's attention heads cannot be shared out evenly among that many GPUs.",
-                "A number of GPUs (tensor parallel size) that divides the number which is named.",
+                "The model's attention heads cannot be divided evenly among that many GPUs.",
+                "Choose a tensor parallel size that divides the number of heads, such as 1, 2, or 4.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -164,12 +180,21 @@ RULES = (
         ),
         (
             Cause(
-                "memory-of-engine",
-                "The model leaves too little of the GPU's memory for its cache, or another process holds it.",
-                "A shorter max_model_len; `nvidia-smi` shows who else is there.",
+                "kv-cache-memory",
+                "The model leaves too little GPU memory for the KV cache.",
+                "Reduce `max_model_len`, or use a quantized model or more GPUs (`tensor_parallel_size`).",
+                tell="no other process uses the GPU",
+            ),
+            GPU_TAKEN,
+            Cause(
+                "gpu-memory-utilization",
+                "`gpu_memory_utilization` asks for more memory than is free, or leaves less than the model needs.",
+                "Set it below the free share that `nvidia-smi` shows, or higher if the GPU is otherwise free.",
+                tell="the text compares free memory with the desired utilization",
+                given=says("desired GPU memory utilization"),
             ),
         ),
-        look="nvidia-smi",
+        look=SMI,
     ),
     Rule(
         "gpu-memory-full",
@@ -195,16 +220,9 @@ RULES = (
             r"Error Code \d+: (?:OutOfMemory|Out ?Of ?Memory)",
             r"Failed to CUDA (?:malloc|calloc)",
         ),
-        (
-            Cause(
-                "gpu-memory-full",
-                "The GPU's memory is full: the batch is too large, or another process holds some of it.",
-                "Halve the batch size; `nvidia-smi` shows who else is there.",
-            ),
-        ),
-        look="nvidia-smi",
+        (GPU_FULL, GPU_TAKEN, FRAGMENTS, UNIFIED_FULL),
+        look=SMI,
     ),
-    # about: One of CUDA's libraries could not start.
     Rule(
         "gpu-memory-or-libraries",
         "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
@@ -219,34 +237,9 @@ RULES = (
             r"CUBLAS_STATUS_ALLOC_FAILED",
             r"Unable to find a valid cuDNN algorithm to run convolution",
         ),
-        (
-            Cause(
-                "gpu-memory-or-libraries-1",
-                "The GPU's memory is full.",
-                "`./launch verify` tells whether the libraries are the base's; then half the batch.",
-                tell="nvidia-smi shows it; a smaller batch works",
-            ),
-            Cause(
-                "gpu-memory-or-libraries-2",
-                "Two versions of the library are mixed, or it does not fit card or driver.",
-                "`./launch verify` tells whether the libraries are the base's; then half the batch.",
-                tell="the smallest product fails too; `./launch verify` fails",
-            ),
-            Cause(
-                "gpu-memory-or-libraries-3",
-                "An earlier kernel failed, often by a label or token id out of range.",
-                "`./launch verify` tells whether the libraries are the base's; then half the batch.",
-                tell="CUDA_LAUNCH_BLOCKING=1 names another line; on the CPU it is an IndexError",
-            ),
-            Cause(
-                "gpu-memory-or-libraries-4",
-                "On a Jetson: this user may not open the GPU's devices.",
-                "`./launch verify` tells whether the libraries are the base's; then half the batch.",
-                tell="it works as root; the groups video and render",
-            ),
-        ),
-        look=VERIFY,
+        (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "pinned-memory",
@@ -261,11 +254,13 @@ RULES = (
         (
             Cause(
                 "pinned-memory",
-                "No more of the machine's memory can be pinned for the GPU: it is full, or the container may lock too little.",
-                "pin_memory=False or smaller batches; --ulimit=memlock=-1 in runArgs of devcontainer.json.",
+                "No more of the machine's memory can be pinned for the GPU: it is full, or the container may lock "
+                "too little.",
+                "Use `pin_memory=False` or smaller batches, or start the container with `--ulimit memlock=-1`; in "
+                "WSL, give it more memory in .wslconfig.",
             ),
         ),
-        look="free -h",
+        look="`free -h`",
     ),
     Rule(
         "array-too-large",
@@ -275,10 +270,11 @@ RULES = (
             Cause(
                 "array-too-large",
                 "One array of {0} does not fit into the machine's memory.",
-                "Read the data in parts (numpy.memmap, a DataLoader), or a smaller type.",
+                "Read the data in parts (`numpy.memmap`, a DataLoader), or use a smaller dtype.",
             ),
         ),
-        look="free -h",
+        look="`free -h`",
+        program=True,
     ),
     Rule(
         "worker-killed",
@@ -294,45 +290,31 @@ RULES = (
             r"worker was killed[^\n]{0,40}(?:out of memory|OOM)",
             r"due to (?:the node running low on memory|memory pressure)",
         ),
-        (
-            Cause(
-                "worker-killed",
-                "The machine's memory (not the GPU's) ran out, and the system ended a process or refused more.",
-                "Fewer DataLoader workers, or smaller samples held in memory.",
-            ),
-        ),
+        (HOST_MEMORY,),
         look=OOM,
     ),
-    # about: A program asked for more of the machine's memory than it was given.
     Rule(
         "bad-alloc",
         "terminate called after throwing an instance of 'std::bad_alloc'",
+        (r"std::bad_alloc", r"^MemoryError"),
         (
-            r"std::bad_alloc",
-            r"^MemoryError",
-        ),
-        (
+            HOST_MEMORY,
             Cause(
-                "bad-alloc-1",
-                "The machine's memory, or the container's share of it, is full.",
-                "free -h while it runs",
-                tell="free -h shows it; fewer workers, smaller samples",
+                "incompatible-library",
+                "A compiled library asked for a nonsensical size, as one does that was built for another torch or "
+                "compiler.",
+                "Install that package's release for the installed torch.",
+                tell="`free -h` shows plenty of memory",
             ),
             Cause(
-                "bad-alloc-2",
-                "A compiled library asked for a size that makes no sense, as one built for another torch or compiler does.",
-                "free -h while it runs",
-                tell="free -h shows plenty: that package's release for this torch",
-            ),
-            Cause(
-                "bad-alloc-3",
-                "A file that was read is damaged.",
-                "free -h while it runs",
-                tell="it fails with that file only",
+                "file-damaged",
+                "A file that is read is damaged or truncated.",
+                "Download or save the file again.",
+                tell="it fails with this file only",
             ),
         ),
-        look=OOM,
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "worker-crashed",
@@ -342,13 +324,7 @@ RULES = (
             r"exitcode ?: ?-11\b|\(SIGSEGV\)|Signals?\.SIGSEGV",
             r"terminated with signal (?:SIGSEGV|11\b)",
         ),
-        (
-            Cause(
-                "worker-crashed",
-                "A compiled library crashed in that process.",
-                "With num_workers=0 and python -X faulthandler it names the line; often two packages bring the same library.",
-            ),
-        ),
+        (CRASH, SHM_FULL),
         look=VERIFY,
     ),
     Rule(
@@ -364,14 +340,15 @@ RULES = (
         (
             Cause(
                 "heap-damaged",
-                "A compiled library damaged the process's memory: mostly two packages bring the same library in different "
-                "versions.",
-                "import torch first; then without the packages one by one: python -X faulthandler names where it stands.",
+                "A compiled library damaged the process's memory, usually because two packages contain different "
+                "versions of the same library.",
+                "Import torch first, then leave out other packages one by one; `python -X faulthandler` prints the "
+                "line.",
             ),
         ),
+        level=BROAD,
         look=VERIFY,
     ),
-    # about: A worker that loads data ended without a word of its own.
     Rule(
         "worker-gone",
         "RuntimeError: DataLoader worker (pid(s) 25) exited unexpectedly",
@@ -381,50 +358,34 @@ RULES = (
             r"background workers (?:are|is) no longer alive",
         ),
         (
-            Cause("worker-gone-1", "Memory ran out.", "num_workers=0", tell="sudo dmesg | grep -i 'out of memory'"),
+            HOST_MEMORY,
+            SHM_FULL,
             Cause(
-                "worker-gone-2",
-                "Shared memory ran out.",
-                "num_workers=0",
-                tell="df -h /dev/shm; `./launch verify` measures it",
-            ),
-            Cause(
-                "worker-gone-3",
-                'It crashed, or the program lacks if __name__ == "__main__".',
-                "num_workers=0",
-                tell="num_workers=0 shows the error itself",
+                "worker-crashed",
+                'The worker crashed, or the program starts workers without `if __name__ == "__main__":`.',
+                "Run with `num_workers=0`, which shows the error itself.",
+                tell="`num_workers=0` fails too",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
-    # about: A worker that loads data was told to end.
     Rule(
         "worker-ended",
         "RuntimeError: DataLoader worker (pid 8102) is killed by signal: Terminated.",
         (r"DataLoader worker \(pid [^)]*\) is killed by signal: (?:Terminated|Interrupt|Hangup)",),
         (
             Cause(
-                "worker-ended-1",
-                "The program itself, or another of its processes, failed before.",
-                "Look for the first error above this line: a worker is ended when its program ends.",
-                tell="the first error further up",
+                "main-process-failed",
+                "The program itself, or another of its processes, failed first; its workers were ended with it.",
+                "Find the first error above this line.",
+                tell="there is an earlier traceback",
             ),
-            Cause(
-                "worker-ended-2",
-                "Memory ran low, and a guard such as earlyoom or systemd-oomd ended it.",
-                "Look for the first error above this line: a worker is ended when its program ends.",
-                tell="journalctl -u earlyoom -u systemd-oomd; sudo dmesg",
-            ),
-            Cause(
-                "worker-ended-3",
-                "A person, `docker stop` or a queue such as Slurm ended it.",
-                "Look for the first error above this line: a worker is ended when its program ends.",
-                tell="the queue's own log",
-            ),
+            HOST_MEMORY,
+            STOPPED,
         ),
-        look=VERIFY,
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "worker-slow",
@@ -432,15 +393,14 @@ RULES = (
         (r"DataLoader timed out after",),
         (
             Cause(
-                "worker-slow",
-                "The DataLoader's workers do not answer in time: a slow disk or network, too few processors, or a lock that "
-                "was held when they were copied.",
-                "multiprocessing_context='spawn' avoids the lock; fewer workers than processors.",
+                "loader-timeout",
+                "The data loader's workers did not deliver in time: the disk or network is slow, there are too few "
+                "processors, or a worker hangs in a lock.",
+                'Use fewer workers than processors and `multiprocessing_context="spawn"`, or increase `timeout`.',
             ),
         ),
-        look="./launch verify --only loader",
+        look="`./launch verify --only loader`",
     ),
-    # about: The process was ended from outside (SIGKILL).
     Rule(
         "ended-from-outside",
         "died with <Signals.SIGKILL: 9>",
@@ -457,22 +417,9 @@ RULES = (
             r"^\S*sh: killed\b",
             r"^make(?:\[\d+\])?: \*\*\* \[[^\]\n]*\] Error 137\b",
         ),
-        (
-            Cause(
-                "ended-from-outside-1",
-                "The machine's memory, or the container's share of it, ran out.",
-                "sudo dmesg | grep -i 'out of memory'",
-                tell="sudo dmesg | grep -i 'out of memory' names it: fewer workers, smaller samples",
-            ),
-            Cause(
-                "ended-from-outside-2",
-                "`docker stop`, a scheduler or another process ended it.",
-                "sudo dmesg | grep -i 'out of memory'",
-                tell="dmesg says nothing; docker events or the scheduler's log does",
-            ),
-        ),
-        look="docker inspect -f '{{.State.OOMKilled}}' with the container's name",
+        (HOST_MEMORY, STOPPED),
         level=BROAD,
+        look=VERIFY,
     ),
     Rule(
         "hangup",
@@ -480,25 +427,21 @@ RULES = (
         (r"got signal: 1\b", r"Received 1 death signal", r"\(SIGHUP\)"),
         (
             Cause(
-                "hangup",
-                "The terminal was closed, and took the training with it.",
-                "./launch run -d -- COMMAND runs it in the background.",
+                "terminal-closed",
+                "The terminal or SSH connection was closed, which ended the training.",
+                "Start it in the background with `./launch run -d -- ...`, or in tmux.",
             ),
         ),
-        look=HOST,
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "stopped",
         "SignalException: Process 4242 got signal: 15",
         (r"got signal: (?:15|2)\b", r"DUE TO TIME LIMIT", r"Received (?:15|2) death signal"),
-        (
-            Cause(
-                "stopped",
-                "The training was told to stop: by a person, by `docker stop`, or by the machine's own scheduler.",
-                "Look who did: the last lines of docker events, or the scheduler's time limit.",
-            ),
-        ),
-        look="docker events --since 1h",
+        (STOPPED,),
+        look="`docker events --since 1h`",
+        program=True,
     ),
     Rule(
         "threads",
@@ -515,11 +458,18 @@ RULES = (
         ),
         (
             Cause(
-                "threads",
-                "No more processes or threads may be started: a limit of the container or of the user is reached, or Docker "
-                "is too old for the image's system.",
-                "Fewer workers; OMP_NUM_THREADS=1; and a current Docker.",
+                "process-limit",
+                "The limit on processes or threads of the user or container is reached.",
+                "Use fewer workers, set `OMP_NUM_THREADS=1`, or raise the limit (`ulimit -u`, `--pids-limit`).",
             ),
+            Cause(
+                "docker-older-than-image",
+                "This Docker is older than the image's system: its seccomp profile blocks newer system calls.",
+                "Update Docker (20.10.10 or newer).",
+                tell="it fails immediately, in any program of the image",
+                given=CONTAINER & says(r"pthread_create|can't start new thread|OpenBLAS|apt|libgomp"),
+            ),
+            HOST_MEMORY,
         ),
         look=VERIFY,
     ),
@@ -534,9 +484,9 @@ RULES = (
         ),
         (
             Cause(
-                "locked-memory",
-                "The container may lock too little memory for RDMA and pinned memory.",
-                "--ulimit=memlock=-1 in runArgs of devcontainer.json.",
+                "memlock-limit",
+                "The container may lock too little memory for RDMA or pinned memory.",
+                "Add `--ulimit memlock=-1` to runArgs of devcontainer.json, or to `docker run`.",
             ),
         ),
         look=VERIFY,
@@ -548,32 +498,20 @@ RULES = (
         (
             Cause(
                 "socket-path",
-                "The folder for temporary files has too long a name for the sockets that are made in it.",
-                "TMPDIR=/tmp",
+                "The path of the temporary folder is too long for the sockets that are created in it.",
+                "Set `TMPDIR=/tmp`.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
-    # about: Memory ran out.
     Rule(
         "memory-out",
         "RuntimeError: out of memory",
         (r"(?<!run )\bout of memory\b|\bOOM\b(?! killer due to high| command not)",),
-        (
-            Cause(
-                "memory-out-1",
-                "The GPU's.",
-                "nvidia-smi and free -h while it runs",
-                tell="CUDA stands beside it; nvidia-smi shows it full: a smaller batch",
-            ),
-            Cause(
-                "memory-out-2",
-                "The machine's, or the container's share of it.",
-                "nvidia-smi and free -h while it runs",
-                tell="free -h; sudo dmesg | grep -i 'out of memory'",
-            ),
-        ),
-        look="nvidia-smi",
+        (GPU_FULL, HOST_MEMORY),
+        look=SMI,
         level=GENERAL,
     ),
     Rule(
@@ -583,12 +521,13 @@ RULES = (
         (
             Cause(
                 "worker-raised",
-                "The program's own code raised {0} in a worker; the original traceback stands below that line.",
-                "num_workers=0 shows the same without the detour.",
+                "The program's own code raised {0} in a data loader worker; the original traceback is below that line.",
+                "Run with `num_workers=0` to see it directly, and correct the dataset's code or data.",
             ),
         ),
-        look=VERIFY,
         level=GENERAL,
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "shm-note",
@@ -597,11 +536,12 @@ RULES = (
         (
             Cause(
                 "shm-note",
-                "A note and no error: the container has Docker's 64 MB of shared memory, too little for DataLoader workers.",
-                "Start with ./launch, which gives it more.",
+                "This is only a note: the container has Docker's 64 MB of shared memory, which is too little for "
+                "data loader workers.",
+                "Start the container with `./launch`, or with `docker run --ipc=host ...`.",
             ),
         ),
-        look=VERIFY,
         level=NOTE,
+        look=VERIFY,
     ),
 )

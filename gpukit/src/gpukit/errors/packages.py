@@ -1,13 +1,196 @@
-"""Python packages: what does not fit together, what is missing, and what does not compile."""
+"""Python packages: what is incompatible, what is missing, and what does not compile."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpukit.errors.evidence import (
+    ARM64,
+    CONTAINER,
+    CPU_TORCH,
+    JETSON,
+    NO_CARD,
+    WINDOWS,
+    capability_below,
+    python_from,
+    says,
+    silent_on,
+    torch_below,
+)
 from gpukit.errors.rule import BROAD, BUILD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-VENV = "./launch doctor --only venv"
-WITH_COMPILER = "the base with a compiler: copier update --trust --data base=cuda"
+VENV = "`./launch doctor --only venv`"
+JUPYTER = "`./launch verify --only jupyter`"
+WITH_COMPILER = "In a project, choose the base that has one: `copier update --trust --data base=cuda`."
+REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
+NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
+CONDA = says(r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|Unsatisfiable")
+
+
+def apt(names: str) -> str:
+    return f"Install it: `sudo apt-get install {names}`. In a project, add {names} to apt.txt and rebuild the image."
+
+
+# Causes of several rules
+
+NEEDS_TORCH = Cause(
+    "build-isolation",
+    "The package imports torch or another package ({0}) while it is built, and pip builds it in an isolated "
+    "environment that does not have it.",
+    "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
+    "offers a prebuilt wheel for this torch, install that instead.",
+    tell="`No module named` stands above, and `--no-build-isolation` was not used",
+    given=silent_on(r"no-build-isolation"),
+)
+NO_COMPILER = Cause(
+    "no-compiler",
+    "No C or C++ compiler is installed, or the C library's header files are missing.",
+    apt("build-essential"),
+    tell="`c++ --version` fails in the environment that runs the program",
+    given=~WINDOWS,
+)
+WINDOWS_COMPILER = Cause(
+    "windows-compiler",
+    "The package must be compiled, and no C++ compiler is installed in Windows.",
+    "Install a release that has a wheel for Windows and this Python. Otherwise install the Build Tools for Visual "
+    "Studio with `Desktop development with C++`, or use WSL 2.",
+    tell="it runs in Windows, not in WSL",
+    given=WINDOWS,
+)
+NO_NVCC = Cause(
+    "no-nvcc",
+    "The package compiles CUDA code, and the CUDA compiler `nvcc` is not installed. PyTorch's wheels and CUDA's "
+    "runtime images do not include it.",
+    "Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise install the CUDA "
+    "Toolkit "
+    f"of the version that `python -c 'import torch; print(torch.version.cuda)'` prints. {WITH_COMPILER}",
+    tell="`ls /usr/local/cuda*/bin/nvcc` finds nothing",
+)
+TOO_OLD_FOR_PYTHON = Cause(
+    "python-too-new",
+    "The package is older than this Python and uses a part of the standard library that was removed ({0}).",
+    "Install a newer release of the package: `pip install -U PACKAGE`. If there is none, use an older Python: `uv "
+    "venv --python 3.11`.",
+    tell="the missing name is Python's own, such as distutils, imp, or pkgutil.ImpImporter",
+)
+TOO_OLD_FOR_TORCH = Cause(
+    "source-too-old",
+    "The package's source code does not compile with this PyTorch: it was written for an older release.",
+    "Install a newer release of the package. If there is none, install the torch release that its documentation names.",
+    tell="the first line with `error:` names something of torch, at, or c10",
+)
+BUILD_MEMORY = Cause(
+    "compiler-out-of-memory",
+    "The compiler was killed because the machine's memory ran out.",
+    "Compile with fewer processes: set `MAX_JOBS=2`, then install again.",
+    tell="`Killed` stands in the output above",
+    given=says(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
+)
+OTHER_TORCH = Cause(
+    "built-for-other-torch",
+    "A compiled package was built for another torch: another release, or a build for another CUDA version.",
+    f"Install the package's release for this torch, or build it again: {REBUILD}.",
+    tell="its documentation names another torch than `python -c 'import torch; print(torch.__version__)'` prints",
+    given=silent_on(r"torch_extensions/"),
+)
+STALE_EXTENSION = Cause(
+    "stale-extension",
+    "torch's cache holds an extension that was compiled for another torch, CUDA, or Python, or not completely.",
+    "Delete the cache: `rm -r ~/.cache/torch_extensions`. The next start compiles the extension again.",
+    tell="the path in the message has torch_extensions in it",
+    given=says(r"torch_extensions/"),
+)
+NOT_COMPILED = Cause(
+    "not-compiled",
+    "The package was installed without its compiled part.",
+    f"Build it again where the CUDA compiler is installed, and read the output: {REBUILD}.",
+    tell="its folder in site-packages has no .so file",
+)
+SHADOWED = Cause(
+    "shadowed",
+    "A file or folder in the working directory or on PYTHONPATH has the same name as the package and hides it.",
+    "Rename it. `python -c 'import NAME; print(NAME.__path__, NAME.__file__)'` shows where it is.",
+    tell="the traceback names a path outside site-packages, or the import works from another folder",
+)
+MIXED_INSTALL = Cause(
+    "mixed-install",
+    "The package's installation is incomplete, or contains files of two releases.",
+    "Install it again: `pip uninstall -y PACKAGE` until pip finds none, then `pip install --no-cache-dir PACKAGE`.",
+    tell="the traceback stays in site-packages, or `pip list` and `conda list` both have the package",
+)
+NOT_RESTARTED = Cause(
+    "notebook-not-restarted",
+    "The package was installed or upgraded while the notebook had another release loaded.",
+    "Restart the kernel (in Colab: Runtime, Restart session), then run the imports again.",
+    tell="the package was installed in the same session",
+    given=NOTEBOOK,
+)
+OTHER_PYTHON = Cause(
+    "other-python",
+    "The program runs in another Python environment than the one in which the package is installed.",
+    "Activate the environment that has the package, or select it as the notebook's kernel. `python -c 'import sys; "
+    "print(sys.executable)'` shows which Python runs.",
+    tell="`pip list` has the package, and `python -m pip list` does not",
+)
+NOT_INSTALLED = Cause(
+    "not-installed",
+    "A Python package is not installed in this environment ({0}).",
+    "Install the package that provides the module: `pip install PACKAGE`. Its name can differ from the module's, such "
+    "as opencv-python for cv2.",
+    tell="`python -m pip list` does not have it",
+)
+REQUIREMENTS_CONFLICT = Cause(
+    "packages-contradict",
+    "The requested packages require versions of a common dependency that exclude each other.",
+    "Relax the version that the message names, or choose releases of both packages that accept the same version.",
+    tell="the message names a package with two version ranges",
+)
+INDEX = Cause(
+    "wrong-index",
+    "The package index in use does not have the package or this version of it.",
+    "Check the name and version. With `--index-url`, only that index is searched: use `--extra-index-url` for a "
+    "second one. With uv, give the index `explicit = true` and assign packages to it in `[tool.uv.sources]`.",
+    tell="the message has `from versions: none`, or an --index-url was given",
+    given=says(r"from versions: none\)", r"--index-url|--default-index|package registry|download\.pytorch\.org"),
+)
+OFFLINE = Cause(
+    "offline",
+    "The index could not be reached, so only the local cache was searched.",
+    "Check the network and the proxy settings (`HTTPS_PROXY`), then try again without `--offline`.",
+    tell="the text mentions the cache, offline mode, or failed connections",
+    given=says(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
+)
+OTHER_RELEASE = Cause(
+    "other-release",
+    "The installed release of {0} does not have what the code asks for: it is newer or older than the code expects.",
+    "Upgrade the package that the last lines of the traceback belong to: `pip install -U PACKAGE`. If it is up to "
+    "date or your own code, install the release of the imported package that its documentation names.",
+    tell="the traceback's last frames lie in site-packages",
+)
+OLD_BITSANDBYTES = Cause(
+    "bitsandbytes",
+    "This release of bitsandbytes has no build for this CUDA version or does not find CUDA's libraries.",
+    "Install the newest release: `pip install -U bitsandbytes`. If it still fails, `python -m bitsandbytes` prints "
+    "which file it looked for.",
+    tell="torch finds the GPU: `python -c 'import torch; print(torch.cuda.is_available())'` prints True",
+    given=~CPU_TORCH,
+)
+TORCH_WITHOUT_CUDA = Cause(
+    "torch-without-cuda",
+    "The installed torch is a build without CUDA.",
+    "Install PyTorch's build for CUDA with the command from https://pytorch.org/get-started/locally/.",
+    tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
+    given=CPU_TORCH | says(r"\btorch\S*\+cpu\b"),
+)
+DEBIAN_DISTUTILS = Cause(
+    "debian-distutils",
+    "Debian and Ubuntu ship distutils apart from Python before version 3.12, and it is not installed.",
+    apt("python3-distutils"),
+    tell="`python --version` prints 3.11 or older",
+    given=~python_from("3.12"),
+)
 
 RULES = (
     Rule(
@@ -16,13 +199,15 @@ RULES = (
         (
             r"--?no-build-isolation[\s\S]{0,3000}No module named ['\"]?(wheel|packaging|psutil|setuptools|numpy|"
             r"ninja|cmake|hatchling|scikit_build_core|pybind11|Cython)\b",
-            r"Cannot import 'setuptools\.build_meta'",
+            r"Cannot import '(setuptools)\.build_meta'",
         ),
         (
             Cause(
                 "build-needs",
-                "Without build isolation the package is built with what is installed, and {0}, which its build needs, is not.",
-                "uv pip install wheel setuptools packaging ninja in the step before it.",
+                "Without build isolation, a package is built with what is installed, and its build needs {0}, which "
+                "is missing.",
+                "Install the build tools, then run the installation again: `pip install wheel setuptools packaging "
+                "ninja`.",
             ),
         ),
         look=BUILD,
@@ -31,22 +216,41 @@ RULES = (
         "build-isolation",
         "Getting requirements to build wheel did not run successfully ... No module named 'torch'",
         (
-            ISOLATED + r"[\s\S]{0,3000}No module named ['\"]?(?:torch|packaging|wheel|psutil|numpy)\b",
-            r"No module named '?(?:torch|packaging|wheel|psutil)'?[\s\S]{0,1500}"
+            ISOLATED + r"[\s\S]{0,3000}No module named ['\"]?(torch|packaging|wheel|psutil|numpy)\b",
+            r"No module named '?(torch|packaging|wheel|psutil)'?[\s\S]{0,1500}"
             r"(?:when getting requirements|subprocess-exited-with-error|metadata-generation-failed|"
             r"Failed to build|egg_info|build isolation)",
             r"doesn't declare it as a build dependency",
-            r"(?:build backend returned an error|Failed to build `)[\s\S]{0,3000}No module named ['\"]?(?:torch|"
+            r"(?:build backend returned an error|Failed to build `)[\s\S]{0,3000}No module named ['\"]?(torch|"
             r"packaging|wheel|psutil|numpy)\b",
         ),
         (
+            NEEDS_TORCH,
             Cause(
-                "build-isolation",
-                "A package asks for torch (or another one) while it is built, and does not find it: building happens "
-                "apart from what is installed, or it is not installed.",
-                "uv pip install --no-build-isolation PACKAGE in the Dockerfile, or a release that has a wheel.",
+                "build-without-torch",
+                "The package is built without isolation, and {0} is not installed in this environment.",
+                "Install it first, in a separate command: `pip install torch` (or `pip install wheel setuptools "
+                "packaging`), then the package.",
+                tell="`--no-build-isolation` was used",
+                given=says(r"no-build-isolation"),
             ),
         ),
+        look=VERIFY,
+    ),
+    Rule(
+        "no-python-headers",
+        "fatal error: Python.h: No such file or directory",
+        (r"Python\.h: No such file|'Python\.h' file not found",),
+        (
+            Cause(
+                "no-python-headers",
+                "Python's header files are not installed, and compiling an extension, Triton, or torch.compile needs "
+                "them.",
+                apt("python3-dev") + " For another Python version, its own package, such as python3.11-dev; uv's and "
+                "conda's Pythons include the headers.",
+            ),
+        ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -58,7 +262,6 @@ RULES = (
             r"unable to execute '[\w-]*g(?:cc|\+\+)'",
             r"command '[\w/-]*(?:gcc|g\+\+|cc)' failed: No such file",
             r"No such file or directory: '(?:gcc|g\+\+|cc|c\+\+)'",
-            r"Python\.h: No such file",
             r"No working C\+\+ compiler found",
             r"InvalidCxxCompiler",
             r"No CMAKE_C(?:XX)?_COMPILER could be found",
@@ -66,14 +269,7 @@ RULES = (
             r"command '[\w-]*gcc' failed: None",
             r"fatal error: '?(?:std(?:def|lib|io|int)|limits|math|string|bits/\w+)(?:\.h)?'?: No such file",
         ),
-        (
-            Cause(
-                "no-compiler",
-                "torch.compile, Triton and many packages compile with gcc and Python's headers, and here one of them is "
-                "missing.",
-                "Start with ./launch: the image brings both. In an image of your own: g++ and python3-dev.",
-            ),
-        ),
+        (NO_COMPILER, WINDOWS_COMPILER),
         look=VERIFY,
     ),
     Rule(
@@ -82,13 +278,22 @@ RULES = (
         (
             r"FindTorch\.cmake",
             r"Could not find a package configuration file provided by \"Torch\"",
-            r"TorchConfig\.cmake",
+            r"^\W*TorchConfig\.cmake\s*$",
         ),
         (
             Cause(
                 "cmake-no-torch",
-                "CMake does not find torch.",
-                "CMAKE_PREFIX_PATH=$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')",
+                "CMake does not know where torch is.",
+                "Pass the path to cmake: `-DCMAKE_PREFIX_PATH=$(python -c 'import torch; "
+                "print(torch.utils.cmake_prefix_path)')`.",
+                tell="the command in the remedy prints a path",
+            ),
+            Cause(
+                "build-without-torch-cmake",
+                "torch is not installed in the Python that the build uses.",
+                "Install torch into that environment: `python -m pip install torch`.",
+                tell="`python -c 'import torch'` fails",
+                given=says(r"No module named '?torch\b"),
             ),
         ),
         look=BUILD,
@@ -101,17 +306,12 @@ RULES = (
             r"'(?:AT_CHECK|THCState_\w+|THCCeilDiv)' was not declared|identifier \"(?:AT_CHECK|"
             r"THC\w+)\" is undefined",
             r"(?:at|torch|c10)::\w+[^\n]{0,80}has no member named '(?:type|data|scalar_type)'",
-            r"You need C\+\+1[47]",
+            r"You need C\+\+(?:1[47]|20)",
+            r"C\+\+\d\d or later compatible compiler is required to use (?:PyTorch|ATen)",
             r"from \W*const at::DeprecatedTypeProperties",
             r"DeprecatedTypeProperties[^\n]{0,40}(?:to|has no)",
         ),
-        (
-            Cause(
-                "source-too-old",
-                "The package's source is older than this torch, and does not compile against it.",
-                "A newer release of the package, or its fork for this torch.",
-            ),
-        ),
+        (TOO_OLD_FOR_TORCH,),
         look=VERIFY,
     ),
     Rule(
@@ -119,14 +319,15 @@ RULES = (
         "CMake Error: The source directory /src/third_party/pybind11 does not contain a CMakeLists.txt file.",
         (
             r"does not contain a CMakeLists\.txt file",
-            r"git submodule update --init",
+            r"(?:error|missing|not found|empty|please|did you|forgot|need to)[^\n]{0,120}git submodule update --init",
             r"(?:third_party|csrc)/\S+[^\n]{0,40}(?:is empty|does not exist)",
         ),
         (
             Cause(
                 "submodules",
-                "Parts of the source are missing, which git mostly fetches as submodules.",
-                "git submodule update --init --recursive in it, then again.",
+                "Parts of the source code are missing. Most projects include them as git submodules, which a plain "
+                "`git clone` or a downloaded archive does not contain.",
+                "Run `git submodule update --init --recursive` in the repository, then build again.",
             ),
         ),
         look=BUILD,
@@ -134,19 +335,64 @@ RULES = (
     Rule(
         "not-a-package",
         "ERROR: File \"setup.py\" or \"setup.cfg\" not found. Neither 'setup.py' nor 'pyproject.toml' found.",
-        (
-            r"[Nn]either '?setup\.py'? nor '?pyproject\.toml'? found",
-            r"Multiple top-level (?:packages|modules) discovered in a flat-layout",
-            r"does not appear to be a Python project",
-        ),
+        (r"[Nn]either '?setup\.py'? nor '?pyproject\.toml'? found", r"does not appear to be a Python project"),
         (
             Cause(
                 "not-a-package",
-                "That folder is no Python package that pip can install.",
-                "The folder that holds its pyproject.toml, or without installing: PYTHONPATH.",
+                "The folder cannot be installed: it has neither a pyproject.toml nor a setup.py.",
+                "Run the command in the folder that has one, usually the repository's top level. A program without "
+                "one is not installed: run it from its folder.",
             ),
         ),
+        certain=True,
         look=BUILD,
+        program=True,
+    ),
+    Rule(
+        "flat-layout",
+        "error: Multiple top-level packages discovered in a flat-layout: ['data', 'src'].",
+        (r"Multiple top-level (?:packages|modules) discovered in a flat-layout",),
+        (
+            Cause(
+                "flat-layout",
+                "setuptools finds several folders or modules at the project's top level and does not guess which are "
+                "the package.",
+                'Name them in pyproject.toml, such as `packages = ["mypackage"]` under `[tool.setuptools]`, or move '
+                "the package into src/.",
+            ),
+        ),
+        certain=True,
+        look=BUILD,
+        program=True,
+    ),
+    Rule(
+        "cuda-header",
+        "fatal error: cusparse.h: No such file or directory",
+        (
+            r"fatal error: '?((?:cu\w+|crt/host_defines|nvtx3/\w+|device_launch_parameters|thrust/\w+|cub/\w+)\.(?:h|"
+            r"cuh)(?:pp)?)'?(?:: No such file| file not found)",
+        ),
+        (
+            Cause(
+                "cuda-header",
+                "CUDA's header file {0} is not installed, or not where the compiler looks: the CUDA Toolkit is "
+                "missing or only partly installed.",
+                "Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda environment) and "
+                "set "
+                f"`CUDA_HOME` to its folder. {WITH_COMPILER}",
+                tell="the package that fails is being compiled",
+            ),
+            Cause(
+                "cuda-header-triton",
+                "Triton compiles a small file at run time and does not find CUDA's header file {0}, which its wheel "
+                "includes: this Triton comes from another source or is incomplete.",
+                "Install torch and triton again from one source; for conda, also `conda install -c nvidia "
+                "cuda-cudart-dev`.",
+                tell="the path has /tmp/tmp.../main.c in it",
+                given=says(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
+            ),
+        ),
+        look=VERIFY,
     ),
     Rule(
         "no-nvcc",
@@ -154,9 +400,6 @@ RULES = (
         (
             r"CUDA_HOME environment variable is not set",
             r"CUDA_HOME does not exist",
-            r"fatal error: (?:cu\w+|crt/host_defines|nvtx3/\w+|device_launch_parameters|thrust/\w+|cub/\w+)\.(?:h|"
-            r"cuh)"
-            r"(?:pp)?: No such file",
             r"Could not find CUDA\b(?! drivers)(?![^\n]{0,40}unsuitable)",
             r"nvcc: (?:command )?not found",
             r"nvcc was not found",
@@ -168,13 +411,38 @@ RULES = (
             r"specify CUDA_TOOLKIT_ROOT_DIR|CUDA_TOOLKIT_ROOT_DIR not found",
             r"CMAKE_CUDA_COMPILER not set",
             r"Failed to execute `nvcc`",
+            r"uses CUDA but I cannot find the CUDA",
         ),
         (
+            NO_NVCC,
             Cause(
-                "no-nvcc",
-                "A package wants to compile CUDA code, and finds no CUDA compiler: this base has none, or CUDA_HOME does not "
-                "name it.",
-                "Take a built wheel of the package, or " + WITH_COMPILER,
+                "nvcc-not-on-path",
+                "The CUDA Toolkit is installed, and the build does not find it.",
+                "Name its folder: `export CUDA_HOME=/usr/local/cuda PATH=/usr/local/cuda/bin:$PATH`, then build again.",
+                tell="`ls /usr/local/cuda*/bin/nvcc` finds it",
+            ),
+            Cause(
+                "cuda-package-without-gpu",
+                "The package works only with an NVIDIA GPU, and this machine has none.",
+                "Leave the package out, or use the program's option for CPUs.",
+                tell="`nvidia-smi` finds no GPU",
+                given=NO_CARD | says(r"macosx|darwin|\barm64-apple"),
+            ),
+        ),
+        look=VERIFY,
+        unless=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
+    ),
+    Rule(
+        "glibc-too-new",
+        'error: exception specification is incompatible with that of previous function "cospi"',
+        (r"exception specification is incompatible with that of previous function \"(?:cospi|sinpi|rsqrt)",),
+        (
+            Cause(
+                "glibc-too-new",
+                "The system's C library (glibc 2.41 or newer) declares functions that this CUDA Toolkit's headers "
+                "declare differently. Another gcc does not help.",
+                "Build with a newer CUDA Toolkit (13.2 or newer), or in a container of an older system such as Ubuntu "
+                "24.04.",
             ),
         ),
         look=VERIFY,
@@ -185,7 +453,6 @@ RULES = (
         (
             r"unsupported GNU version! gcc versions later than",
             r"parameter packs not expanded with",
-            r"exception specification is incompatible with that of previous function \"(?:cospi|sinpi|rsqrt)",
             r"The current installed version of g\+\+ \([^)]*\) is greater than the maximum required version",
             r"identifier \"_Float(?:32|64|128)\w*\" is undefined",
             r"identifier \"__builtin_\w+\" is undefined",
@@ -193,8 +460,9 @@ RULES = (
         (
             Cause(
                 "gcc-too-new",
-                "The C++ compiler or system is newer than this CUDA's compiler accepts.",
-                "A base with a newer CUDA: copier update --trust",
+                "The C++ compiler is newer than this CUDA Toolkit supports.",
+                "Install an older gcc and name it, such as `export CC=gcc-12 CXX=g++-12 NVCC_PREPEND_FLAGS='-ccbin "
+                "g++-12'`, or use a newer CUDA Toolkit.",
             ),
         ),
         look=VERIFY,
@@ -210,11 +478,38 @@ RULES = (
         (
             Cause(
                 "no-ninja",
-                "The build tool ninja is missing, with which C++ and CUDA parts are compiled.",
-                "./launch add ninja",
+                "The build tool ninja, which compiles torch's extensions, is not installed.",
+                "`pip install ninja`",
+                tell="`python -m pip show ninja` finds nothing",
+            ),
+            Cause(
+                "ninja-not-on-path",
+                "ninja is installed, and the environment's bin folder is not on PATH, because Python was started by "
+                "its path without activating the environment.",
+                "Activate the environment (`source .venv/bin/activate`), then start the program or notebook again.",
+                tell="`python -m pip show ninja` finds it",
             ),
         ),
         look=VERIFY,
+    ),
+    Rule(
+        "no-git",
+        "ERROR: Cannot find command 'git' - do you have 'git' installed and in your PATH?",
+        (
+            r"Cannot find command 'git'",
+            r"Git executable not found|No such file or directory: 'git'|Bad git executable",
+            r"\bgit: (?:command )?not found",
+        ),
+        (
+            Cause(
+                "no-git",
+                "git is not installed here, and a package is to be fetched from a git repository or asks git for its "
+                "version.",
+                apt("git"),
+            ),
+        ),
+        certain=True,
+        look=BUILD,
     ),
     Rule(
         "no-build-tool",
@@ -224,8 +519,7 @@ RULES = (
             r"could not find `?(cargo|rustc|cmake)`?",
             r"(Cargo), the Rust package manager, is not installed",
             r"(CMake) must be installed",
-            r"No such file or directory: '(cmake|git|swig|make|cargo|rustc)'",
-            r"Cannot find command '(git)'",
+            r"No such file or directory: '(cmake|swig|make|cargo|rustc)'",
             r"error: command '(swig|cmake|make|rustc|cargo)' failed: No such file",
             r"(pg_config|mpicc|mysql_config)[^\n]{0,20} not found",
             r"Cannot (?:find|compile) (mpicc|MPI programs)",
@@ -233,9 +527,20 @@ RULES = (
         ),
         (
             Cause(
+                "no-wheel-here",
+                "The requested release of the package has no wheel for this Python and processor, so pip compiles it, "
+                "which needs {0}.",
+                "Install the newest release, which is more likely to have a wheel: `pip install -U --prefer-binary "
+                "PACKAGE`. Otherwise use an older Python.",
+                tell="the package's download page lists no wheel for this Python version",
+                given=says(r"\.tar\.gz|Building wheel|Rust|setup\.py|subprocess-exited"),
+            ),
+            Cause(
                 "no-build-tool",
-                "A package is compiled here, and the tool {0} is missing for it.",
-                "A release of the package that has a wheel, or the tool in apt.txt, then ./launch build",
+                "The package is always compiled here, and {0} is not installed.",
+                "Install it with apt-get (Rust: cargo, mpicc: libopenmpi-dev, pg_config: libpq-dev, protoc: "
+                "protobuf-compiler); in a project, add it to apt.txt.",
+                tell="the package has no wheels at all",
             ),
         ),
         look=BUILD,
@@ -255,8 +560,10 @@ RULES = (
         (
             Cause(
                 "toolkit-other-than-torch",
-                "The CUDA compiler here ({0}) is of another version than the CUDA that torch was built with.",
-                "Take the base whose CUDA is torch's: copier update --trust",
+                "The CUDA Toolkit that compiles the package ({0}) has another version than the CUDA that torch was "
+                "built with.",
+                "Install the CUDA Toolkit of torch's version (`python -c 'import torch; print(torch.version.cuda)'`), "
+                "set `CUDA_HOME` to it, and build again. A prebuilt wheel of the package needs no Toolkit.",
             ),
         ),
         look=VERIFY,
@@ -268,8 +575,8 @@ RULES = (
         (
             Cause(
                 "nvcc-too-old-for-package",
-                "The package asks for a CUDA compiler of {0} or newer.",
-                "A base with a newer CUDA (copier update --trust), or an older release of the package.",
+                "The package requires CUDA {0} or newer, and the CUDA Toolkit here is older (`nvcc --version`).",
+                "Install a newer CUDA Toolkit and set `CUDA_HOME` to it, or install an older release of the package.",
             ),
         ),
         look=VERIFY,
@@ -286,9 +593,11 @@ RULES = (
         (
             Cause(
                 "arch-list-empty",
-                "No GPU is seen while this is compiled, as in the build of an image, that could be asked for its "
-                "architecture, and none was named.",
-                "ENV TORCH_CUDA_ARCH_LIST with the card's capability, such as 9.0, before that step of the Dockerfile.",
+                "The build asks the GPU for which architecture to compile, and no GPU is visible, as in every image "
+                "build.",
+                "Set the compute capability of your GPU before this step: `export TORCH_CUDA_ARCH_LIST=9.0` (in a "
+                "Dockerfile: `ENV TORCH_CUDA_ARCH_LIST=9.0`). `nvidia-smi --query-gpu=name,compute_cap --format=csv` "
+                "shows it.",
             ),
         ),
         look=BUILD,
@@ -299,13 +608,23 @@ RULES = (
         (
             r"Error loading shared library (\S+?): No such file",
             r"Error relocating [^\n:]+: (\w+): symbol not found",
-            r"musl(?:linux)?[^\n]{0,60}(?:not supported|is not a supported)",
+            r"(musl)(?:linux)?[^\n]{0,60}(?:not supported|is not a supported)",
         ),
         (
             Cause(
                 "musl",
-                "This system is Alpine (musl), and what is loaded was made for glibc, or lacks {0}.",
-                "A base of Debian or Ubuntu, for which PyTorch's packages are made: the project's own has one.",
+                "This system is Alpine Linux, which uses musl, and the file was built for glibc. PyTorch has no "
+                "builds for musl.",
+                "Use an image based on Debian or Ubuntu, such as python:3.12-slim.",
+                tell="the missing library is ld-linux or libc, or the package is a wheel for manylinux",
+                given=says(r"ld-linux|libc\.so\.6|torch|manylinux|GLIBC"),
+            ),
+            Cause(
+                "alpine-library",
+                "A library is not installed in this Alpine Linux ({0}).",
+                "Install the Alpine package that provides it, such as `apk add libstdc++ libgomp`.",
+                tell="the missing library has an Alpine package",
+                given=silent_on(r"ld-linux|libc\.so\.6"),
             ),
         ),
         look=BUILD,
@@ -317,36 +636,49 @@ RULES = (
         (
             Cause(
                 "executable-stack",
-                "The library {0} asks for an executable stack, which this system (glibc since 2.41, SELinux) does not give.",
-                "A newer release of the package that brings it; for now: patchelf --clear-execstack with that file.",
+                "The library {0} requests an executable stack, which this system does not allow (glibc 2.41 and "
+                "newer, or SELinux).",
+                "Install a newer release of the package. Until there is one: `patchelf --clear-execstack FILE`.",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
         "static-tls",
         "libgomp.so.1: cannot allocate memory in static TLS block",
-        (r"cannot allocate memory in static TLS block",),
+        (r"([\w./+-]+): cannot allocate memory in static TLS block", r"cannot allocate memory in static TLS block"),
         (
             Cause(
                 "static-tls",
-                "A library was loaded too late for its kind (mostly libgomp on arm64).",
-                "Import torch first, or LD_PRELOAD with the file that is named.",
+                "A library ({0}) was loaded after others had used up the space that it needs. This occurs mostly with "
+                "libgomp on arm64.",
+                "Load it first: `export LD_PRELOAD=FILE` with the file that the message names, or import its package "
+                "before all others.",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
         "torch-parts",
         "OSError: libtorch_cuda_cu.so: cannot open shared object file: No such file or directory",
-        (r"lib(?:torch|c10)\w*\.so(?:\.\d+)?: cannot open shared object file",),
+        (r"(lib(?:torch|c10)\w*\.so)(?:\.\d+)?: cannot open shared object file",),
         (
-            Cause(
-                "torch-parts",
-                "A compiled package does not find the parts of torch that it was built with: it is imported before "
-                "torch, or was built for another release or another build of torch (for CUDA, for ROCm, for the CPU).",
-                "./launch add the package's release for this torch; `./launch verify` says which one is here.",
+            replace(
+                OTHER_TORCH,
+                tell="the library exists in no torch of this release, such as libtorch_cuda_cu (1.10 to 1.13) or "
+                "libtorch_hip (ROCm)",
+                given=says(r"libtorch_(?:cuda_cu|cuda_cpp|hip|xpu)|libc10_hip"),
             ),
+            Cause(
+                "torch-not-imported",
+                "The package's compiled part was loaded before torch, which provides {0}.",
+                "Import torch before the package.",
+                tell="`python -c 'import torch, PACKAGE'` works",
+                given=says(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
+            ),
+            replace(TORCH_WITHOUT_CUDA, given=CPU_TORCH),
         ),
         look=VERIFY,
     ),
@@ -357,27 +689,57 @@ RULES = (
         (
             Cause(
                 "mkl-too-new",
-                "This torch is conda's, and is older than the mkl beside it, which no longer has that part.",
-                "conda install 'mkl<2024.1'; the project's image needs no conda.",
+                "conda's torch is older than the installed MKL, which no longer has this symbol.",
+                "`conda install 'mkl<2024.1'`",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
         "mixed-cuda-libraries",
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
+        (r"undefined symbol: (__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)",),
         (
-            r"undefined symbol: (?:__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)",
+            Cause(
+                "mixed-cuda-libraries",
+                "One of CUDA's libraries is loaded from another place than torch's own, and its version is different.",
+                "Remove the other place from the search path: `unset LD_LIBRARY_PATH`, then try again.",
+                tell="`echo $LD_LIBRARY_PATH` prints a folder with CUDA libraries",
+            ),
+            Cause(
+                "mixed-cuda-packages",
+                "The CUDA libraries that pip installed for torch (nvidia-...) are not of the versions that this torch "
+                "requires.",
+                "Install torch and its libraries again in a new environment, in one command.",
+                tell="`pip check` lists nvidia packages",
+                given=says(r"site-packages/nvidia/"),
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "mixed-torch",
+        "torch/lib/libtorch_cpu.so: undefined symbol: _ZNK3c1010TensorImpl23shallow_copy_and_detachERKNS_15Variable",
+        (
             r"libtorch(?:_cpu|_cuda|_python|_global_deps)?\.so(?:\.\d+)?: undefined symbol",
             r"/torch/(?:_C|lib/)[^\s:]*: undefined symbol",
             r"libtorch\w*\.so[^\n]{0,20}: version `",
         ),
         (
             Cause(
-                "mixed-cuda-libraries",
-                "Libraries that do not belong together are loaded: one of CUDA's (or torch's own) is found elsewhere "
-                "than where torch brought it, or a file was built without being linked with it.",
-                "unset LD_LIBRARY_PATH, and take what brings a second one out of pyproject.toml; ./launch build",
+                "mixed-torch",
+                "torch's own files do not match each other: the installation contains files of two releases, for "
+                "example from pip and conda.",
+                "Install torch in a new environment. In the same one: `pip uninstall -y torch` until pip finds none, "
+                "then install it again.",
+                tell="`pip list` and `conda list` both have torch, or it was upgraded in place",
+            ),
+            Cause(
+                "other-libtorch",
+                "LD_LIBRARY_PATH or LD_PRELOAD names a folder with another torch's libraries.",
+                "`unset LD_LIBRARY_PATH LD_PRELOAD`, then try again.",
+                tell="`echo $LD_LIBRARY_PATH` prints such a folder",
             ),
         ),
         look=VERIFY,
@@ -392,14 +754,7 @@ RULES = (
             r"PyTorch version \S+ (?:is )?(?:not |in)compatible with (?:the )?(?:installed )?\w+ extension",
             r"was compiled (?:with|against|for) (?:PyTorch|torch) [\d.]+[^\n]{0,60}(?:but|installed)",
         ),
-        (
-            Cause(
-                "built-for-other-torch",
-                "A compiled package was built for another torch (another version, or another kind of build) than the "
-                "one that is here.",
-                "./launch add the package's release for this torch, or build it here without build isolation.",
-            ),
-        ),
+        (OTHER_TORCH, STALE_EXTENSION),
         look=VERIFY,
     ),
     Rule(
@@ -412,48 +767,29 @@ RULES = (
         (
             Cause(
                 "link-library",
-                "Something is compiled here against CUDA's library {0}, and the linker finds no file of it to link with.",
-                "Take a built wheel of the package, or an environment with the CUDA Toolkit, its lib64 in LIBRARY_PATH; "
-                "for libcuda, its lib64/stubs.",
+                "The linker does not find CUDA's library {0}: the CUDA Toolkit is missing or only partly installed, "
+                "or its lib folder is not searched.",
+                "Install the CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda environment) and add its "
+                "folder: `export LIBRARY_PATH=$CUDA_HOME/lib64:$LIBRARY_PATH`. A prebuilt wheel needs neither.",
+                tell="the library is not the driver's libcuda",
+                given=silent_on(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+            ),
+            Cause(
+                "no-libcuda-at-build",
+                "The build links with the driver's library libcuda, which is not there while an image is built.",
+                "Link with the Toolkit's placeholder: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
+                tell="it fails in the build of an image",
+                given=says(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+            ),
+            Cause(
+                "libcuda-not-listed",
+                "Triton or torch.compile links with the driver's library libcuda at run time and does not find it.",
+                "Update the linker's list: `sudo ldconfig`. In WSL: `export LIBRARY_PATH=/usr/lib/wsl/lib`.",
+                tell="it fails while the program runs",
+                given=says(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
         look=BUILD,
-    ),
-    # about: The compiled part of a package ({0}) is not found where Python looks for it.
-    Rule(
-        "compiled-part-missing",
-        "ImportError: cannot import name '_C' from 'groundingdino'",
-        (
-            r"cannot import name '_\w*[Cc]\w*' from (?:partially initialized module )?'(\w+)[\w.]*'",
-            r"No module named '(\w+)(?:\.\w+)*\.(?:_C\w*|_ext|_cuda|cuda_ext|version)'",
-            r"name '_C' is not defined",
-            r"No module named '(\w+)_(?:cuda|cpp|ext|C|cuda_ext|_ext)'",
-            r"torch_extensions/\S+?/(\w+)\.so: cannot open shared object",
-            r"'DeepSpeedCPUAdam' object has no attribute '(ds_opt_adam)'",
-            r"'NoneType' object has no attribute 'origin'",
-        ),
-        (
-            Cause(
-                "compiled-part-missing-1",
-                "It was installed without being compiled, or that failed in silence.",
-                "Install it again with a compiler there and TORCH_CUDA_ARCH_LIST set, and look at what it prints.",
-                tell="its folder in site-packages holds no .so",
-            ),
-            Cause(
-                "compiled-part-missing-2",
-                "It was compiled for another Python, torch or CUDA, or files of two releases are mixed.",
-                "Install it again with a compiler there and TORCH_CUDA_ARCH_LIST set, and look at what it prints.",
-                tell="its folder holds a .so of another cp3xx, or pip list shows two: rm its folder, and install it again",
-            ),
-            Cause(
-                "compiled-part-missing-3",
-                "A folder of the same name, such as its source, stands before it.",
-                "Install it again with a compiler there and TORCH_CUDA_ARCH_LIST set, and look at what it prints.",
-                tell="it works when started from another folder",
-            ),
-        ),
-        look=VERIFY,
-        level=BROAD,
     ),
     Rule(
         "bitsandbytes",
@@ -473,12 +809,15 @@ RULES = (
             r"object has no attribute '(?:cadam32bit\w*|cquantize\w*|cget_\w+|cdequantize\w*)'",
         ),
         (
+            OLD_BITSANDBYTES,
+            TORCH_WITHOUT_CUDA,
             Cause(
-                "bitsandbytes",
-                "bitsandbytes finds no part of itself for CUDA here: its release has none for this CUDA or "
-                "processor, it does not find CUDA's libraries, or sees no GPU.",
-                "python -m bitsandbytes says what it looked for; ./launch add 'bitsandbytes' in its newest release; "
-                "`./launch verify` says whether torch sees the GPU.",
+                "bitsandbytes-from-source",
+                "bitsandbytes has no build for this processor's GPU, such as a Jetson's.",
+                "Build it on the device: `git clone https://github.com/bitsandbytes-foundation/bitsandbytes`, then in "
+                "it `cmake -DCOMPUTE_BACKEND=cuda -S . && make && pip install .`.",
+                tell="it is a Jetson, or another arm64 board",
+                given=JETSON,
             ),
         ),
         look=VERIFY,
@@ -488,7 +827,6 @@ RULES = (
         "RuntimeError: operator torchvision::nms does not exist",
         (
             r"operator torchvision::\w+ does not exist",
-            r"Unknown builtin op: torchvision::",
             r"No such operator torchvision::",
             r"Couldn't load custom C\+\+ ops",
             r"Detected that PyTorch and torch(?:vision|audio) were compiled with different",
@@ -498,47 +836,155 @@ RULES = (
         (
             Cause(
                 "torchvision-other",
-                "torchvision (or torchaudio) was made for another torch than the one that is here.",
-                "Take its version out of pyproject.toml, then ./launch build",
+                "torchvision (or torchaudio) was built for another torch: another release, or another CUDA version.",
+                "Install them together, from the same index: `pip install -U torch torchvision torchaudio`, with the "
+                "`--index-url` that torch came from. In a project, remove torchvision's version from pyproject.toml.",
+                tell="`pip list` shows versions that were not released together",
+                given=~JETSON,
+            ),
+            Cause(
+                "torchvision-jetson",
+                "torch is NVIDIA's build for Jetson, and torchvision came from the general package index.",
+                "Install torchvision from the place that torch came from, or build it from source on the Jetson.",
+                tell="it is a Jetson",
+                given=JETSON,
             ),
         ),
         look=VERIFY,
+    ),
+    Rule(
+        "torchvision-not-imported",
+        "Unknown builtin op: torchvision::nms.",
+        (r"Unknown builtin op: torchvision::",),
+        (
+            Cause(
+                "torchvision-not-imported",
+                "A TorchScript model uses torchvision's operators, and the program has not loaded them.",
+                "Add `import torchvision` before the model is loaded; in C++, link with libtorchvision.",
+                tell="the program does not import torchvision",
+            ),
+            Cause(
+                "torchvision-other-script",
+                "torchvision was built for another torch, so its operators are not registered.",
+                "Install torch and torchvision together, from the same index.",
+                tell="`import torchvision` prints a warning",
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "tensorflow-without-cuda",
+        "Cannot dlopen some GPU libraries. Please make sure the missing libraries mentioned above are installed "
+        "properly",
+        (
+            r"(?:Could not load dynamic library|Couldn't open CUDA library) '?(?!libcuda\.|libnvidia)(lib(?:cu|"
+            r"nv)[\w.]+)",
+            r"Cannot dlopen some GPU libraries",
+            r"Unable to load lib(?:cudnn|cublas)\S+|Unable to load cuDNN DSO",
+        ),
+        (
+            Cause(
+                "tensorflow-without-cuda",
+                "TensorFlow does not find the CUDA libraries that this release was built for ({0}), and runs on the "
+                "CPU.",
+                "Install TensorFlow with its libraries: `pip install -U 'tensorflow[and-cuda]'`. For an older "
+                "release, use the CUDA and cuDNN versions that its documentation lists.",
+                tell="the machine has an NVIDIA GPU, and TensorFlow should use it",
+            ),
+            Cause(
+                "tensorflow-cpu-only",
+                "TensorFlow was imported by another program or on a machine without a GPU. The warning has no effect.",
+                "Ignore it, or hide it: `export TF_CPP_MIN_LOG_LEVEL=3`.",
+                tell="the program computes with PyTorch, or there is no GPU",
+                given=NO_CARD,
+            ),
+        ),
+        look=VERIFY,
+        unless=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "built-for-other-cuda",
         "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
         (
             r"(lib(?:cudart|cublas|cublasLt|cudnn\w*|cusparse\w*|cufft\w*|curand|cusolver\w*|cupti|nvrtc|nvJitLink|"
-            r"nccl|nvToolsExt|cufile|nvshmem\w*|npp\w+|nvjpeg\w*|nvinfer\w*|nvfatbin)\.so(?:\.\d+)*)[^\n]{0,10}: "
+            r"nccl|nvToolsExt|cufile|nvshmem\w*|npp\w+|nvjpeg\w*|nvinfer\w*|nvfatbin|cudss)\.so(?:\.\d+)*)[^\n]{0,10}: "
             r"cannot open shared object file",
-            r"(?:Could not load dynamic library|Couldn't open CUDA library) '?(?!libcuda|libnvidia)(lib(?:cu|"
-            r"nv)[\w.]+)",
             r"(lib(?:cudart|cublas\w*|cudnn\w*|nvrtc|cufft|curand)[\w.]*) is not found or cannot be loaded",
             r"Library (lib(?:cublas|cudnn)\S+) is not found",
-            r"Unable to load lib(?:cudnn|cublas)\S+|Could not load library (libcudnn\S+)",
-            r"Cannot dlopen some GPU libraries",
+            r"Could not load library (libcudnn\S+)",
         ),
         (
             Cause(
                 "built-for-other-cuda",
-                "What is loaded asks for CUDA's library {0}, which is not found here: it was built for another CUDA, "
-                "or the package that brings that library is missing or not looked into.",
-                "Take the package's build for this CUDA (`./launch verify` says which one is here); a library that "
-                "torch itself asks for: ./launch build",
+                "The package was built for another CUDA or cuDNN version and needs {0}, which this environment does "
+                "not have.",
+                "Install the package's build for this CUDA version (`python -c 'import torch; "
+                "print(torch.version.cuda, torch.backends.cudnn.version())'`), or a newer release of it.",
+                tell="the number after .so is not the version that torch brings",
+                given=~JETSON,
+            ),
+            Cause(
+                "cuda-library-not-found",
+                "{0} is installed, and the loader does not search its folder.",
+                "Add the folder: `export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH`. Libraries from pip lie in "
+                "site-packages/nvidia/*/lib; importing torch before the package also loads them.",
+                tell="`find / -name 'lib*.so*' 2>/dev/null | grep NAME` finds the file",
+            ),
+            Cause(
+                "jetson-package-libraries",
+                "On a Jetson, CUDA's libraries come with JetPack, and this package or image is for another JetPack or "
+                "is used without NVIDIA's runtime.",
+                "Use packages and images made for the installed JetPack, and start containers with `--runtime nvidia`.",
+                tell="it is a Jetson",
+                given=JETSON,
+            ),
+        ),
+        look=VERIFY,
+        unless=r"Ignore above cudart dlerror if you do not have a GPU",
+    ),
+    Rule(
+        "other-libc",
+        "/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found",
+        (r"version [`'](GLIBC_[\d.]+)' not found",),
+        (
+            Cause(
+                "other-libc",
+                "The file was built on a newer Linux than this one: it needs {0}. The C library cannot be upgraded on "
+                "its own.",
+                "Use a newer system or container image. On this one, install an older release of the package, or "
+                "build it here.",
+                given=silent_on(r"vscode|code-server|vscode-remote"),
+                tell="a Python package or a program names it",
+            ),
+            Cause(
+                "editor-server-libc",
+                "VS Code's server is started on a system that is older than it supports.",
+                "Connect to a newer system or image (glibc 2.28 or newer), such as Debian 10 or Ubuntu 20.04.",
+                tell="VS Code was connecting",
+                given=says(r"vscode|code-server|attach docker container"),
             ),
         ),
         look=VERIFY,
     ),
     Rule(
-        "other-libc",
+        "other-libstdcxx",
         "/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found",
-        (r"version [`'](?:GLIBC(?:XX)?|CXXABI|GCC)_[\d.]+' not found",),
+        (r"version [`']((?:GLIBCXX|CXXABI|GCC)_[\d.]+)' not found",),
         (
             Cause(
-                "other-libc",
-                "A compiled file asks for a newer C or C++ library than the one that is found: it was made on a "
-                "newer system, or an older library (conda's or the system's) stands before the right one.",
-                "Take the package's build for this image, or build it inside; a file from the machine itself does not fit.",
+                "old-libstdcxx-first",
+                "An older C++ library, mostly conda's, is found before the one that the file needs ({0}).",
+                "Update conda's: `conda install -c conda-forge libstdcxx-ng`. Without conda: `unset LD_LIBRARY_PATH`.",
+                tell="the path before `version` lies in an environment, not in /lib or /usr/lib",
+                given=says(r"(?:conda|/envs/|/opt/|/home/|\.\.\.|…)\S*libstdc\+\+\S*: version"),
+            ),
+            Cause(
+                "system-libstdcxx",
+                "The file was built with a newer compiler than this system's C++ library supports: it needs {0}.",
+                "Use a newer system or container image, or build the package here. In a conda environment: `export "
+                "LD_LIBRARY_PATH=$CONDA_PREFIX/lib`.",
+                tell="the path before `version` is /lib or /usr/lib",
+                given=says(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
             ),
         ),
         look=VERIFY,
@@ -546,16 +992,43 @@ RULES = (
     Rule(
         "openmp-twice",
         "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized.",
-        (
-            r"OMP: Error #15",
-            r"MKL_THREADING_LAYER=INTEL is incompatible",
-            r"Intel (?:oneAPI )?MKL (?:FATAL )?ERROR",
-        ),
+        (r"OMP: Error #15",),
         (
             Cause(
                 "openmp-twice",
-                "OpenMP or MKL does not work as it was loaded: two packages bring it, each its own, or it is not whole.",
-                "import numpy before torch, or MKL_THREADING_LAYER=GNU; packages from one source, pip or conda.",
+                "Two packages each load their own copy of the OpenMP library, mostly one from pip and one from conda.",
+                "Install numpy and torch from one source, in a new environment. Until then: `export "
+                "KMP_DUPLICATE_LIB_OK=TRUE`, which can slow programs down or make results wrong.",
+            ),
+        ),
+        certain=True,
+        look=VERIFY,
+    ),
+    Rule(
+        "mkl-threading",
+        "Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with libgomp.so.1 library.",
+        (r"MKL_THREADING_LAYER=INTEL is incompatible",),
+        (
+            Cause(
+                "mkl-threading",
+                "torch loaded GNU's OpenMP before numpy loaded MKL, which expects Intel's.",
+                "`export MKL_THREADING_LAYER=GNU`, or import numpy before torch.",
+            ),
+        ),
+        certain=True,
+        look=VERIFY,
+    ),
+    Rule(
+        "mkl-broken",
+        "INTEL MKL ERROR: libmkl_avx2.so.1: undefined symbol. Intel MKL FATAL ERROR: Cannot load libmkl_avx2.so.1",
+        (r"Intel (?:oneAPI )?MKL (?:FATAL )?ERROR",),
+        (
+            Cause(
+                "mkl-broken",
+                "MKL does not find its own libraries: the installation is incomplete, or contains files of two "
+                "releases.",
+                "Install it again: `conda install --force-reinstall mkl numpy`, or with pip `pip install "
+                "--force-reinstall mkl numpy`.",
             ),
         ),
         look=VERIFY,
@@ -566,9 +1039,18 @@ RULES = (
         (r"RuntimeError: Numpy is not available",),
         (
             Cause(
-                "numpy-unavailable",
-                "torch cannot use NumPy: none is here, or one of another major version than torch was built for.",
-                "./launch add numpy; for a torch before 2.3 'numpy<2'.",
+                "numpy-2-for-torch",
+                "This torch was built for NumPy 1 (releases before 2.3), and NumPy 2 is installed.",
+                "`pip install 'numpy<2'`, or install a newer torch.",
+                tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
+                given=torch_below("2.3") | says(r"NumPy 1\.x cannot be run", r"_ARRAY_API not found"),
+            ),
+            Cause(
+                "no-numpy",
+                "NumPy is not installed in this environment, or is broken.",
+                "`pip install --force-reinstall numpy`",
+                tell="`python -c 'import numpy'` fails",
+                given=says(r"No module named '?numpy"),
             ),
         ),
         look=VERIFY,
@@ -586,8 +1068,20 @@ RULES = (
         (
             Cause(
                 "numpy-2",
-                "A compiled package was built for another major version of NumPy than the one that is here.",
-                "./launch add that package's newer release.",
+                "A compiled package was built for NumPy 1, and NumPy 2 is installed.",
+                "Install a newer release of that package, which supports NumPy 2. If there is none: `pip install "
+                "'numpy<2'`.",
+                tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
+                given=says(
+                    r"cannot be run in\s+NumPy 2", r"got 88 from PyObject", r"numpy is 0x2", r"_ARRAY_API not found"
+                ),
+            ),
+            Cause(
+                "numpy-too-old",
+                "A compiled package was built with a newer NumPy than the installed one.",
+                "`pip install -U numpy`; if several NumPys are installed (pip, conda, apt), remove the old one.",
+                tell="the second number in the message is smaller than the first",
+                given=says(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
             ),
         ),
         look=VERIFY,
@@ -596,15 +1090,26 @@ RULES = (
         "numpy-names",
         "AttributeError: module 'numpy' has no attribute 'float'.",
         (
-            r"module 'numpy' has no attribute '(\w+)'",
+            r"(?<!initialized )module 'numpy(?:\.[\w.]+)?' has no attribute '(\w+)'",
             r"`np\.(\w+)` was (?:removed in the NumPy|a deprecated alias)",
             r"No module named 'numpy\.(_core|char|rec|strings)",
         ),
         (
             Cause(
                 "numpy-names",
-                "A program or package is older (or newer) than this NumPy, which has no name {0} any more (or not yet).",
-                "./launch add that package's newer release; in your own code the builtin, such as float.",
+                "The program or a package uses a name that was removed from NumPy ({0}): it is older than this NumPy.",
+                "Upgrade the package that the traceback's last lines belong to: `pip install -U PACKAGE`. In your own "
+                "code, use Python's float, int, or bool. If neither is possible: `pip install 'numpy<1.24'`, or "
+                "`'numpy<2'` for names that NumPy 2 removed.",
+                tell="the name is float, int, bool, object, NaN, float_, in1d, or another old one",
+                given=silent_on(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+            ),
+            Cause(
+                "numpy-too-old-for-name",
+                "The installed NumPy is older than the program or the saved file expects, and does not have {0}.",
+                "`pip install -U numpy`",
+                tell="the name is new, such as numpy._core or numpy.exceptions",
+                given=says(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
         look=VERIFY,
@@ -612,34 +1117,68 @@ RULES = (
     Rule(
         "protobuf",
         "TypeError: Descriptors cannot be created directly.",
-        (r"Descriptors cannot (?:not )?be created directly", r"cannot import name 'builder' from 'google\.protobuf"),
+        (
+            r"Descriptors cannot (?:not )?be created directly",
+            r"cannot import name 'builder' from 'google\.protobuf",
+            r"'MessageFactory' object has no attribute 'GetPrototype'",
+            r"incompatible Protobuf Gencode/Runtime versions",
+        ),
         (
             Cause(
                 "protobuf",
-                "A package was generated for another protobuf than the one that is here.",
-                "./launch add that package's newer release, or 'protobuf<4' where there is none.",
+                "A package contains code that was generated for an older protobuf than the installed one.",
+                "Upgrade that package: `pip install -U PACKAGE`. If there is no newer release: `pip install "
+                "'protobuf<3.21'` (for GetPrototype: `'protobuf<6'`).",
+                tell="the traceback's last file ends with _pb2.py",
+                given=silent_on(r"name 'builder'|Gencode/Runtime"),
+            ),
+            Cause(
+                "protobuf-too-old",
+                "A package contains code that was generated for a newer protobuf than the installed one.",
+                "`pip install -U protobuf`",
+                tell="the message asks for `builder` or compares Gencode and Runtime",
+                given=says(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
         look=VERIFY,
     ),
     Rule(
-        "python-too-new",
+        "no-distutils",
         "ModuleNotFoundError: No module named 'distutils'",
+        (r"No module named '(distutils)[\w.]*'",),
         (
-            r"No module named '(distutils|imp|asynchat|asyncore|cgi|telnetlib|imghdr|pipes|numpy\.distutils)[\w.]*'",
+            Cause(
+                "no-distutils",
+                "Python 3.12 removed distutils, which the package still uses.",
+                "`pip install setuptools`, which provides it; or install a newer release of the package.",
+                tell="`python --version` prints 3.12 or newer",
+                given=python_from("3.12"),
+            ),
+            DEBIAN_DISTUTILS,
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "python-too-new",
+        "AttributeError: module 'pkgutil' has no attribute 'ImpImporter'. Did you mean: 'zipimporter'?",
+        (
+            r"No module named '(imp|asynchat|asyncore|cgi|telnetlib|imghdr|pipes|numpy\.distutils)[\w.]*'",
             r"module 'pkgutil' has no attribute '(ImpImporter)'",
-            r"cannot import name '(?:Mapping|MutableMapping|Iterable|Callable|Sequence)' from 'collections'",
+            r"cannot import name '(Mapping|MutableMapping|Iterable|Callable|Sequence)' from 'collections'",
             r"module 'inspect' has no attribute '(getargspec)'",
             r"module 'collections' has no attribute '(\w+)'",
             r"module 'inspect' has no attribute '(formatargspec)'",
             r"module 'ast' has no attribute '(Num|Str|NameConstant)'",
         ),
         (
+            TOO_OLD_FOR_PYTHON,
             Cause(
-                "python-too-new",
-                "A package is older than this Python, which does not have {0} (any more); before 3.12 Debian keeps "
-                "distutils in a package of its own.",
-                "./launch add that package's newer release; before 3.12 python3-distutils in apt.txt.",
+                "old-build-tools",
+                "The build uses a setuptools or pip that is older than this Python, because a package pins it.",
+                "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
+                "package that is being built.",
+                tell="pkg_resources or pip-build-env stands in the traceback",
+                given=says(r"ImpImporter"),
             ),
         ),
         look=VERIFY,
@@ -647,12 +1186,31 @@ RULES = (
     Rule(
         "setuptools",
         "ModuleNotFoundError: No module named 'pkg_resources'",
-        (r"No module named 'pkg_resources'", r"cannot import name 'packaging' from 'pkg_resources'"),
+        (r"No module named '(pkg_resources)'", r"cannot import name '(packaging)' from 'pkg_resources'"),
         (
             Cause(
                 "setuptools",
-                "A package asks for a part of setuptools that is missing, or that its newer releases do not have.",
-                "./launch add 'setuptools<81'",
+                "pkg_resources is missing: new environments have no setuptools since Python 3.12, and setuptools 82 "
+                "removed the module.",
+                "`pip install 'setuptools<81'`",
+                tell="it fails when the program is started",
+                given=silent_on(ISOLATED, r"name 'packaging'"),
+            ),
+            Cause(
+                "setuptools-in-build",
+                "The package's build uses pkg_resources, which the setuptools in its isolated build environment no "
+                "longer has.",
+                "Build it without isolation: `pip install 'setuptools<81' wheel`, then `pip install "
+                "--no-build-isolation PACKAGE`.",
+                tell="it fails while the package is built",
+                given=says(ISOLATED),
+            ),
+            Cause(
+                "setuptools-70",
+                "An older torch or package imports packaging from pkg_resources, which setuptools 70 removed.",
+                "`pip install 'setuptools<70'`, or install a newer torch.",
+                tell="the name that cannot be imported is packaging",
+                given=says(r"name 'packaging'"),
             ),
         ),
         look=VERIFY,
@@ -669,8 +1227,18 @@ RULES = (
         (
             Cause(
                 "python-too-old",
-                "The program is written for a newer Python than this one.",
-                "Start it with the image's Python; a newer base has a newer one: copier update --trust",
+                "The code is written for a newer Python than this one.",
+                "Run it with a newer Python: `uv venv --python 3.12`, then install the packages there. Or install an "
+                "older release of the package.",
+                tell="`python --version` prints less than the package's documentation requires",
+                given=~python_from("3.12"),
+            ),
+            Cause(
+                "type-expression",
+                "The expression itself is wrong: a class or a value stands where an object or a type belongs.",
+                "Check the line that the traceback ends with.",
+                tell="`python --version` prints 3.11 or newer",
+                given=python_from("3.11") & says(r"not subscriptable|for \|:"),
             ),
         ),
         look=VENV,
@@ -679,17 +1247,19 @@ RULES = (
         "python-required",
         "ERROR: Package 'foo' requires a different Python: 3.9.18 not in '>=3.10'",
         (
-            r"requires a different Python: ([\d.]+) not in",
+            r"requires a different Python: ([\d.]+ not in '?[^'\n]+)",
             r"the current Python version \(([\d.]+)\) does not satisfy Python",
-            r"requires Python (?:'|>=|<|~=)[^\n]{0,40}but (?:the )?(?:running|current|installed)",
+            r"requires Python ((?:'|>=|<|~=)[^\n]{0,40}?)[, ]*but (?:the )?(?:running|current|installed)",
         ),
         (
             Cause(
                 "python-required",
-                "The package does not serve this Python ({0}).",
-                "Another release of the package: loosen its version in pyproject.toml.",
+                "This release of the package does not support this Python ({0}).",
+                "Use a Python in the range that the message names, such as `uv venv --python 3.12`, or install a "
+                "release of the package that supports this one.",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -703,10 +1273,12 @@ RULES = (
         (
             Cause(
                 "uv-requires-python",
-                "The project's requires-python ({0}) admits Pythons that a package does not serve.",
-                'requires-python = ">=3.12" (the base\'s Python) in pyproject.toml',
+                "The project's requires-python ({0}) includes Python versions that a dependency does not support. uv "
+                "resolves for all of them.",
+                'Narrow it in pyproject.toml to what the message names, such as `requires-python = ">=3.12"`.',
             ),
         ),
+        certain=True,
         look=BUILD,
     ),
     Rule(
@@ -716,14 +1288,15 @@ RULES = (
             r"was found on \S+ but not at the requested version",
             r"was found on [^\n]{0,120}, but not at",
             r"not at the requested version[\s\S]{0,200}subsequent index",
-            r"first[- ]index strategy|index-strategy unsafe-best-match",
+            r"first[- ]index strategy|(?:use|try|with) [`'\"]?--index-strategy unsafe-best-match",
         ),
         (
             Cause(
                 "uv-index-order",
-                "uv looks only at the first index that has a package of that name, and the version asked for is on another.",
-                "explicit = true for that index and [tool.uv.sources] for what comes from it; or --index-strategy "
-                "unsafe-best-match",
+                "uv searches only the first index that has a package of this name, and the requested version is not "
+                "there.",
+                "Give the special index `explicit = true` in pyproject.toml and assign only its packages to it in "
+                "`[tool.uv.sources]`. On the command line: `--index-strategy unsafe-best-match`.",
             ),
         ),
         look=BUILD,
@@ -736,11 +1309,18 @@ RULES = (
             r"(\S+) (?:was|were) not found in the (?:package registry|provided package locations)",
         ),
         (
-            Cause(
-                "not-in-index",
-                "The index that is asked does not hold {0} at all: its name is another, or another index has it.",
-                "Its name on the index; a mirror or --index-url that lacks it; offline it must be in the cache.",
+            replace(
+                INDEX,
+                tell="an --index-url was given, or the package is from another project's own index",
+                given=silent_on(r"found in the cache"),
             ),
+            Cause(
+                "wrong-name",
+                "No package has this name ({0}).",
+                "Check the name: it often differs from the module's, such as scikit-learn for sklearn.",
+                tell="the index's website does not find it",
+            ),
+            OFFLINE,
         ),
         look=BUILD,
     ),
@@ -756,11 +1336,25 @@ RULES = (
         (
             Cause(
                 "venv-broken",
-                "The environment (.venv) in the project was made by another Python or on another machine.",
-                "rm -r .venv; the image's own Python needs none.",
+                "The virtual environment was created by a Python that is no longer there, or on another machine.",
+                "Delete it and create it again: `rm -r .venv && uv venv`. A project's container needs none.",
             ),
         ),
         look=VENV,
+    ),
+    Rule(
+        "no-bdist-wheel",
+        "error: invalid command 'bdist_wheel'",
+        (r"invalid command 'bdist_wheel'",),
+        (
+            Cause(
+                "no-bdist-wheel",
+                "The package `wheel` is not installed, and old setuptools versions need it to build a wheel.",
+                "`pip install -U setuptools wheel`, then install the package again.",
+            ),
+        ),
+        look=BUILD,
+        unless=r"bdist_wheel[\s\S]*Successfully installed",
     ),
     Rule(
         "setuptools-too-new",
@@ -768,14 +1362,14 @@ RULES = (
         (
             r"use_2to3 is invalid",
             r"error in \S+ setup command: '?\w+'? must be",
-            r"invalid command 'bdist_wheel'",
             r"cannot import name '(?:_imp|msvccompiler|run_2to3)\w*' from '(?:setuptools|distutils)",
         ),
         (
             Cause(
                 "setuptools-too-new",
-                "The package's setup.py is older than the setuptools here (or wants `wheel` beside it).",
-                "A newer release of the package, or one with a wheel; else its build with 'setuptools<58' and wheel.",
+                "The package's setup.py is older than the setuptools that builds it.",
+                "Install a newer release of the package. If there is none: `pip install 'setuptools<58' wheel` (`<66` "
+                "for `must be ...`), then `pip install --no-build-isolation PACKAGE`.",
             ),
         ),
         look=BUILD,
@@ -789,24 +1383,70 @@ RULES = (
             r"Cannot find the file specified[^\n]{0,60}cl\.exe|\bcl(?:\.exe)?['\"]? (?:is not recognized|not "
             r"found|failed)",
         ),
-        (
-            Cause(
-                "windows-compiler",
-                "On Windows itself a C++ compiler is missing for this package.",
-                "Use the project's container, in WSL 2: ./launch shell",
-            ),
-        ),
+        (WINDOWS_COMPILER,),
         look=VERIFY,
     ),
     Rule(
         "openssl-python",
         "AttributeError: module 'lib' has no attribute 'X509_V_FLAG_CB_ISSUER_CHECK'",
-        (r"module 'lib' has no attribute 'X509|X509_V_FLAG_|GEN_EMAIL'",),
+        (r"module 'lib' has no attribute '(?:X509|GEN_EMAIL)|X509_V_FLAG_|GEN_EMAIL'",),
         (
             Cause(
                 "openssl-python",
-                "pyOpenSSL and cryptography do not fit together.",
-                "./launch add 'pyopenssl' in its newest release.",
+                "The installed pyOpenSSL is older than the cryptography package supports.",
+                "`python -m pip install -U pyopenssl cryptography`. If pip itself fails with this error, remove the "
+                "old one first: `sudo apt-get remove python3-openssl`.",
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "local-version",
+        "ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118",
+        (
+            r"(?:satisfies the requirement|distribution found for|no version of) (\w+==[\d.]+\+(?:cu\d+|cpu|"
+            r"rocm[\d.]+))",
+        ),
+        (
+            Cause(
+                "local-version",
+                "{0} is a build that only PyTorch's own index has, and the package index was searched.",
+                "Add the index to the command, such as `--index-url https://download.pytorch.org/whl/cu128`, with the "
+                "ending of the version (cu118, cu128, cpu).",
+                tell="the command has no --index-url or --extra-index-url",
+                given=silent_on(r"download\.pytorch\.org|find-links|\s-f "),
+            ),
+            Cause(
+                "local-version-not-built",
+                "PyTorch's index has no {0} for this Python and processor: not every release is built for every CUDA "
+                "version, and most CUDA builds are for x86-64.",
+                "Choose a combination from https://pytorch.org/get-started/previous-versions/.",
+                tell="the command names PyTorch's index",
+                given=says(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
+            ),
+        ),
+        look=VERIFY,
+        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+    ),
+    Rule(
+        "conda-not-found",
+        "PackagesNotFoundError: The following packages are not available from current channels",
+        (r"ResolvePackageNotFound|PackagesNotFoundError",),
+        (
+            Cause(
+                "conda-channel",
+                "The conda channels in use do not have the package, or not this version for this processor.",
+                "Search for it on conda-forge: `conda install -c conda-forge PACKAGE`. PyTorch itself is no longer "
+                "published to its own channel: use pip, or conda-forge.",
+                tell="a single package is named",
+            ),
+            Cause(
+                "conda-other-system",
+                "The environment file lists exact builds from another system or processor.",
+                "Export it without builds on the old machine, `conda env export --from-history`, or delete the part "
+                "after the second `=` in the file.",
+                tell="the named packages have build strings such as =h1234567_0",
+                given=says(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
             ),
         ),
         look=VERIFY,
@@ -816,46 +1456,87 @@ RULES = (
         "ERROR: Could not find a version that satisfies the requirement torch==2.1.0",
         (
             r"is not a supported wheel on this platform",
-            r"Could not find a version that satisfies the requirement",
-            r"No matching distribution found",
+            r"Could not find a version that satisfies the requirement (\S+)",
+            r"No matching distribution found(?: for (\S+))?",
             r"doesn't have a source distribution or wheel for the current platform",
-            r"has no wheels? with a matching (?:Python|platform|abi)",
+            r"ha(?:s|ve) no wheels? with a matching (?:Python|platform|abi)",
             r"has no usable wheels|No compatible (?:wheel|tags)",
-            r"because there is no version of|there (?:is|are) no versions? of \S+",
-            r"Unable to find installation candidates for",
+            r"because there is no version of (\S+)|there (?:is|are) no versions? of (\S+)",
+            r"Unable to find installation candidates for (\S+)",
             r"No candidate is found for",
             r"wheel\(s\) were skipped as your project's environment",
             r"no wheels (?:are )?available (?:for \S+ )?with a matching",
-            r"only has wheels for the following",
+            r"only has wheels for the following|only available for (?:the following )?(?:platform|Python|on )",
             r"is unusable because no wheels",
             r"binary distribution is incompatible with the current platform",
             r"hint: Wheels are (?:available|required) for",
-            r"ResolvePackageNotFound|PackagesNotFoundError",
         ),
         (
             Cause(
-                "wheel-does-not-fit",
-                "The index that was asked has no such package for this Python and this processor: under that name, "
-                "in that version, or at all; or it was not reached.",
-                "Look at the package's files for this Python version and processor, and at the index that is asked; "
-                "loosen its version.",
+                "no-wheel-for-python",
+                "The requested release has no wheel for this Python version ({0}): it is older or newer than those "
+                "that the package supports.",
+                "Use a Python that the release supports, such as `uv venv --python 3.12`, or leave the version out to "
+                "get a newer release.",
+                tell="`from versions:` lists other versions, or the message names a Python or ABI tag",
+                given=says(
+                    r"ABI tag|matching (?:Python|abi)|Python implementation tag|different python version|"
+                    r"Requires-Python|from versions: \d"
+                ),
+            ),
+            Cause(
+                "no-wheel-for-platform",
+                "The requested release has no wheel for this operating system or processor ({0}).",
+                "Install a release or build that has one: the message or the package's download page lists them. On a "
+                "Jetson, use the wheels made for its JetPack; on Intel Macs, torch ends with 2.2.",
+                tell="the message names a platform, such as aarch64, win_amd64, or macosx",
+                given=says(r"matching platform|current platform|supported wheel on this platform|following platforms?")
+                | ARM64
+                | WINDOWS,
+            ),
+            INDEX,
+        ),
+        look=VERIFY,
+        kind="uv",
+        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+    ),
+    Rule(
+        "pip-left-conflict",
+        "torchvision 0.18.0 requires torch==2.3.0, but you have torch 2.2.1 which is incompatible.",
+        (
+            r"(\S+ \S+ (?:has requirement|requires) \S+), but you(?:'ll)? have \S+(?: \S+)? which is incompatible",
+            r"pip's dependency resolver does not currently take into account",
+        ),
+        (
+            Cause(
+                "pip-left-conflict",
+                "pip changed a package to a version that another installed package does not support ({0}).",
+                "Install both in one command, so that pip chooses versions that match: `pip install -U PACKAGE "
+                "OTHER`. `pip check` lists what is still incompatible.",
+                tell="the named package is used by the program",
+            ),
+            Cause(
+                "unused-conflict",
+                "The conflict concerns a package that is preinstalled, as in Colab, and that this program does not "
+                "use.",
+                "Ignore it, or work in a new environment: `uv venv`.",
+                tell="the program runs without the named package",
+                given=says(r"\bColab\b|google-colab|/content/|kaggle"),
             ),
         ),
         look=VERIFY,
-        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+        unless=r"which is incompatible[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "packages-contradict",
         "ERROR: ResolutionImpossible",
         (
             r"ResolutionImpossible",
-            r"but you(?:'ll)? have \S+(?: \S+)? which is incompatible",
             r"Encountered problems while solving|nothing provides \S+",
             r"but none of the providers can be installed",
             r"Cannot install \S+ [^\n]{0,200}because these package versions have conflicting dependencies",
             r"No solution found when resolving",
             r"requirements are unsatisfiable",
-            r"pip's dependency resolver does not currently take into account",
             r"LibMambaUnsatisfiableError|UnsatisfiableError",
             r"\bdepends on \S+ and [^\n]{0,80}we can conclude that",
             r"Could not solve for environment specs",
@@ -868,14 +1549,27 @@ RULES = (
             r"^(?:\S+ )?Package \S+ conflicts for:",
         ),
         (
+            REQUIREMENTS_CONFLICT,
             Cause(
-                "packages-contradict",
-                "What is to be installed does not fit together, or not what the base brings: the lines around name the "
-                "packages.",
-                "Loosen the versions in pyproject.toml that those lines name.",
+                "conda-conflict",
+                "The requested packages do not match each other or what the conda environment already contains.",
+                "Create a new environment with all of them in one command, from one channel: `conda create -n NEW -c "
+                "conda-forge --override-channels PACKAGES`.",
+                tell="it is conda or mamba that resolves",
+                given=CONDA,
+            ),
+            Cause(
+                "conda-virtual-package",
+                "The package requires something of the machine that conda does not find: a driver (__cuda), a newer "
+                "glibc (__glibc), or another system.",
+                "`conda info` lists the virtual packages. On a machine without a GPU: `export "
+                "CONDA_OVERRIDE_CUDA=12.8`.",
+                tell="the missing package begins with two underscores",
+                given=says(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
         look=VERIFY,
+        kind="uv",
     ),
     Rule(
         "datasets-old",
@@ -887,24 +1581,8 @@ RULES = (
         (
             Cause(
                 "datasets-old",
-                "This release of datasets is older than the fsspec beside it, and cannot read its own cache.",
-                './launch add "datasets>=2.15"',
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "taken-away",
-        "AttributeError: `Trainer.root_gpu` was deprecated in v1.6 and is no longer accessible as of v1.8.",
-        (
-            r"is\s+no\s+longer\s+accessible\s+as\s+of\s+(v?\d+(?:\.\d+)*)",
-            r"(?:was|has been|were|have been) removed (?:in|since|from) (?:version |release )?(v?\d+(?:\.\d+)+)",
-        ),
-        (
-            Cause(
-                "taken-away",
-                "What is called was taken away in a newer release of its package ({0}) than the program was written for.",
-                "What that line names instead; or ./launch add that package in an older release.",
+                "The installed datasets release is older than fsspec and does not work with it.",
+                "`pip install -U datasets`",
             ),
         ),
         look=VERIFY,
@@ -913,73 +1591,108 @@ RULES = (
         "version-check",
         "huggingface-hub>=0.23.2,<1.0 is required for a normal functioning of this module, but found 1.1.2.",
         (
-            r"(\S+) is required for a normal functioning of this module, but found",
-            r"(?:MMCV|mmcv|mmdet|mmengine)==\S+ is used but incompatible",
-            r"VersionConflict: \((\S+)",
-            r"(\S+) is required for a normal functioning of this module",
+            r"([\w.-]+[\w.<>=!~,-]*) is required for a normal functioning of this module",
+            r"((?:MMCV|mmdet|mmengine)==\S+) is used but incompatible",
+            r"VersionConflict: \(([\w.-]+)",
             r"Using `[^`]+` requires `?([\w-]+)[^\n]{0,20}[`:]",
-            r"(?:requires|needs) (?:the latest version of )?`?(?:(?:pip|uv) install (?:-U )?)?([\w-]+)`?>=[\d.]+"
+            r"(?:requires|needs) (?:the latest version of )?`?(?:(?:pip|"
+            r"uv) install (?:-U )?)?([\w-]+`? ?[<>=~!]=? ?[\d.]+)"
             r"[^\n]{0,80}(?:but|found|installed|you have)",
-            r"^\w*(?:Error|Exception): ([\w.-]+) ?(?:>=|==|~=) ?[\d.]+ (?:is|are) required",
+            r"^\w*(?:Error|Exception): ([\w.-]+ ?(?:>=|==|~=) ?[\d.]+) (?:is|are) required",
             r"requires the latest version of `?([\w-]+)",
             r"install the latest version of `?(\w+)`?",
         ),
         (
             Cause(
                 "version-check",
-                "A package finds another ({0}) missing or in a version that it does not take.",
-                "./launch add that one in the version that is named.",
+                "A package requires another release of a package than the installed one ({0}), or the package is "
+                "missing.",
+                "Install what the message names, such as `pip install 'huggingface-hub>=0.34,<1.0'`. If another "
+                "package then complains, upgrade both in one command.",
+                tell="`python -m pip list` shows another version",
+                given=~NOTEBOOK,
             ),
+            NOT_RESTARTED,
+            OTHER_PYTHON,
         ),
         look=VERIFY,
+        unless=r"which is incompatible",
     ),
     Rule(
         "cannot-uninstall",
         "error: uninstall-no-record-file: Cannot uninstall PyYAML 6.0.1",
         (
+            r"Cannot uninstall ['\"]?([\w.-]+)",
             r"uninstall-no-record-file",
-            r"Cannot uninstall '?\"?([\w.-]+)'?\"?",
             r"It is a distutils installed project",
             r"uninstall-distutils-installed-package",
         ),
         (
             Cause(
                 "cannot-uninstall",
-                "pip is to replace a package that the system or the base installed another way ({0}).",
-                "Leave it as it is: take its version out of what is asked for.",
+                "pip cannot replace a package that the system or conda installed ({0}).",
+                "Work in a virtual environment: `uv venv`. Otherwise install beside it: `pip install "
+                "--ignore-installed PACKAGE`.",
+                tell="the package lies in /usr/lib/python3/dist-packages or came with conda",
             ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "torch-names",
-        "ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'",
-        (
-            r"No module named '(torch(?:vision|audio)?\.(?!version'|_C')[\w.]+)'",
-            r"cannot import name '\w+' from '(torch\._\w+|torch(?:vision|audio|text)\.[\w.]+)'",
-        ),
-        (
             Cause(
-                "torch-names",
-                "A package asks for {0}, which this release of torch or torchvision does not have (any more, or not yet).",
-                "./launch add that package's release for this torch.",
+                "protected-package",
+                "The package belongs to the project's base image and is protected ({0}).",
+                "Remove its version from the command or from pyproject.toml; the base's version stays.",
+                tell="the command ran in a project's container",
+                given=CONTAINER,
             ),
         ),
         look=VERIFY,
     ),
     Rule(
-        "torch-attribute",
+        "torch-release",
         "AttributeError: module 'torch' has no attribute 'compiler'",
-        (r"(?<!initialized )module 'torch(?:vision|audio)?(?:\.[\w.]+)?' has no attribute '(\w+)'",),
+        (
+            r"(?<!initialized )module '(?:torch(?:vision|audio)?(?:\.[\w.]+)?)' has no attribute '(\w+)'",
+            r"No module named '(torch(?:vision|audio)?\.(?!version'|_C')[\w.]+)'",
+            r"cannot import name '(\w+)' from '(?:torch\._\w+|torch(?:vision|audio|text)\.[\w.]+)'",
+        ),
         (
             Cause(
-                "torch-attribute",
-                "This release of torch, torchvision or torchaudio has no such part ({0}): it is older, or newer, "
-                "than what asks for it, or files of two releases are mixed.",
-                "./launch build; else that package's release for this torch; a notebook is restarted after an installation.",
+                "torch-too-old",
+                "A package or the program needs a newer torch, torchvision, or torchaudio: this one does not have {0} "
+                "yet.",
+                "Upgrade them together, `pip install -U torch torchvision torchaudio`, or install a release of the "
+                "package that supports this torch.",
+                tell="the release notes of a newer torch list it",
+                given=says(
+                    r"attribute '(?:compiler|compile|xpu|float8_\w+|u?int[1-7]|uint(?:16|32|64)|accelerator|mps|npu|"
+                    r"register_pytree_node|custom_op|RMSNorm|GradScaler|get_default_device|vmap|func|export)'|"
+                    r"torch\.(?:nn\.attention|distributed\.(?:tensor|device_mesh|_tensor|fsdp)|export|func|accelerator)"
+                ),
+            ),
+            Cause(
+                "torch-too-new",
+                "A package or the program is older than this torch, torchvision, or torchaudio, which no longer has "
+                "{0}.",
+                "Upgrade the package that the traceback's last lines belong to. If there is no newer release, install "
+                "the torch that its documentation names, in a new environment.",
+                tell="older torch releases have it",
+                given=says(
+                    r"functional_tensor|torch\._six|container_abcs|torchtext|attribute '(?:rfft|irfft|gesv|symeig|qr|"
+                    r"lstsq|"
+                    r"solve|set_audio_backend|get_audio_backend|list_audio_backends|info|load|save|_utils_internal)'|"
+                    r"torchaudio\.(?:backend|io|sox_effects|_backend)|_torch_docs|legacy"
+                ),
+            ),
+            replace(
+                MIXED_INSTALL,
+                id="mixed-torch-files",
+                why="torch's files are incomplete or of two releases, or a file of the project is named like torch.",
+                tell="`python -c 'import torch; print(torch.__file__, torch.__version__)'` fails or names the project",
+                given=says(
+                    r"torch\.(?:_C|_utils|nn|utils|cuda|serialization)'|attribute '(?:Tensor|nn|_C|__version__)'"
+                ),
             ),
         ),
         look=VERIFY,
+        level=BROAD,
     ),
     Rule(
         "package-other-release",
@@ -996,30 +1709,30 @@ RULES = (
             r"scipy|pandas|pydantic|PIL(?:\.\w+)?|pytorch_lightning|torchmetrics|vllm|xformers|bitsandbytes|"
             r"triton|cv2|deepspeed|jax|tensorflow|tensorflow\.\w+|typing_extensions)(?:\.[\w.]+)?)'? has no attribute",
         ),
-        (
-            Cause(
-                "package-other-release",
-                "{0} is of another release than what asks for it expects.",
-                "./launch add both in releases that name each other (what asks mostly stands in the last frame above); "
-                "./launch pin keeps what works.",
-            ),
-        ),
+        (OTHER_RELEASE, NOT_RESTARTED, SHADOWED),
         look=VERIFY,
+        level=BROAD,
     ),
     Rule(
         "other-python",
         "ModuleNotFoundError: No module named 'torch'",
+        (r"No module named '?(torch)'?(?![\w.])", r"(torchrun): (?:command )?not found"),
         (
-            r"No module named '?torch'?(?![\w.])",
-            r"torchrun: (?:command )?not found",
-        ),
-        (
+            replace(OTHER_PYTHON, given=~NOTEBOOK),
             Cause(
-                "other-python",
-                "This Python has no torch: it is another one than the image's, such as a .venv's, or that of a build "
-                "which is kept apart.",
-                "Take the .venv away, and choose the image's Python in VS Code; for a build: uv pip install "
-                "--no-build-isolation",
+                "torch-not-installed",
+                "torch is not installed in this environment.",
+                "Install it with the command from https://pytorch.org/get-started/locally/. A project's container has "
+                "it.",
+                tell="no environment on this machine has torch",
+            ),
+            Cause(
+                "notebook-other-python",
+                "The notebook's kernel is another Python than the one in which torch was installed.",
+                "Select the environment with torch as the kernel. In the notebook, install with `%pip install torch`, "
+                "which uses its own Python.",
+                tell="it fails in a notebook and works in a terminal",
+                given=NOTEBOOK,
             ),
         ),
         look=VENV,
@@ -1036,12 +1749,22 @@ RULES = (
         ),
         (
             Cause(
-                "jupyter-kernel",
-                "The notebook asks for a Python that is not here, or that has no ipykernel.",
-                "Choose the image's Python as the kernel; ./launch add ipykernel",
+                "no-ipykernel",
+                "The Python that the notebook selects has no ipykernel, which every notebook kernel needs.",
+                "`python -m pip install ipykernel` with that Python, or select another kernel.",
+                tell="the kernel is in the list and does not start",
+                given=says(r"ipykernel"),
+            ),
+            Cause(
+                "kernel-not-registered",
+                "The notebook names a kernel that is not registered on this machine.",
+                "Select another kernel in the notebook. To register an environment: `python -m ipykernel install "
+                "--user --name NAME`; `jupyter kernelspec list` shows those that exist.",
+                tell="`jupyter kernelspec list` does not list it",
+                given=says(r"NoSuchKernel|No such kernel"),
             ),
         ),
-        look="./launch verify --only jupyter",
+        look=JUPYTER,
     ),
     Rule(
         "jupyter-old-page",
@@ -1050,27 +1773,26 @@ RULES = (
         (
             Cause(
                 "jupyter-old-page",
-                "The page in the browser belongs to a Jupyter that has ended, and asks the new one for its kernel.",
-                "Close that page, and open the address that the new one prints.",
+                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the kernel was "
+                "restarted.",
+                "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
-        look=VERIFY,
+        look=JUPYTER,
+        level=NOTE,
     ),
     Rule(
         "jupyter-missing",
         "Jupyter command `jupyter-lab` not found.",
-        (
-            r"Jupyter command `?([\w-]+)`? not found",
-            r"jupyter: '([\w-]+)' is not a Jupyter command",
-        ),
+        (r"Jupyter command `?([\w-]+)`? not found", r"jupyter: '([\w-]+)' is not a Jupyter command"),
         (
             Cause(
                 "jupyter-missing",
-                "Jupyter's part {0} is not installed in this Python.",
-                "./launch add jupyterlab notebook",
+                "{0} is not installed in this environment, or its command is not on PATH.",
+                "`pip install jupyterlab notebook`; if it is installed, `python -m jupyterlab` starts it.",
             ),
         ),
-        look=VERIFY,
+        look=JUPYTER,
     ),
     Rule(
         "jupyter-xsrf",
@@ -1079,34 +1801,473 @@ RULES = (
         (
             Cause(
                 "jupyter-xsrf",
-                "The page or program that asks Jupyter sends no cookie of it, or that of another Jupyter under the "
-                "same address.",
-                "Reload the page, or open it in a private window; another port for one of the two.",
+                "The browser sends Jupyter no cookie, or that of another Jupyter on the same host name.",
+                "Reload the page, or open it in a private window. Programs must send Jupyter's token in the "
+                "`Authorization` header.",
             ),
         ),
-        look=VERIFY,
+        look=JUPYTER,
     ),
     Rule(
         "jupyter-root",
         "Running as root is not recommended. Use --allow-root to bypass.",
         (r"Running as root is not recommended\. Use --allow-root",),
-        (Cause("jupyter-root", "Jupyter does not start as root.", "Start it with ./launch, which is your own user."),),
-        look=VERIFY,
-    ),
-    Rule(
-        "jupyter-widgets",
-        "IProgress not found. Please update jupyter and ipywidgets.",
-        (r"IProgress not found\. Please update jupyter and ipywidgets",),
         (
             Cause(
-                "jupyter-widgets",
-                "Progress bars in a notebook need ipywidgets; all else works.",
-                "./launch add ipywidgets",
+                "jupyter-root",
+                "Jupyter refuses to run as root.",
+                "Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`. In a "
+                "project: `./launch notebook`.",
+            ),
+        ),
+        certain=True,
+        look=JUPYTER,
+    ),
+    Rule(
+        "base-would-change",
+        "torch is 2.9.0 here and was 2.10.0a0 in the base",
+        (r"([\w.-]+) is \S+ here and was \S+ in the base",),
+        (
+            Cause(
+                "base-would-change",
+                "A package replaced {0}, which the project's base image provides.",
+                "Remove the package from pyproject.toml or allow the base's version, then run `./launch build`.",
             ),
         ),
         look=VERIFY,
     ),
-    # about: The notebook's Python ended, or did not start.
+    Rule(
+        "protected",
+        "error: externally-managed-environment",
+        (r"externally-managed-environment", r"This environment is externally managed"),
+        (
+            Cause(
+                "protected",
+                "The system manages this Python's packages and does not let pip install into it.",
+                "Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`. In a "
+                "project: `./launch add PACKAGE`.",
+            ),
+        ),
+        certain=True,
+        look=VERIFY,
+    ),
+    Rule(
+        "conda-init",
+        "CondaError: Run 'conda init' before 'conda activate'",
+        (r"Run 'conda init' before 'conda activate'", r"has not been properly configured to use 'conda activate'"),
+        (
+            Cause(
+                "conda-init",
+                "conda is not set up in this shell, as in every script and Dockerfile step.",
+                'Load it first: `. "$(conda info --base)/etc/profile.d/conda.sh"`. In a Dockerfile: `conda run -n NAME '
+                "COMMAND`.",
+            ),
+        ),
+        certain=True,
+        look=VENV,
+    ),
+    Rule(
+        "conda-no-environment",
+        "EnvironmentNameNotFound: Could not find conda environment: py311",
+        (r"EnvironmentLocationNotFound|EnvironmentNameNotFound|Could not find conda environment",),
+        (
+            Cause(
+                "conda-no-environment",
+                "conda has no environment of this name or in this folder.",
+                "`conda env list` shows those that exist; `conda create -n NAME python=3.12` creates one.",
+            ),
+        ),
+        certain=True,
+        look=VENV,
+    ),
+    Rule(
+        "conda-terms",
+        "CondaToSNonInteractiveError: Terms of Service have not been accepted for the following channels.",
+        (r"CondaToSNonInteractiveError|Terms of Service have not been accepted",),
+        (
+            Cause(
+                "conda-terms",
+                "Anaconda's default channels ask to accept their terms, and conda runs without a terminal.",
+                "Use conda-forge alone: `conda create -n NAME -c conda-forge --override-channels python`. To accept "
+                "them: `conda tos accept --override-channels --channel CHANNEL`.",
+            ),
+        ),
+        certain=True,
+        look=VENV,
+    ),
+    Rule(
+        "no-venv",
+        "The virtual environment was not created successfully because ensurepip is not available.",
+        (r"ensurepip is not available", r"No module named '?venv'?(?![\w.])"),
+        (
+            Cause(
+                "no-venv",
+                "Debian and Ubuntu ship Python's venv module as a package of its own, which is not installed.",
+                "`sudo apt-get install python3-venv` (for another version such as 3.11: python3.11-venv), or create "
+                "it with `uv venv`.",
+            ),
+        ),
+        look=VENV,
+    ),
+    Rule(
+        "uv-lock-newer",
+        "error: Failed to parse `uv.lock`",
+        (
+            r"Failed to parse `?uv\.lock",
+            r"Failed to parse lockfile",
+            r"lock ?file (?:version|was (?:created|generated) (?:by|with))[^\n]{0,60}(?:newer|unsupported|"
+            r"not supported|different)",
+        ),
+        (
+            Cause(
+                "uv-lock-newer",
+                "uv.lock was written by a newer uv than this one.",
+                "`uv self update` (or `pip install -U uv`), then try again.",
+                tell="the file has no changes of your own",
+            ),
+            Cause(
+                "uv-lock-broken",
+                "uv.lock was edited by hand or contains the marks of a merge conflict.",
+                "Write it again: `git checkout -- uv.lock && uv lock`. If that fails: `rm uv.lock && uv lock`.",
+                tell="`git diff uv.lock` shows changes, or the file contains <<<<<<<",
+                given=says(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
+            ),
+        ),
+        look=BUILD,
+    ),
+    Rule(
+        "uv-lock",
+        "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.",
+        (r"The lockfile at `uv\.lock` needs to be updated", r"\buv\b[^\n]{0,60}lockfile[^\n]{0,40}out of date"),
+        (
+            Cause(
+                "uv-lock",
+                "pyproject.toml was changed after uv.lock was written.",
+                "Run `uv lock` and commit both files.",
+            ),
+        ),
+        certain=True,
+        look=BUILD,
+    ),
+    Rule(
+        "uv-python",
+        "error: No interpreter found for Python 3.13 in managed installations or search path",
+        (r"No interpreter found for (Python [\d.=<>~^]*[\d])", r"No download found for request: (\S+)"),
+        (
+            Cause(
+                "uv-python",
+                "{0} is not installed, and uv did not download it.",
+                "Install it: `uv python install 3.12` with the version that is asked for; without network access, "
+                "from your distribution. Or set requires-python in pyproject.toml to an installed version.",
+            ),
+        ),
+        look=VERIFY,
+        kind="uv",
+    ),
+    Rule(
+        "uv-no-environment",
+        "error: No virtual environment found; run `uv venv` to create an environment, or pass `--system`",
+        (r"No virtual environment found; run `uv venv`",),
+        (
+            Cause(
+                "uv-no-environment",
+                "uv installs only into a virtual environment, and there is none.",
+                "`uv venv`, then run the command again; in a Dockerfile, `uv pip install --system ...`.",
+            ),
+        ),
+        certain=True,
+        look=BUILD,
+    ),
+    Rule(
+        "uv-disk-full",
+        "error: failed to write to file `~/.cache/uv/archive-v0/torch.so` (os error 28)",
+        (r"\(os error (?:28|122)\)", r"No space left on device|Disk quota exceeded"),
+        (
+            Cause(
+                "uv-disk-full",
+                "The disk is full, or its quota is used up: PyTorch with CUDA needs about 10 GB while it is installed.",
+                "Free space, for example with `uv cache clean`, or move the cache and the environment to another "
+                "disk: `UV_CACHE_DIR`, and `GPUKIT_NATIVE` in a project.",
+            ),
+        ),
+        look=BUILD,
+        level=GENERAL,
+        kind="uv",
+    ),
+    Rule(
+        "uv-unreachable",
+        "hint: An index (https://index.example/whl/cpu) returned a 502 error.",
+        (
+            r"(?:Failed to fetch:? `?|error sending request for url \(|"
+            r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
+            r"Caused by: dns error",
+        ),
+        (
+            Cause(
+                "uv-unreachable",
+                "uv cannot reach the package index ({0}).",
+                "Check the network, and set `HTTPS_PROXY` where a proxy is needed. To use a mirror of PyTorch's "
+                "index: `UV_INDEX=pytorch=URL`.",
+            ),
+        ),
+        look=BUILD,
+        level=GENERAL,
+        kind="uv",
+    ),
+    Rule(
+        "hash-differs",
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
+        (
+            r"THESE PACKAGES DO NOT MATCH THE HASHES",
+            r"Hash mismatch for `?(\S+)`?",
+            r"Hash for (\S+) [^\n]{0,120}not found in known hashes",
+        ),
+        (
+            Cause(
+                "broken-download",
+                "The downloaded file is incomplete or was changed on the way ({0}).",
+                "Download it again without the cache: `pip install --no-cache-dir ...`, or `uv cache clean PACKAGE`.",
+                tell="the second attempt shows another hash, or the network is slow",
+            ),
+            Cause(
+                "old-hashes",
+                "The lock file lists other files than the index has: it was written from another index or before "
+                "files were added.",
+                "Write the lock file again with the tool that made it: `uv lock --upgrade-package PACKAGE`, `poetry "
+                "lock`, or `pip-compile --generate-hashes`.",
+                tell="every attempt shows the same hash",
+                given=says(r"not found in known hashes|\+cu\d+|\+cpu"),
+            ),
+        ),
+        look=BUILD,
+    ),
+    Rule(
+        "python-library",
+        "error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+        (r"(libpython3\.\d+m?\.so[.\d]*)[^\n]{0,10}: cannot open shared object file",),
+        (
+            Cause(
+                "python-library",
+                "The program does not find Python's library {0}, because it lies in an environment's folder that the "
+                "loader does not search.",
+                "Add the folder: `export LD_LIBRARY_PATH=$CONDA_PREFIX/lib:$LD_LIBRARY_PATH` in a conda environment, "
+                "otherwise the lib folder that `python -c 'import sys; print(sys.base_prefix)'` prints.",
+                tell="`find / -name 'libpython3*' 2>/dev/null` finds it",
+            ),
+            Cause(
+                "python-library-unreadable",
+                "Python was installed in a folder that this user cannot read, such as root's home.",
+                "Install it where all users can read it: `UV_PYTHON_INSTALL_DIR=/opt/python uv python install 3.12`.",
+                tell="it works as root",
+                given=says(r"/root/"),
+            ),
+            Cause(
+                "other-python-built",
+                "The package was built for another Python version, whose library {0} is not installed.",
+                "Install the package's wheel for this Python, or that Python's library, such as `sudo apt-get install "
+                "libpython3.11`.",
+                tell="`python --version` prints another version",
+                given=says(r"ImportError: libpython"),
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "system-library",
+        "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+        (
+            r"(lib(?:GL|EGL|GLU|sndfile|OpenGL|X11|Xi)\.so\.\d|lib(?:gthread|glib)-2\.0\.so\.0|"
+            r"lib(?:SM|ICE|Xext|Xrender)\.so\.\d|lib(?:ibverbs|rdmacm|numa|mpi|openblas|gomp|tcmalloc|jpeg|png16|"
+            r"tiff|avcodec|avutil|ffi|ssl|crypto|xcb[\w-]*)\.so[\w.]*)[^\n]{0,10}: cannot open shared object file",
+            r"OSError: (sndfile) library not found",
+        ),
+        (
+            Cause(
+                "system-library",
+                "The system library {0} is not installed. Slim images leave it out.",
+                apt("libgl1 libglib2.0-0") + " Other libraries have their own packages, such as libsndfile1, libnuma1, "
+                "libgomp1, libibverbs1, or libopenmpi3; `apt-file search FILE` finds them.",
+                tell="`ldconfig -p` does not list it",
+                given=silent_on(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+            ),
+            Cause(
+                "opencv-headless",
+                "OpenCV's standard build needs the libraries of a desktop, which a container does not have.",
+                "`pip uninstall -y opencv-python && pip install opencv-python-headless`",
+                tell="the traceback passes through cv2, and the program opens no windows",
+                given=says(r"\bcv2\b|opencv"),
+            ),
+            Cause(
+                "old-library",
+                "The program was built for an older system: {0} is a version that this system no longer has.",
+                "Install a newer release of the program, or use an image of the system that it was built for.",
+                tell="the system has the library with a higher number",
+                given=says(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+            ),
+        ),
+        look=BUILD,
+    ),
+    Rule(
+        "torchcodec",
+        "RuntimeError: Could not load libtorchcodec. Likely causes: FFmpeg is not properly installed",
+        (r"Could not load libtorchcodec",),
+        (
+            Cause(
+                "no-ffmpeg-libraries",
+                "torchcodec does not find FFmpeg's libraries, or FFmpeg's version is not one that it supports (4 to "
+                "8).",
+                apt("ffmpeg") + " In a conda environment: `conda install -c conda-forge 'ffmpeg<8'`.",
+                tell="`ffmpeg -version` fails, or the details name libavutil",
+                given=~says(r"undefined symbol"),
+            ),
+            Cause(
+                "torchcodec-other-torch",
+                "This torchcodec was built for another torch.",
+                "Install the torchcodec for this torch, as listed in torchcodec's README: `pip install "
+                "'torchcodec==VERSION'`.",
+                tell="the details contain `undefined symbol`",
+                given=says(r"undefined symbol"),
+            ),
+        ),
+        look=BUILD,
+    ),
+    Rule(
+        "ffmpeg",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'",
+        (
+            r"(ffmpeg): (?:command )?not found|No such file or directory: '(ff(?:mpeg|probe))'",
+            r"Couldn't find appropriate backend to handle uri",
+            r"No audio backend is available",
+        ),
+        (
+            Cause(
+                "ffmpeg",
+                "The program that reads audio and video is not installed ({0}).",
+                apt("ffmpeg") + " For torchaudio, also `pip install soundfile`.",
+            ),
+        ),
+        look=BUILD,
+    ),
+    Rule(
+        "no-flash-attention",
+        "FlashAttention2 has been toggled on, but it cannot be used: the package flash_attn seems to be not installed.",
+        (
+            r"flash_attn seems to be not installed",
+            r"FlashAttention\d? has been toggled on, but it cannot be used(?=[^\n]{0,60}(?:package|flash_attn))",
+            r"No module named 'flash_attn'?",
+            r"(?:Error|Exception)[^\n]{0,120}[Ff]lash[- _][Aa]ttn?(?:ention)? (?:\d )?(?:is )?not (?:installed|found)",
+        ),
+        (
+            Cause(
+                "no-flash-attention",
+                "The program asks for the package flash-attn, which this environment does not have.",
+                'Use PyTorch\'s own implementation: `attn_implementation="sdpa"`. Otherwise install a prebuilt wheel '
+                "of flash-attn for this torch, CUDA, and Python.",
+                tell="`pip show flash-attn` finds nothing",
+                given=~capability_below("8.0"),
+            ),
+            Cause(
+                "card-without-flash-attention",
+                "flash-attn supports GPUs from compute capability 8.0 on (Ampere), and this GPU is older.",
+                'Use PyTorch\'s own implementation: `attn_implementation="sdpa"`.',
+                tell="`nvidia-smi --query-gpu=compute_cap --format=csv` prints less than 8.0",
+                given=capability_below("8.0"),
+            ),
+        ),
+        look=VERIFY,
+        unless=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
+    ),
+    Rule(
+        "no-such-user",
+        "KeyError: 'getpwuid(): uid not found: 1000'",
+        (
+            r"(getpwuid\(\): uid not found)",
+            r"I have no name!",
+            r"cannot find name for user ID",
+            r"No user exists for uid|You don't exist, go away|unknown uid",
+        ),
+        (
+            Cause(
+                "no-such-user",
+                "The container runs as a user id that has no entry in its /etc/passwd, so programs such as "
+                "torch.compile find no user name.",
+                "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A project's `./launch "
+                "run` gives the image your user.",
+                tell="the program is Python",
+                given=silent_on(r"No user exists for uid|You don't exist"),
+            ),
+            Cause(
+                "no-passwd-entry",
+                "ssh and git look up the user id in /etc/passwd, and the container has no entry for it.",
+                "Mount the host's file, `docker run -v /etc/passwd:/etc/passwd:ro ...`, or create the user in the "
+                "Dockerfile.",
+                tell="ssh or git prints the message",
+                given=says(r"No user exists for uid|You don't exist"),
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "deepspeed-op",
+        "Unable to JIT load the fused_adam op due to it not being compatible due to hardware/software issue.",
+        (
+            r"Unable to JIT load the (\S+) op",
+            r"(\w+) cuda is missing or is incompatible with installed torch",
+            r"Unable to pre-compile (\w+)",
+            r"'DeepSpeedCPUAdam' object has no attribute '(ds_opt_adam)'",
+        ),
+        (
+            Cause(
+                "deepspeed-op",
+                "DeepSpeed compiles its operator on this machine, and the CUDA compiler or a library is missing or "
+                "has another version than torch's CUDA.",
+                "`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's CUDA version "
+                "and "
+                f"set `CUDA_HOME` to it. {WITH_COMPILER}",
+                tell="the first error above names nvcc, CUDA_HOME, or a library",
+            ),
+            STALE_EXTENSION,
+        ),
+        look=VERIFY,
+        level=BROAD,
+    ),
+    Rule(
+        "compiled-part-missing",
+        "ImportError: cannot import name '_C' from 'groundingdino'",
+        (
+            r"cannot import name '_\w*[Cc]\w*' from (?:partially initialized module )?'(\w+)[\w.]*'",
+            r"No module named '(\w+)(?:\.\w+)*\.(?:_C\w*|_ext|_cuda|cuda_ext|version)'",
+            r"name '_C' is not defined",
+            r"No module named '(\w+)_(?:cuda|cpp|ext|C|cuda_ext|_ext)'",
+            r"torch_extensions/\S+?/(\w+)\.so: cannot open shared object",
+            r"'NoneType' object has no attribute 'origin'",
+        ),
+        (NOT_COMPILED, SHADOWED, STALE_EXTENSION),
+        look=VERIFY,
+        level=BROAD,
+    ),
+    Rule(
+        "op-backend",
+        "NotImplementedError: Could not run 'torchcodec_ns::create_from_tensor' with arguments from the 'CPU' backend.",
+        (r"Could not run '((?!aten|prims?|quantized|xla|c10d|sparse|mkldnn)\w+::\w+)' with arguments from the '\w+'",),
+        (
+            replace(
+                NOT_COMPILED,
+                id="op-not-built",
+                why="The package that provides {0} has no implementation for this device: it was built without CUDA, "
+                "or for another torch.",
+                tell="the device in the message is the intended one",
+            ),
+            Cause(
+                "op-wrong-device",
+                "The operator {0} got tensors on a device that it does not support.",
+                "Move the tensors first: `tensor.cuda()`, or `tensor.cpu()`.",
+                tell="the device in the message is not the intended one",
+            ),
+        ),
+        look=VERIFY,
+        level=BROAD,
+    ),
     Rule(
         "kernel-died",
         "The kernel appears to have died. It will restart automatically.",
@@ -1119,155 +2280,30 @@ RULES = (
         ),
         (
             Cause(
-                "kernel-died-1",
-                "The machine's memory ran out.",
-                "Run the same as a script, which says how it ended.",
-                tell="sudo dmesg | grep -i 'out of memory'; free -h",
+                "kernel-out-of-memory",
+                "The machine's memory ran out, and the kernel was killed.",
+                "Load less at once, such as smaller batches or fewer workers, and watch `free -h` while it runs.",
+                tell="`sudo dmesg | grep -i 'out of memory'` shows it",
+                given=silent_on(r"Failed to start the Kernel"),
             ),
             Cause(
-                "kernel-died-2",
+                "notebook-kernel-crashed",
                 "A compiled library crashed.",
-                "Run the same as a script, which says how it ended.",
-                tell="the same as a script, with python -X faulthandler, names it",
+                "Run the same code as a script: `python -X faulthandler script.py` prints the line.",
+                tell="the script crashes as well",
+                given=says(r"Segmentation fault|SIGSEGV|core dumped|exit code 139|signal 11"),
             ),
             Cause(
-                "kernel-died-3",
-                "This Python lacks ipykernel or a package of it, or a file of the project hides one.",
-                "Run the same as a script, which says how it ended.",
-                tell="python -m ipykernel --version says so",
+                "kernel-does-not-start",
+                "The kernel's Python lacks ipykernel, or a file of the project has the name of a standard module.",
+                "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as random.py "
+                "or logging.py beside the notebook.",
+                tell="it fails before the first cell runs",
+                given=says(r"Failed to start the Kernel|No module named|Kernel died before replying"),
             ),
         ),
-        look="sudo dmesg | grep -i 'out of memory'",
+        look="`sudo dmesg | grep -i 'out of memory'`",
         level=BROAD,
-    ),
-    Rule(
-        "base-would-change",
-        "torch is 2.9.0 here and was 2.10.0a0 in the base",
-        (r"([\w.-]+) is \S+ here and was \S+ in the base",),
-        (
-            Cause(
-                "base-would-change",
-                "A package asks for another {0} than the one that the base brings.",
-                "Take it out of pyproject.toml or allow the base's version, then ./launch build",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "protected",
-        "error: externally-managed-environment",
-        (r"externally-managed-environment", r"This environment is externally managed"),
-        (
-            Cause(
-                "protected",
-                "pip was called outside this project's image, or with settings of its own: the image allows installing.",
-                "./launch add PACKAGE",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "conda",
-        "CondaError: Run 'conda init' before 'conda activate'",
-        (
-            r"Run 'conda init' before 'conda activate'",
-            r"has not been properly configured to use 'conda activate'",
-            r"EnvironmentLocationNotFound|EnvironmentNameNotFound|Could not find conda environment",
-            r"CondaToSNonInteractiveError|Terms of Service have not been accepted",
-        ),
-        (
-            Cause(
-                "conda",
-                "conda is not set up here, or has no such environment; this project's image does without it.",
-                "Use the image's own Python; packages by ./launch add",
-            ),
-        ),
-        look=VENV,
-    ),
-    Rule(
-        "no-venv",
-        "The virtual environment was not created successfully because ensurepip is not available.",
-        (
-            r"ensurepip is not available",
-            r"No module named '?venv'?",
-        ),
-        (
-            Cause(
-                "no-venv",
-                "This Python cannot make environments, and in the image none is needed.",
-                "Use the image's Python as it is; packages by ./launch add",
-            ),
-        ),
-        look=VENV,
-    ),
-    Rule(
-        "uv-lock-newer",
-        "error: Failed to parse `uv.lock`",
-        (
-            r"Failed to parse `?uv\.lock",
-            r"lock ?file (?:version|was (?:created|generated) (?:by|with))[^\n]{0,60}(?:newer|unsupported|"
-            r"not supported|different)",
-        ),
-        (
-            Cause(
-                "uv-lock-newer",
-                "The lock file (uv.lock) is not what this uv can read: written by another release of uv, edited by hand, "
-                "or with the "
-                "marks of an update in it.",
-                "uv self update; where it stays so: rm uv.lock, then uv lock",
-            ),
-        ),
-        look=BUILD,
-    ),
-    Rule(
-        "uv-lock",
-        "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.",
-        (r"The lockfile at `uv\.lock` needs to be updated", r"Failed to parse lockfile|lockfile[^\n]{0,40}out of date"),
-        (Cause("uv-lock", "pyproject.toml was changed, and the lock file not.", "uv lock, and commit both."),),
-        look=BUILD,
-    ),
-    Rule(
-        "uv-python",
-        "error: No interpreter found for Python 3.13 in managed installations or search path",
-        (r"No interpreter found for (Python [\d.=<>~^]+)",),
-        (
-            Cause(
-                "uv-python",
-                "The project asks for {0}, which is not in the container; the base's torch belongs to the base's Python.",
-                "Set requires-python in pyproject.toml to the base's Python.",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "uv-no-environment",
-        "error: No virtual environment found; run `uv venv` to create an environment, or pass `--system`",
-        (r"No virtual environment found; run `uv venv`",),
-        (
-            Cause(
-                "uv-no-environment",
-                "uv installs only into an environment unless told to use the Python that is there.",
-                "./launch add PACKAGE; in a Dockerfile: uv pip install --system",
-            ),
-        ),
-        look=BUILD,
-    ),
-    Rule(
-        "hash-differs",
-        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
-        (
-            r"THESE PACKAGES DO NOT MATCH THE HASHES",
-            r"Hash mismatch for `?(\S+)`?",
-            r"Hash for (\S+) [^\n]{0,120}not found in known hashes",
-        ),
-        (
-            Cause(
-                "hash-differs",
-                "What was downloaded is not the file that was expected: it broke off, or the index has another one.",
-                "Once more without the cache: ./launch build --no-cache",
-            ),
-        ),
-        look=BUILD,
     ),
     Rule(
         "cpu-too-old",
@@ -1280,13 +2316,30 @@ RULES = (
         (
             Cause(
                 "cpu-too-old",
-                "A compiled file uses instructions that this processor does not have.",
-                "Take the package's ordinary build; on a virtual machine give it the host's CPU type.",
+                "A compiled package uses instructions, such as AVX2, that this processor does not have.",
+                "Find it with `python -X faulthandler -c 'import PACKAGE'`, then install a build for older processors "
+                "or build it here.",
+                tell="`lscpu` does not list avx2, and it is no virtual machine",
+                given=~ARM64,
+            ),
+            Cause(
+                "vm-cpu-type",
+                "The virtual machine hides instructions that the processor has.",
+                "Set the virtual machine's CPU type to `host`.",
+                tell="it is a virtual machine with a CPU type such as kvm64 or qemu64",
+                given=~ARM64,
+            ),
+            Cause(
+                "arm-openblas",
+                "NumPy's OpenBLAS takes the arm64 processor for another one, as on Jetsons.",
+                "`export OPENBLAS_CORETYPE=ARMV8`, or install a newer NumPy.",
+                tell="it is an arm64 machine, and `import numpy` fails",
+                given=ARM64,
             ),
         ),
         look=VERIFY,
+        level=BROAD,
     ),
-    # about: The program could not open a window.
     Rule(
         "no-display",
         'qt.qpa.plugin: Could not load the Qt platform plugin "xcb"',
@@ -1303,99 +2356,35 @@ RULES = (
         ),
         (
             Cause(
-                "no-display-1",
-                "The container has no display.",
-                "matplotlib with MPLBACKEND=Agg, opencv-python-headless, or files under outputs/.",
-                tell="echo $DISPLAY is empty",
+                "no-display",
+                "The program opens a window, and there is no display, as in a container or over ssh.",
+                "Write files instead: `export MPLBACKEND=Agg` for matplotlib, opencv-python-headless for OpenCV, "
+                "`export MUJOCO_GL=egl` or an option such as --headless for simulators.",
+                tell="`echo $DISPLAY` prints nothing",
+                given=silent_on(r"No protocol specified"),
             ),
             Cause(
-                "no-display-2",
-                "There is one, and it refuses or is not mounted.",
-                "matplotlib with MPLBACKEND=Agg, opencv-python-headless, or files under outputs/.",
-                tell="$DISPLAY is set: xhost +local: on the machine, and /tmp/.X11-unix",
+                "display-refused",
+                "A display is set, and it refuses the connection or is not mounted into the container.",
+                "On the machine: `xhost +local:`, then start the container with `-e DISPLAY -v "
+                "/tmp/.X11-unix:/tmp/.X11-unix`.",
+                tell="`echo $DISPLAY` prints a value",
+                given=says(
+                    r"No protocol specified|Authorization required|cannot (?:open|connect to) (?:X )?display:? ?\"?:\d"
+                ),
             ),
             Cause(
-                "no-display-3",
-                "The libraries for windows are missing or two packages' (opencv's and PyQt's) are mixed.",
-                "matplotlib with MPLBACKEND=Agg, opencv-python-headless, or files under outputs/.",
-                tell="QT_DEBUG_PLUGINS=1 names a file",
+                "qt-mixed",
+                "Qt's own libraries are missing, or OpenCV's copy of Qt replaces the one of PyQt.",
+                "`pip uninstall -y opencv-python && pip install opencv-python-headless`, and `sudo apt-get install "
+                "libxcb-cursor0 libxkbcommon-x11-0`.",
+                tell="`QT_DEBUG_PLUGINS=1` names a file that cannot be loaded",
+                given=says(r"cv2/qt/plugins|even though it was found|libxcb"),
             ),
         ),
         look=VERIFY,
         level=BROAD,
     ),
-    Rule(
-        "python-library",
-        "error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
-        (r"(libpython3\.\d+m?\.so[.\d]*)[^\n]{0,10}: cannot open shared object file",),
-        (
-            Cause(
-                "python-library",
-                "The Python that is started does not find its own library {0}: it lies in a folder that this user may "
-                "not read (such as root's), was moved, or is another Python's.",
-                "The image's own Python; else a Python installed where all may read it (UV_PYTHON_INSTALL_DIR=/opt/python).",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "system-library",
-        "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
-        (
-            r"(lib(?:GL|EGL|GLU|sndfile|OpenGL|X11|Xi)\.so\.\d|lib(?:gthread|glib)-2\.0\.so\.0|"
-            r"lib(?:SM|ICE|Xext|Xrender)\.so\.\d|lib(?:ibverbs|rdmacm|numa|mpi|openblas|gomp|tcmalloc|jpeg|png16|"
-            r"tiff|"
-            r"avcodec|avutil|ffi|ssl|crypto|xcb[\w-]*)\.so[\w.]*)[^\n]{0,10}: "
-            r"cannot open shared object file",
-            r"OSError: (sndfile) library not found",
-        ),
-        (
-            Cause(
-                "system-library",
-                "A program or package needs the library {0}, which the system does not find: mostly it is not in the image.",
-                "Name its Debian package in apt.txt (libgl1, libglib2.0-0t64, libsndfile1, ...), then ./launch build",
-            ),
-        ),
-        look=BUILD,
-    ),
-    Rule(
-        "ffmpeg",
-        "RuntimeError: Could not load libtorchcodec. Likely causes: FFmpeg is not properly installed",
-        (
-            r"Could not load libtorchcodec",
-            r"ffmpeg: (?:command )?not found|No such file or directory: 'ff(?:mpeg|probe)'",
-            r"Couldn't find appropriate backend to handle uri",
-            r"No audio backend is available",
-        ),
-        (
-            Cause(
-                "ffmpeg",
-                "Sound and video are read by ffmpeg, libsndfile or torchcodec, which the image has not, or not in a "
-                "version that fits torch and each other.",
-                "ffmpeg and libsndfile1 in apt.txt, then ./launch build",
-            ),
-        ),
-        look=BUILD,
-    ),
-    Rule(
-        "no-flash-attention",
-        "FlashAttention2 has been toggled on, but it cannot be used: the package flash_attn seems to be not installed.",
-        (
-            r"flash_attn seems to be not installed",
-            r"FlashAttention\d? has been toggled on, but it cannot be used(?=[^\n]{0,60}(?:package|flash_attn))",
-            r"No module named 'flash_attn'?",
-            r"[Ff]lash[- _][Aa]ttention (?:\d )?is not installed|flash-attn[^\n]{0,20}(?:not installed|not found)",
-        ),
-        (
-            Cause(
-                "no-flash-attention",
-                "The program wants the package flash-attn, which is not here, or is too old.",
-                'attn_implementation="sdpa", which is PyTorch\'s own and mostly as fast; else its wheel for this torch.',
-            ),
-        ),
-        look=VERIFY,
-    ),
-    # about: {0} is not whole at the moment when Python asks it for that.
     Rule(
         "shadowed",
         "partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",
@@ -1404,23 +2393,13 @@ RULES = (
             r"cannot import name '[^']+' from '([\w.]+)' \(unknown location\)",
         ),
         (
+            SHADOWED,
+            MIXED_INSTALL,
             Cause(
-                "shadowed-1",
-                "A file or folder of that name in the project hides the package.",
-                "Look in the traceback in which file it lies.",
-                tell="the traceback, or python -c 'import NAME; print(NAME.__file__)', names the project: rename it",
-            ),
-            Cause(
-                "shadowed-2",
-                "Its installation broke off, or two releases are mixed.",
-                "Look in the traceback in which file it lies.",
-                tell="the file lies in site-packages: ./launch build, or pip install --force-reinstall",
-            ),
-            Cause(
-                "shadowed-3",
-                "Two modules import each other.",
-                "Look in the traceback in which file it lies.",
-                tell="both are the program's own",
+                "circular-import",
+                "Two of the program's modules import each other.",
+                "Move one of the imports into the function that uses it.",
+                tell="both files in the traceback are the program's own",
             ),
         ),
         look=VENV,
@@ -1429,37 +2408,18 @@ RULES = (
     Rule(
         "locale",
         "UnicodeEncodeError: 'ascii' codec can't encode character",
-        (
-            r"'ascii' codec can't (?:en|de)code",
-            r"configured to use ASCII as encoding",
-            r"unsupported locale setting|cannot change locale",
-        ),
+        (r"'ascii' codec can't (?:en|de)code", r"configured to use ASCII as encoding", r"unsupported locale setting"),
         (
             Cause(
                 "locale",
-                "The container has no language setting, so that only plain letters can be written.",
-                "LANG=C.UTF-8 in containerEnv of devcontainer.json.",
+                "No UTF-8 locale is set, so Python reads and writes ASCII only.",
+                "`export LANG=C.UTF-8 PYTHONUTF8=1` (in a Dockerfile: `ENV LANG=C.UTF-8`); in code, "
+                '`open(path, encoding="utf-8")`.',
             ),
         ),
         look=VERIFY,
-    ),
-    Rule(
-        "no-such-user",
-        "KeyError: 'getpwuid(): uid not found: 1000'",
-        (
-            r"getpwuid\(\): uid not found",
-            r"I have no name!",
-            r"cannot find name for user ID",
-            r"No user exists for uid|You don't exist, go away|unknown uid",
-        ),
-        (
-            Cause(
-                "no-such-user",
-                "The container runs as a user that it does not know, so torch.compile and others find no home and no name.",
-                "Start with ./launch or VS Code, which give the image your user.",
-            ),
-        ),
-        look=VERIFY,
+        level=GENERAL,
+        program=True,
     ),
     Rule(
         "triton-module",
@@ -1468,15 +2428,25 @@ RULES = (
         (
             Cause(
                 "triton-module",
-                "Triton is not in this Python, with which torch.compile and some packages make kernels: this torch is "
-                "not the base's, or it runs on Windows.",
-                "./launch build; on Windows: the project's container.",
+                "Triton, which torch.compile and many packages use, is not installed: torch's CUDA wheels for Linux "
+                "bring it, and this torch is another build or Triton was removed.",
+                "`pip install triton`, or reinstall torch's build for CUDA.",
+                tell="it runs in Linux",
+                given=~WINDOWS,
             ),
+            Cause(
+                "triton-windows",
+                "Triton has no official builds for Windows.",
+                "`pip install triton-windows` in a version for this torch, or use WSL 2.",
+                tell="it runs in Windows",
+                given=WINDOWS,
+            ),
+            TORCH_WITHOUT_CUDA,
         ),
         look=VERIFY,
         level=GENERAL,
+        unless=r"A matching Triton is not available|some optimizations will not be enabled",
     ),
-    # about: The compiled part of a package does not load.
     Rule(
         "kernels-not-loaded",
         "[sgl_kernel] CRITICAL: Could not load any common_ops library!",
@@ -1485,87 +2455,59 @@ RULES = (
             r"(?:Failed|Unable) to (?:load|import) (?:the )?(?:custom |CUDA |C\+\+ |native )+(?:ops|kernels?|"
             r"extensions?)",
             r"(?:ops|kernels?|extensions?) (?:could not|cannot|can't) be (?:loaded|imported)",
-            r"Could not run '(?!aten|prims?|quantized|xla|c10d|sparse|mkldnn)\w+::\w+' with arguments from the '\w+'",
         ),
-        (
-            Cause(
-                "kernels-not-loaded-1",
-                "It was built for another torch, CUDA, Python or card.",
-                "Its release for this torch and CUDA.",
-                tell="`./launch verify` names those that are here; its release for them",
-            ),
-            Cause(
-                "kernels-not-loaded-2",
-                "It was installed without being compiled.",
-                "Its release for this torch and CUDA.",
-                tell="its folder in site-packages has no .so",
-            ),
-        ),
+        (OTHER_TORCH, NOT_COMPILED),
         look=VERIFY,
         level=GENERAL,
-    ),
-    Rule(
-        "deepspeed-op",
-        "Unable to JIT load the fused_adam op due to it not being compatible due to hardware/software issue.",
-        (
-            r"Unable to JIT load the (\S+) op",
-            r"(\w+) cuda is missing or is incompatible with installed torch",
-            r"Unable to pre-compile (\w+)",
-        ),
-        (
-            Cause(
-                "deepspeed-op",
-                "DeepSpeed compiles its part {0} on this machine, and finds no compiler, library or GPU for it.",
-                "ds_report says what is missing; the base with a compiler: copier update --trust --data base=cuda",
-            ),
-        ),
-        look=VERIFY,
-        level=GENERAL,
+        beside=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
     ),
     Rule(
         "windows-library",
         "ImportError: DLL load failed while importing _C: The specified module could not be found.",
-        (
-            r"DLL load failed while importing (\S+?):",
-            r"OSError: \[WinError (?:126|127|193|1114)\]",
-        ),
+        (r"DLL load failed while importing (\S+?):", r"OSError: \[WinError (?:126|127|193|1114)\]"),
         (
             Cause(
-                "windows-library",
-                "On Windows itself a library that this package needs is missing or does not fit.",
-                "Use the project's container, in WSL 2: ./launch shell",
+                "no-vc-runtime",
+                "A library that the package needs is not installed in Windows, mostly Microsoft's Visual C++ runtime.",
+                "Install the latest Visual C++ Redistributable (x64) from Microsoft, then restart the program.",
+                tell="torch itself cannot be imported",
+                given=says(r"torch\\lib|fbgemm|c10\.dll|shm\.dll|vcruntime|msvcp"),
+            ),
+            replace(OTHER_TORCH, tell="torch can be imported, and the other package cannot", given=None),
+            Cause(
+                "windows-other-python",
+                "The package was built for another Python version or for 32 bits.",
+                "Install it again with the Python that runs the program: `python -m pip install --force-reinstall "
+                "PACKAGE`.",
+                tell="the message says `not a valid Win32 application`",
+                given=says(r"not a valid Win32|WinError 193"),
             ),
         ),
         look=VERIFY,
         level=GENERAL,
     ),
-    # about: Python finds no {0}, and finds something under the first part of that name.
     Rule(
         "part-missing",
         "ModuleNotFoundError: No module named 'transformers.deepspeed'",
         (r"No module named '(\w+\.[\w.]+)'",),
         (
-            Cause(
-                "part-missing-1",
-                "The package is of another release than what asks for it.",
-                "python -c 'import NAME; print(NAME.__file__)' with the first part of the name",
-                tell="the file lies in site-packages: releases of both that name each other",
+            replace(OTHER_RELEASE, given=says(r"(?:site|dist)-packages/")),
+            replace(
+                SHADOWED,
+                tell="the first part of the name is a folder of the program, or another package has the same name",
+                given=silent_on(r"(?:site|dist)-packages/"),
             ),
             Cause(
-                "part-missing-2",
-                "It is a folder of the program itself: started from elsewhere, or another of that name hides it.",
-                "python -c 'import NAME; print(NAME.__file__)' with the first part of the name",
-                tell="the file lies elsewhere than the program: PYTHONPATH",
-            ),
-            Cause(
-                "part-missing-3",
-                "That part is compiled or comes as a package of its own.",
-                "python -c 'import NAME; print(NAME.__file__)' with the first part of the name",
-                tell="its page names an extra",
+                "part-apart",
+                "{0} is a part that is installed separately.",
+                "Install the package's extra or its additional package, as its documentation says, such as `pip "
+                "install 'PACKAGE[all]'`.",
+                tell="its documentation names an extra",
             ),
         ),
         look=VERIFY,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "extra-needed",
@@ -1578,31 +2520,88 @@ RULES = (
             r"requires (Accelerate|bitsandbytes|accelerate)\b",
         ),
         (
+            NOT_INSTALLED,
+            NOT_RESTARTED,
             Cause(
-                "extra-needed",
-                "A part of a package needs another one ({0}), which is not installed in this Python, or cannot be imported.",
-                "./launch add with that one.",
+                "installed-but-broken",
+                "The package is installed, and importing it fails, so its user reports it as missing ({0}).",
+                "Import it alone to see the error: `python -c 'import PACKAGE'`.",
+                tell="`python -m pip list` has it",
             ),
         ),
         look=VERIFY,
         level=GENERAL,
+        beside=r"Error|Exception",
     ),
     Rule(
         "undefined-symbol",
         "ImportError: _ext.so: undefined symbol: _Z8nms_cuda",
         (r"undefined symbol:? (\w+)",),
         (
+            replace(
+                NOT_COMPILED,
+                id="cuda-part-not-compiled",
+                why="The package's compiled file lacks {0}: it was built without its CUDA part.",
+                tell="the symbol's name contains cuda or gpu",
+                given=says(r"undefined symbol:? \w*(?:cuda|gpu)"),
+            ),
             Cause(
-                "undefined-symbol",
-                "A compiled file lacks {0}: it was built without a part of itself (often the CUDA part), or for other "
+                "other-library-version",
+                "The compiled file expects another version of a library than the one that is loaded: {0} is not in it.",
+                f"Install a build for this environment, or build it again here: {REBUILD}. `ldd FILE.so` lists the "
                 "libraries.",
-                "Rebuild the package in this image, or take its release for this torch and this CUDA.",
+                tell="the symbol belongs to another library",
+            ),
+            STALE_EXTENSION,
+        ),
+        look=VERIFY,
+        level=GENERAL,
+        beside=r"\.py\b|python|Import ?error|torch|site-packages|_ext\b|cuda|^undefined symbol",
+    ),
+    Rule(
+        "library-missing",
+        "libfoo.so.3: cannot open shared object file: No such file or directory",
+        (r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
+        (
+            Cause(
+                "library-missing",
+                "The library {0} is not installed on this system.",
+                "Install the package that provides it: `apt-file search FILE` names it (in conda: `conda install -c "
+                "conda-forge PACKAGE`). In a project, add it to apt.txt and rebuild the image.",
+                tell="`find / -name 'FILE*' 2>/dev/null` finds nothing",
+            ),
+            Cause(
+                "library-not-found",
+                "The library {0} is installed in a folder that the loader does not search.",
+                "`export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH` (in conda: $CONDA_PREFIX/lib).",
+                tell="`find / -name 'FILE*' 2>/dev/null` finds it",
+                given=says(r"/envs/|conda|/opt/|/home/"),
             ),
         ),
         look=VERIFY,
         level=GENERAL,
     ),
-    # about: C++ or CUDA code did not compile here ({0}); the first line with `error:` above says why.
+    Rule(
+        "header-missing",
+        "fatal error: libpq-fe.h: No such file or directory",
+        (
+            r"fatal error: '?([\w./+-]+\.h(?:pp)?)'?(?: file not found|: No such file)",
+            r"ld: cannot find -l([\w.+-]+)",
+            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
+            r"found: NO)",
+        ),
+        (
+            Cause(
+                "header-missing",
+                "A package is compiled here, and the development files of a library ({0}) are not installed.",
+                "Install the library's development package, mostly named lib...-dev: `apt-file search FILE` names it. "
+                "A prebuilt wheel of the package needs none.",
+            ),
+        ),
+        look=BUILD,
+        level=GENERAL,
+        program=True,
+    ),
     Rule(
         "extension-fails",
         "RuntimeError: Error building extension 'fused'",
@@ -1617,36 +2616,28 @@ RULES = (
             r"(cmake)\b[^\n]{0,60}returned non-zero exit status",
         ),
         (
+            replace(TOO_OLD_FOR_TORCH, given=says(r"(?:at|torch|c10)::|error: (?:no |identifier|namespace|'class)")),
             Cause(
-                "extension-fails-1",
-                "The compiler, CUDA's or Python's headers are missing.",
-                "Give that line to `./launch explain -`; a built wheel of the package does without compiling.",
-                tell="that line says not found or No such file",
+                "compile-missing-file",
+                "C++ or CUDA code does not compile, because a compiler, header, or library is missing.",
+                "Search the output above for the first line with `error:`; it names the file. A prebuilt wheel of the "
+                "package needs no compiler.",
+                tell="the first `error:` line says `No such file` or `cannot find`",
+                given=says(r"No such file|cannot find -l|not found"),
             ),
-            Cause(
-                "extension-fails-2",
-                "The source is older or newer than this torch, CUDA or compiler.",
-                "Give that line to `./launch explain -`; a built wheel of the package does without compiling.",
-                tell="that line names an identifier or a version",
-            ),
-            Cause(
-                "extension-fails-3",
-                "Memory ran out.",
-                "Give that line to `./launch explain -`; a built wheel of the package does without compiling.",
-                tell="Killed stands above: MAX_JOBS=2",
-            ),
+            BUILD_MEMORY,
         ),
         look=VERIFY,
         level=GENERAL,
+        beside=r"torch|cuda|nvcc|\bpip\b|python|\.py\b|setup|ninja|cmake|extension|CalledProcessError|error: command",
     ),
-    # about: The package {0} has no built wheel for this Python, and building it here failed: the lines above say why.
     Rule(
         "wheel-not-built",
         "ERROR: Failed building wheel for flash-attn",
         (
             r"Failed building wheel for (\S+)",
             r"Could not build wheels for (\S+?),?\s",
-            r"Failed to build `?([\w.-]+)",
+            r"Failed to build `?([\w.@=-]+)",
             r"Failed to build installable wheels for some pyproject\.toml based projects \(([^)]*)\)",
             r"metadata-generation-failed",
             r"failed with error code 1 in /\S*pip-",
@@ -1668,50 +2659,60 @@ RULES = (
         ),
         (
             Cause(
-                "wheel-not-built-1",
-                "A compiler or a header is missing.",
-                "A release that has a wheel for this Python; else give the lines above to `./launch explain -`.",
-                tell="the lines above say not found or No such file",
+                "wheel-not-built",
+                "No wheel of the package ({0}) fits this Python, processor, and torch, so it is built here, and its "
+                "build fails.",
+                "Install a release or file that has a wheel for this Python: `pip install --only-binary :all: "
+                "PACKAGE` finds one if it exists. Otherwise the first `error:` line above names what the build lacks.",
+                tell="the lines above name a missing compiler, header, or GPU",
             ),
-            Cause(
-                "wheel-not-built-2",
-                "The package is too old for this Python, or asks for another torch or CUDA than is here.",
-                "A release that has a wheel for this Python; else give the lines above to `./launch explain -`.",
-                tell="the lines above name a part of Python that is gone, or say requires: a release that fits",
+            replace(
+                TOO_OLD_FOR_PYTHON, given=says(r"distutils|ImpImporter|pkg_resources|use_2to3|SyntaxError|configparser")
             ),
-            Cause(
-                "wheel-not-built-3",
-                "It wants torch or another package while it is built.",
-                "A release that has a wheel for this Python; else give the lines above to `./launch explain -`.",
-                tell="No module named stands above: --no-build-isolation",
-            ),
-            Cause(
-                "wheel-not-built-4",
-                "It wants a GPU, which a build does not have.",
-                "A release that has a wheel for this Python; else give the lines above to `./launch explain -`.",
-                tell="the lines above speak of devices, architectures or kernels: TORCH_CUDA_ARCH_LIST, or the package's "
-                "own variable",
-            ),
+            replace(NEEDS_TORCH, given=says(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")),
         ),
         look=VERIFY,
         level=GENERAL,
+        kind="uv",
+        unless=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "no-module",
         "ModuleNotFoundError: No module named 'einops'",
-        (r"(?:^|[^\w])No module named '?([\w-]+)(?![\w.-])",),
+        (r"(?:^|[^\w])No module named '?(?!triton\b)([\w-]+)(?![\w.-])",),
         (
+            NOT_INSTALLED,
+            OTHER_PYTHON,
             Cause(
-                "no-module",
-                "The package {0} is not in this Python; where it is a folder of the program itself, it was started from "
-                "elsewhere.",
-                "./launch add with the package that brings it; where it is there already, another Python was started.",
+                "module-of-the-program",
+                "{0} is a module of the program itself, which was started from another folder.",
+                "Start it from the program's main folder, or add that folder: `export PYTHONPATH=$PWD`.",
+                tell="the program's source has a file or folder of this name",
             ),
         ),
         look=VENV,
         level=GENERAL,
+        program=True,
     ),
-    # about: What is called is not there in the form that the call expects.
+    Rule(
+        "taken-away",
+        "AttributeError: `Trainer.root_gpu` was deprecated in v1.6 and is no longer accessible as of v1.8.",
+        (
+            r"is\s+no\s+longer\s+accessible\s+as\s+of\s+(v?\d+(?:\.\d+)*)",
+            r"(?:was|has been|were|have been) removed (?:in|since|from) (?:version |release )?(v?\d+(?:\.\d+)+)",
+        ),
+        (
+            Cause(
+                "taken-away",
+                "The code uses something that a newer release ({0}) of the package removed.",
+                "Use what the message names instead, or install an older release of that package.",
+            ),
+        ),
+        look=VERIFY,
+        level=GENERAL,
+        program=True,
+        beside=r"Error|Exception",
+    ),
     Rule(
         "other-version",
         "ImportError: cannot import name 'evaluate' from 'tools'",
@@ -1724,62 +2725,43 @@ RULES = (
             r"missing \d+ required positional argument)",
         ),
         (
+            replace(OTHER_RELEASE, id="other-version", given=says(r"(?:site|dist)-packages/")),
             Cause(
-                "other-version-1",
-                "Two packages do not fit together.",
-                "pip show with the package, against what its caller asks for; ./launch pin keeps what works.",
-                tell="the last frame lies in site-packages: releases of both that name each other",
+                "own-call",
+                "The program's own code asks for something that does not exist in the installed release, or misspells "
+                "it.",
+                "Check the call against the documentation of the installed release: `pip show PACKAGE` prints it.",
+                tell="the traceback's last frame lies in the program's own file",
+                given=silent_on(r"(?:site|dist)-packages/"),
             ),
-            Cause(
-                "other-version-2",
-                "The program's own call is for another release, or wrong.",
-                "pip show with the package, against what its caller asks for; ./launch pin keeps what works.",
-                tell="the last frame lies in your own file; its documentation for the version that is here",
-            ),
+            SHADOWED,
         ),
         look=VERIFY,
         level=GENERAL,
-    ),
-    Rule(
-        "library-missing",
-        "libfoo.so.3: cannot open shared object file: No such file or directory",
-        (r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
-        (
-            Cause(
-                "library-missing",
-                "The library {0} is not in the image, or not where it is looked for.",
-                "Its Debian package in apt.txt, or the Python package that brings it; then ./launch build",
-            ),
-        ),
-        look=VERIFY,
-        level=GENERAL,
-    ),
-    Rule(
-        "header-missing",
-        "fatal error: libpq-fe.h: No such file or directory",
-        (
-            r"fatal error: '?([\w./+-]+\.h(?:pp)?)'?(?: file not found|: No such file)",
-            r"ld: cannot find -l([\w.+-]+)",
-            r"(?:static library|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
-            r"found: NO)",
-        ),
-        (
-            Cause(
-                "header-missing",
-                "Something is compiled here, and the file {0} for it is missing.",
-                "The Debian package that brings it, mostly named ...-dev, in apt.txt; then ./launch build",
-            ),
-        ),
-        look=BUILD,
-        level=GENERAL,
+        program=True,
     ),
     Rule(
         "no-command",
         "bash: htop: command not found",
         (r"(?:sh|bash)(?:: line \d+)?: (?:\d+: )?([\w.-]+): (?:command )?not found", r"^([\w.-]+): command not found"),
-        (Cause("no-command", "The image has no command {0}.", "Its Debian package in apt.txt, then ./launch build"),),
+        (
+            Cause(
+                "no-command",
+                "The command {0} is not installed here.",
+                "Install the package that provides it with `sudo apt-get install`; in a project, add it to apt.txt "
+                "and rebuild the image.",
+                tell="`find / -name NAME -type f 2>/dev/null` finds nothing",
+            ),
+            Cause(
+                "command-not-on-path",
+                "{0} is installed in a folder that is not on PATH, such as an environment that is not activated.",
+                "Activate the environment, or add the folder: `export PATH=$HOME/.local/bin:$PATH`.",
+                tell="`find / -name NAME -type f 2>/dev/null` finds it",
+            ),
+        ),
         look=BUILD,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "uv-copies",
@@ -1788,8 +2770,8 @@ RULES = (
         (
             Cause(
                 "uv-copies",
-                "A warning and no error: uv's cache lies on another drive than where it installs.",
-                "UV_LINK_MODE=copy silences it.",
+                "Only a warning: uv's cache and the environment are on different disks, so files are copied.",
+                "`export UV_LINK_MODE=copy` hides it.",
             ),
         ),
         look=BUILD,
@@ -1802,8 +2784,93 @@ RULES = (
         (
             Cause(
                 "pip-cache",
-                "A warning and no error: pip does without its cache, whose folder belongs to somebody else.",
-                'sudo chown -R "$USER" on that folder of the machine.',
+                "Only a warning: pip works without its cache, because the folder belongs to another user.",
+                '`sudo chown -R "$USER" ~/.cache/pip` makes it usable.',
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "pip-warns-of-conflict",
+        "foo 1.0 requires bar<2, but you have bar 2.1 which is incompatible.\nSuccessfully installed bar-2.1",
+        (r"which is incompatible[\s\S]*\bSuccessfully installed ",),
+        (
+            Cause(
+                "pip-warns-of-conflict",
+                "The installation succeeded. pip warns that another installed package asks for a different version.",
+                "If you use that package, install both in one command; `pip check` lists them.",
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "tensorflow-on-cpu",
+        "Could not load dynamic library 'libcudart.so.11.0'\nIgnore above cudart dlerror if you do not have a GPU",
+        (r"Ignore above cudart dlerror if you do not have a GPU",),
+        (
+            Cause(
+                "tensorflow-on-cpu",
+                "Only a warning: TensorFlow found no CUDA libraries and runs on the CPU. PyTorch is not affected.",
+                "If TensorFlow should use the GPU: `pip install -U 'tensorflow[and-cuda]'`.",
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "triton-optional",
+        "A matching Triton is not available, some optimizations will not be enabled.",
+        (r"A matching Triton is not available|some optimizations will not be enabled",),
+        (
+            Cause(
+                "triton-optional",
+                "Only a warning: xFormers works without Triton, without some of its optimizations.",
+                "`pip install triton` in Linux, `pip install triton-windows` in Windows, if you want them.",
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "flash-attention-optional",
+        "`flash-attention` package not found, consider installing for better performance",
+        (r"flash[- _]att(?:entio)?n\W{0,2}(?: package| \d)?[^\n]{0,20}(?:not installed|not found)",),
+        (
+            Cause(
+                "flash-attention-optional",
+                "Only a warning: the program uses another implementation of attention, because flash-attn is not "
+                "installed.",
+                'Nothing is needed: PyTorch\'s own (`attn_implementation="sdpa"`) is about as fast.',
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "jupyter-widgets",
+        "IProgress not found. Please update jupyter and ipywidgets.",
+        (r"IProgress not found\. Please update jupyter and ipywidgets",),
+        (
+            Cause(
+                "jupyter-widgets",
+                "Only a warning: progress bars in notebooks need ipywidgets.",
+                "`pip install -U ipywidgets`, then restart the kernel.",
+            ),
+        ),
+        look=VERIFY,
+        level=NOTE,
+    ),
+    Rule(
+        "locale-warning",
+        "bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)",
+        (r"setlocale: \w+: cannot change locale|cannot change locale",),
+        (
+            Cause(
+                "locale-warning",
+                "Only a warning: the locale that the environment names is not installed here.",
+                "`export LC_ALL=C.UTF-8` hides it.",
             ),
         ),
         look=VERIFY,
@@ -1816,9 +2883,9 @@ RULES = (
         (
             Cause(
                 "torchvision-images",
-                "torchvision's own reader of images does not load: libjpeg or libpng is missing, or it was made for another "
-                "torch.",
-                "Take its version out of pyproject.toml, then ./launch build; other readers (Pillow) are not touched.",
+                "Only a warning: torchvision's own image reader does not load, because libjpeg or libpng is missing "
+                "or torchvision was built for another torch. Reading images with Pillow works.",
+                "If you use `torchvision.io`, install torch and torchvision together, from the same index.",
             ),
         ),
         look=VERIFY,

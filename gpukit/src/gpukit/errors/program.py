@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import CPU_BUILD, LIBRARIES_MIXED
+from gpukit.errors.evidence import says
 from gpukit.errors.rule import BROAD, GENERAL, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -16,12 +18,15 @@ RULES = (
         ),
         (
             Cause(
-                "fork-after-cuda",
-                "The program itself: it used the GPU before it started its workers, which are copies (fork) and cannot use "
-                "it then.",
-                "torch.multiprocessing.set_start_method('spawn'), or touch the GPU only after the DataLoader is made.",
+                "cuda-after-fork",
+                "The program used the GPU before it forked its workers, which then cannot use it.",
+                'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: '
+                "`VLLM_WORKER_MULTIPROC_METHOD=spawn`), or touch the GPU only after the workers have started; in "
+                "notebooks, restart the kernel first.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -31,10 +36,12 @@ RULES = (
         (
             Cause(
                 "main-guard",
-                "The program itself: it starts workers while it is being imported.",
-                'Put what it does below if __name__ == "__main__":',
+                "The program starts processes while it is being imported.",
+                'Put the code that starts it under `if __name__ == "__main__":`.',
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -44,10 +51,12 @@ RULES = (
         (
             Cause(
                 "start-method-twice",
-                "The program itself: the way of starting processes is set twice.",
-                "set_start_method(..., force=True), once and at the beginning.",
+                "The start method of processes is set twice.",
+                "Call `set_start_method(..., force=True)` once, at the start of the program.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -61,11 +70,12 @@ RULES = (
         (
             Cause(
                 "not-picklable",
-                "The program itself: something is handed to another process that cannot be copied, such as a lambda, a "
-                "generator or an open file.",
-                "A function at the top of a module instead; num_workers=0 shows whether that is it.",
+                "An object is passed to another process that cannot be pickled, such as a lambda, a local function, "
+                "a generator, or an open file.",
+                "Move the function to the top level of a module; `num_workers=0` avoids the other process.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -79,10 +89,20 @@ RULES = (
         (
             Cause(
                 "quantized-move",
-                "The program itself: a quantized model stays on the GPU where it was loaded.",
-                'device_map={"": local rank} when it is loaded, and no .to() afterwards.',
+                "A model quantized with bitsandbytes cannot be moved or trained on another device than the one it "
+                "was loaded on.",
+                'Load it with `device_map={"": local_rank}` (0 with one GPU), do not call `.to()` or `.cuda()`, and '
+                "update transformers, accelerate, and bitsandbytes together.",
+            ),
+            Cause(
+                "quantized-too-large",
+                'The model did not fit on one GPU, so `device_map="auto"` put parts of it on other devices.',
+                "Use a smaller model or fewer bits, or free the GPU's memory.",
+                tell="`model.hf_device_map` names cpu, disk, or several GPUs",
+                given=says(r"dispatched|different device"),
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -96,11 +116,13 @@ RULES = (
         (
             Cause(
                 "meta-tensor",
-                "The program itself: a part of the model was made without values (meta), as with device_map, and is moved "
-                "before it has any.",
-                "No .to() on a model loaded with device_map; else module.to_empty(device=...).",
+                "A part of the model has no values yet (device meta), as with `device_map` or `low_cpu_mem_usage`, "
+                "and the program moves or uses it.",
+                "Do not call `.to()` on such a model; load it without `device_map`, or use "
+                "`module.to_empty(device=...)` and load the weights.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -121,25 +143,25 @@ RULES = (
         (
             Cause(
                 "two-devices",
-                "The program itself: a tensor or the model is not on the GPU with the others.",
-                "Move it with .to(device); the traceback names the line.",
+                "A tensor or a part of the model is on another device than the rest.",
+                'Move it with `.to(device)` at the line that the traceback names; with `device_map="auto"`, move '
+                "inputs to `model.device`.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
         "half-on-cpu",
         "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
-        (
-            r"\"\w*cpu\w*\" not implemented for '(?:Half|BFloat16)'",
-            r"\"(?!\w*cuda)\w+\" not implemented for 'Half'",
-        ),
+        (r"\"\w*cpu\w*\" not implemented for '(?:Half|BFloat16)'", r"\"(?!\w*cuda)\w+\" not implemented for 'Half'"),
         (
             Cause(
                 "half-on-cpu",
-                "The program itself: a model in half precision runs on the CPU, where that is not served.",
-                "Move it to the GPU, or .float() on the CPU; `./launch verify` says whether torch sees the GPU.",
+                "A model in half precision runs on the CPU, which does not support this operation in it.",
+                "Move the model to the GPU; on the CPU, use `torch.float32`.",
             ),
+            CPU_BUILD,
         ),
         look=VERIFY,
     ),
@@ -149,11 +171,13 @@ RULES = (
         (r"\"\w+\" not implemented for '(\w+)'",),
         (
             Cause(
-                "type-not-served",
-                "The program itself: this operation is not served for tensors of the type {0}.",
-                "Convert before it, such as .float() or .long(); the traceback names the line.",
+                "dtype-not-supported",
+                "This operation is not implemented for tensors of type {0}.",
+                "Convert the tensor first, for example with `.float()` or `.long()`, or update torch: newer releases "
+                "implement more.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -166,10 +190,12 @@ RULES = (
         (
             Cause(
                 "no-pad-token",
-                "The program itself: the tokenizer has no token for padding.",
-                "tokenizer.pad_token = tokenizer.eos_token",
+                "The tokenizer has no padding token.",
+                "Set `tokenizer.pad_token = tokenizer.eos_token`, and `model.config.pad_token_id` to its id.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -182,10 +208,11 @@ RULES = (
         (
             Cause(
                 "unequal-lengths",
-                "The program itself: samples of unequal length are put into one tensor.",
-                "padding=True and truncation=True, or a collator that pads.",
+                "Samples of different lengths are put into one tensor.",
+                "Tokenize with `padding=True, truncation=True`, or use a data collator that pads.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -199,10 +226,12 @@ RULES = (
         (
             Cause(
                 "flash-dtype",
-                "The program itself: FlashAttention is given fp32, and takes fp16 and bf16 only.",
-                "dtype=torch.bfloat16 when the model is loaded, and torch.autocast around it.",
+                "FlashAttention got fp32 tensors; it supports only fp16 and bf16.",
+                'Load the model with `dtype=torch.bfloat16`, and wrap the call in `torch.autocast("cuda", '
+                "torch.bfloat16)`.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -212,10 +241,12 @@ RULES = (
         (
             Cause(
                 "relative-import",
-                "The program itself: a file of a package is started as if it were a program of its own.",
-                "python -m package.module, from the folder above the package.",
+                "A file that belongs to a package is run as a script.",
+                "Run it as a module from the folder above the package: `python -m package.module`.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -225,10 +256,11 @@ RULES = (
         (
             Cause(
                 "no-chat-template",
-                "The program itself: it treats as a chat model one that has no template for chats.",
-                "The model's instruct variant, or tokenizer.chat_template set to one.",
+                "The tokenizer has no chat template, usually because the model is a base model.",
+                "Use the model's instruct variant, or set `tokenizer.chat_template`.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -238,11 +270,13 @@ RULES = (
         (
             Cause(
                 "optimizer-state",
-                "The program itself: the optimizer's tensors and the weights lie on different devices or have "
-                "different precisions, as after a checkpoint was loaded or the model was moved.",
-                "Make the optimizer after .to(device) and .to(dtype), and load its state with map_location of that device.",
+                "The optimizer's state and the weights are on different devices or have different precisions, for "
+                "example after a checkpoint was loaded.",
+                "Create the optimizer after `.to(device)` and `.to(dtype)`, and load its state with `map_location` "
+                "of that device.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -266,13 +300,14 @@ RULES = (
         (
             Cause(
                 "two-dtypes",
-                "The program itself: tensors of two precisions meet where they must be the same.",
-                "torch.autocast around the model's call, or .to(dtype) for the one.",
+                "Tensors of two precisions are combined in an operation that needs the same one.",
+                "Wrap the model's call in `torch.autocast`, or convert one with `.to(dtype)`; if the code is not "
+                "yours, update the package that contains it.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
-    # about: A tensor is empty where it should hold values.
     Rule(
         "empty-tensor",
         "RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at non-singleton dimension 1",
@@ -283,20 +318,23 @@ RULES = (
         ),
         (
             Cause(
-                "empty-tensor-1",
-                "It is a weight that DeepSpeed (ZeRO 3) or FSDP has shared out among the processes.",
-                "Print its shape at that line.",
-                tell="it works with one process or stage 2: gather it first (deepspeed.zero.GatheredParameters)",
+                "sharded-weight",
+                "A weight is empty because DeepSpeed ZeRO-3 or FSDP has distributed it among the processes.",
+                "Gather it first (`deepspeed.zero.GatheredParameters`, FSDP's `summon_full_params`), or use ZeRO "
+                "stage 2.",
+                tell="it works with one process",
+                given=says(r"deepspeed|zero|fsdp|accelerate"),
             ),
             Cause(
-                "empty-tensor-2",
+                "empty-batch",
                 "A sample or a batch is empty.",
-                "Print its shape at that line.",
-                tell="it comes with some of the data only",
+                "Print the shapes at that line, and check the data.",
+                tell="it happens with some of the data only",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "shapes",
@@ -320,12 +358,14 @@ RULES = (
         (
             Cause(
                 "shapes",
-                "The program itself: two tensors, or the data and a model, have shapes that do not fit.",
-                "The traceback names the line; print the shapes there.",
+                "Two tensors, or the data and the model, have shapes that do not match.",
+                "Print the shapes at the line that the traceback names; if a checkpoint or config was changed, use "
+                "the one that belongs to the model.",
             ),
         ),
-        look=VERIFY,
         unless=r"(?:The size of tensor \w|must match the size of tensor \w) \(0\)",
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "batch-of-one",
@@ -334,10 +374,12 @@ RULES = (
         (
             Cause(
                 "batch-of-one",
-                "The program itself: a batch holds one sample, too few for batch normalization; mostly the last one.",
-                "drop_last=True in the DataLoader.",
+                "A batch holds one sample, which batch normalization cannot train on; usually it is the last batch.",
+                "Set `drop_last=True` in the DataLoader.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -350,10 +392,12 @@ RULES = (
         (
             Cause(
                 "tensor-to-numpy",
-                "The program itself: NumPy takes tensors on the CPU and without gradients only.",
-                ".detach().cpu().numpy()",
+                "NumPy only accepts tensors on the CPU and without gradients.",
+                "Convert with `.detach().cpu().numpy()`.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -372,10 +416,19 @@ RULES = (
         (
             Cause(
                 "gradients",
-                "The program itself: what is to be differentiated was changed, freed or cut off before.",
-                "torch.autograd.set_detect_anomaly(True) names the line.",
+                "A tensor that is needed for the gradient was changed, freed, or detached.",
+                "Run once with `torch.autograd.set_detect_anomaly(True)`, which names the line.",
+            ),
+            Cause(
+                "checkpointing-no-grad",
+                "With gradient checkpointing, the inputs do not require gradients, as in LoRA training.",
+                'Call `model.enable_input_require_grads()`, or pass `gradient_checkpointing_kwargs={"use_reentrant": '
+                "False}`.",
+                tell="gradient checkpointing is on",
+                given=says(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -390,12 +443,14 @@ RULES = (
         ),
         (
             Cause(
-                "loss-scale",
-                "The program itself: numbers have become inf or nan, too large for their precision, by the learning "
-                "rate or by the data.",
-                "bf16 instead of fp16 where the card has it, a smaller learning rate, and clipped gradients.",
+                "loss-not-finite",
+                "Numbers became infinite or NaN: too large for their precision, because of the learning rate or the "
+                "data.",
+                "Use bf16 instead of fp16 if the GPU supports it, a smaller learning rate, and gradient clipping; "
+                "check the data for NaN.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -405,10 +460,11 @@ RULES = (
         (
             Cause(
                 "scaler-halves",
-                "The program itself: the model is in fp16 as a whole, which GradScaler does not serve.",
-                "Load it in fp32, and let torch.autocast choose; adapters (LoRA) in fp32.",
+                "The trainable weights are in fp16, which the gradient scaler does not support.",
+                "Load the model in fp32 (or bf16) and let `torch.autocast` choose; convert LoRA adapters to fp32.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -418,10 +474,11 @@ RULES = (
         (
             Cause(
                 "arguments",
-                "The program was called with other arguments than it takes; its own line says which.",
-                "Its --help lists them.",
+                "The program was called with arguments that it does not accept; its message names them.",
+                "Run the program with `--help`; after an update of a package, check its options.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -436,14 +493,16 @@ RULES = (
         ),
         (
             Cause(
-                "shapes-differ",
-                "The program itself: two tensors, or the data and a model, have shapes that do not fit.",
-                "The traceback names the line; print the shapes there.",
+                "shapes",
+                "Two tensors, or the data and the model, have shapes that do not match.",
+                "Print the shapes at the line that the traceback names; if a checkpoint or config was changed, use "
+                "the one that belongs to the model.",
             ),
         ),
-        look=VERIFY,
         level=GENERAL,
+        program=True,
         beside=r"torch|tensor|numpy|tensorflow|\bcuda|\bmodel\b|input and weight",
+        look=VERIFY,
     ),
     Rule(
         "not-implemented",
@@ -455,34 +514,29 @@ RULES = (
         ),
         (
             Cause(
-                "not-implemented",
-                "The program itself: {0} is not implemented for this kind of tensor.",
-                "Another device or kind of tensor (.to_dense(), .cpu()) for that step.",
+                "operation-not-implemented",
+                "{0} is not implemented for this kind of tensor or device.",
+                "Use another device or kind of tensor (`.cpu()`, `.to_dense()`) for that step, or update torch.",
             ),
         ),
-        look=VERIFY,
         level=GENERAL,
+        program=True,
+        look=VERIFY,
     ),
-    # about: PyTorch met what it does not expect.
     Rule(
         "torch-internal",
         "RuntimeError: r INTERNAL ASSERT FAILED, please report a bug to PyTorch.",
         (r"INTERNAL ASSERT FAILED|please report a bug to PyTorch",),
         (
             Cause(
-                "torch-internal-1",
-                "Libraries of two releases are mixed.",
-                "`./launch verify`",
-                tell="`./launch verify` fails",
+                "torch-bug",
+                "PyTorch met a state that it does not expect: a bug of this release.",
+                "Update PyTorch; if it remains, search PyTorch's issues for that line.",
+                tell="`./launch verify` passes",
             ),
-            Cause(
-                "torch-internal-2",
-                "It is a fault of this release of PyTorch.",
-                "`./launch verify`",
-                tell="`./launch verify` passes; a newer one, or PyTorch's issues by that line",
-            ),
+            LIBRARIES_MIXED,
         ),
-        look=VERIFY,
         level=GENERAL,
+        look=VERIFY,
     ),
 )

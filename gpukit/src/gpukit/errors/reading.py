@@ -11,8 +11,8 @@ from typing import BinaryIO
 CHUNK = 1 << 20  # bytes read at a time
 LINE = 4_000  # characters of one line that are looked at, half from each end
 SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
-LAST = 2_000  # lines at the end, which are always looked at
-LONGEST = 400_000  # characters in all
+LAST = 500  # lines at the end, which are always looked at
+LONGEST = 120_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
 ALARM = re.compile(
@@ -27,7 +27,7 @@ class NotTextError(Exception):
 
 
 def read(stream: BinaryIO) -> str:
-    """The text of a stream, in memory that does not grow with it: of lines that differ in digits only, the first and last.
+    """The text of a stream, in bounded memory: of lines that differ in digits only, the first and the last.
 
     Raises:
         NotTextError: it is a binary file
@@ -49,7 +49,29 @@ def read(stream: BinaryIO) -> str:
             if ALARM.search(line):
                 alarms.append((number, line))
     kept = sorted({*first.values(), *last.values(), *alarms, *end})
-    return "\n".join(line.decode("utf-8", "replace") for _, line in kept)
+    return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
+
+
+def _relevant(lines: list[bytes]) -> list[bytes]:
+    """Of a text that is too long, the lines that speak of an error and the next two, and its start and end."""
+    if sum(map(len, lines)) <= LONGEST:
+        return lines
+    near = {number + more for number, line in enumerate(lines) if ALARM.search(line) for more in range(3)}
+    near |= {*range(LAST), *range(len(lines) - LAST, len(lines))}
+    lines = [line for number, line in enumerate(lines) if number in near]
+    start = _within(lines, LONGEST // 3)
+    rest = lines[len(start) :]
+    return start + _within(rest[::-1], LONGEST - LONGEST // 3)[::-1]
+
+
+def _within(lines: list[bytes], most: int) -> list[bytes]:
+    """The first of these lines that have no more characters together."""
+    size = 0
+    for number, line in enumerate(lines):
+        size += len(line) + 1
+        if size > most:
+            return lines[:number]
+    return lines
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -107,7 +129,7 @@ RECORD = re.compile(  # what starts a line of its own, so that the one before is
 def joined(text: str) -> list[str]:
     """The text with lines put together that a terminal or an issue form may have broken, in one or two ways."""
     lines = text.split("\n")
-    if len(lines) < 2:
+    if not 2 <= len(lines) <= 500:
         return []
     if len(lines) <= 12:
         return [re.sub(r"\s*\n\s*", " ", text), re.sub(r"\n[ \t]*", "", text)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 from gpukit.errors.anchors import anchors
 from gpukit.findings.finding import Cause
@@ -78,6 +78,6 @@ class Rule:
         return None if self.unless and _compiled(self.unless).search(text) else found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.MULTILINE)

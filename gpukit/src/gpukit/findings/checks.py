@@ -82,8 +82,8 @@ def check(
     """Make a check of a function. `about` is what `explain` and the page say first: without it, the docstring."""
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
-        said = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judge, tuple(needs), tuple(causes), level, said, project)
+        text = " ".join((about or judge.__doc__ or "").split())
+        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project)
 
     return decorated
 

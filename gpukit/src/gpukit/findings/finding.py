@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
@@ -32,6 +32,7 @@ class Finding:
     seconds: float = 0.0
     link: str = ""
     alone: str = ""
+    names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
 
 
 TEXTS = ("seen", "expected", "cause", "remedy")
@@ -59,7 +60,7 @@ class Cause:
     def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
         why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
         alone = self.alone.format(**{"install": "{install}", **names}) if names else self.alone
-        return Finding("", "", self.status, seen, expected, self.id, why, remedy, alone=alone)
+        return Finding("", "", self.status, seen, expected, self.id, why, remedy, alone=alone, names=names)
 
     def found(self, finding: Finding) -> bool:
         """Whether a check found this cause."""
@@ -138,8 +139,8 @@ def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str
     title_width = max((len(finding.title) for finding in findings), default=0)
     lines = []
     for finding in findings:
-        said = finding.cause if finding.status == SKIP else finding.seen
-        first, *more = _wrap(said or finding.cause, width - 8 - title_width)
+        shown = finding.cause if finding.status == SKIP else finding.seen
+        first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
         if len(more) > 1 and explained(finding):
             more = [f"{more[0]} ..."]
         lines.append(f"{_painted(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
@@ -156,8 +157,8 @@ def markdown(tool: str, about: dict[str, str], findings: list[Finding]) -> str:
     lines += [f"- {name}: {_cell(text)}" for name, text in about.items() if text]
     lines += ["", "| status | check | seen |", "|---|---|---|"]
     for finding in findings:
-        said = finding.cause if finding.status == SKIP else finding.seen or finding.cause
-        lines.append(f"| {finding.status} | {_cell(finding.title)} (`{finding.id}`) | {_cell(said)} |")
+        shown = finding.cause if finding.status == SKIP else finding.seen or finding.cause
+        lines.append(f"| {finding.status} | {_cell(finding.title)} (`{finding.id}`) | {_cell(shown)} |")
     for finding in findings:
         if explained(finding):
             lines += ["", f"**{finding.status}: {_cell(finding.title)}** (`{finding.id}`)", ""]
@@ -180,7 +181,7 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [
-            {field.name: getattr(finding, field.name) for field in fields(finding) if field.name != "alone"}
+            {each.name: getattr(finding, each.name) for each in fields(finding) if each.name not in ("alone", "names")}
             for finding in findings
         ],
     }

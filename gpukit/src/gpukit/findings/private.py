@@ -35,14 +35,21 @@ NO_SECRET = re.compile(
 NO_VALUES = ("true", "false", "disabled", "enabled", "offline", "online", "dryrun", "x-oauth-basic", "x-access-token")
 # Names under which people share a machine, or that a system's image comes with: they tell nothing about anybody.
 NOBODY = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
+# A secret has a digit or is long; a short word is one of an error text, as in "Unexpected token: expected".
+NO_WORD = r"(?=[^\s\"',;]*\d|[^\s\"',;]{16})(?!\d{1,9}\b)"
 # Where a secret stands, and what some look like.
 PLACES = (
     (re.compile(r"(?<=://)[^\s/?#]*@"), f"{HIDDEN}@"),
     (re.compile(r"(?<=://)[^\s/@:]*:[^\s@]+@(?=[\w\[])"), f"{HIDDEN}@"),  # a password with a slash in it
     (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|signature|password|auth)[\w-]*|sig)=)[^&\s\"']+", re.I), r"\1***"),
-    (re.compile(r"(\b(?:bearer|authorization:\s*\w+)\s+)[\w.~+/=-]{6,}", re.I), r"\1***"),
+    (re.compile(rf"(\b(?:bearer|authorization:\s*\w+)\s+){NO_WORD}[\w.~+/=-]{{6,}}", re.I), r"\1***"),
     (
-        re.compile(r"(\b[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key)[\"']?\s*[=:]\s*[\"']?)"
+        re.compile(r"(\b[\w-]*(?:passw(?:or)?d|api[_-]?key|access[_-]?key)[\"']?\s*[=:]\s*[\"']?)"
+                   r"(?![/*])[^\s\"',;]{4,}", re.I),
+        r"\1***",
+    ),
+    (
+        re.compile(rf"(\b[\w-]*(?:token|secret)(?:[\"']?\s*[=:]\s*[\"']|=|[\"']?\s*[=:]\s*{NO_WORD}))"
                    r"(?![/*])[^\s\"',;]{4,}", re.I),
         r"\1***",
     ),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from gpukit.errors import refusals as errors
+from gpukit.errors import refusals
 from gpukit.project.messages import RefusalError
 
 TAIL = 64 * 1024  # of an engine's output, what is kept to find the error in
@@ -31,7 +31,8 @@ class Engine:
         if not docker and not self.dry:
             if Path("/etc/gpukit").is_dir():
                 raise RefusalError("This is the inside of the container: run the command itself, without ./launch.")
-            raise RefusalError("Docker is not installed: `./launch setup` shows the commands that install it.")
+            message = "Docker is not installed: `./launch setup` shows the commands that install it."
+            raise RefusalError(message, id="docker-not-installed")
         return [docker or "docker", *arguments]
 
     def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
@@ -40,21 +41,22 @@ class Engine:
         try:
             done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise RefusalError(f"Docker did not respond within {seconds} s: restart it.", kind="engine") from None
+            message = f"Docker did not respond within {seconds} s: restart it."
+            raise RefusalError(message, kind="engine", id="docker-hangs") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
     def get(self, *arguments: str) -> str:
         """The output of a docker command that must succeed."""
-        code, output, said = self.ask(*arguments)
+        code, output, errors = self.ask(*arguments)
         if code:
-            raise self.explain(said, f"`docker {arguments[0]}` failed")
+            raise self.explain(errors, f"`docker {arguments[0]}` failed")
         return output
 
-    def explain(self, said: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
-        """The refusal for what this engine said."""
-        refusal = errors.explain(said, otherwise, self.cpu_helps, kinds)
+    def explain(self, output: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
+        """The refusal for an error of this engine."""
+        refusal = refusals.explain(output, otherwise, self.cpu_helps, kinds)
         host = self.env.get("DOCKER_HOST")
-        if host and str(refusal).startswith(errors.DOWN):
+        if host and refusal.id in refusals.DOWN:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )
@@ -62,7 +64,7 @@ class Engine:
         return refusal
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
-        """Run docker with its progress shown as it comes; exit status and the last of what it said."""
+        """Run docker with its progress shown as it comes; exit status and the end of its output."""
         return stream(self.argv(*arguments), self.env, stdin)
 
     def become(self, *arguments: str) -> int:
@@ -97,7 +99,7 @@ class Engine:
 def stream(
     command: list[str], env: Mapping[str, str], stdin: bytes = b"", keep: Collection[int] = ()
 ) -> tuple[int, str]:
-    """Run a command whose progress on stderr is shown as it comes; exit status and the last of what it said there.
+    """Run a command whose progress on stderr is shown as it comes; exit status and the end of it.
 
     `keep`: files that it is to have open too.
     """
@@ -113,8 +115,8 @@ def stream(
                 process.stdin.write(stdin)
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-        said = copy(reader, 2)
-        return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", said)
+        tail = copy(reader, 2)
+        return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", tail)
     except BaseException:
         process.send_signal(signal.SIGINT)  # it undoes what it began
         copy(reader, 2)

@@ -9,24 +9,34 @@ import tarfile
 
 from gpukit.host.project import Project
 from gpukit.project.devcontainer import gpu_arguments
-from gpukit.project.messages import say
+from gpukit.project.messages import RefusalError, say
 
 PROBE = "gpukit-probe"
-NOT_ASKED = "The engine could not be asked for its GPUs"
+ABOUT_GPUS = ("gpu", "engine")  # the kinds of refusals that end every start with a GPU
 SECONDS = 60  # a driver that loads, or a GPU that hangs
 # The engine gets as far as looking for a program that is not there: everything before that it has granted.
 GRANTED = re.compile(r"/none\W{0,3}:? .*no such file|executable file not found|exec /none failed", re.IGNORECASE)
 
 
 def preflight(project: Project) -> int:
+    found = refusal(project)
+    if found and found.kind in ABOUT_GPUS:
+        raise found
+    if found:
+        say(str(found))  # not about GPUs, so the container's own start will tell
+    return 0
+
+
+def refusal(project: Project) -> RefusalError | None:
+    """Why the engine does not start a container with the GPUs; None if it does, or if none is asked for."""
     name = f"{PROBE}-{secrets.token_hex(4)}"
     flags = [f"--name={name}", "--rm", "--pull=never", "--network=none"]
     arguments = ["run", *flags, *gpu_arguments(project.config), PROBE, "/none"]
     if project.gpus is None:
-        return 0
+        return None
     project.gpu_is_chosen()
     if project.show(*arguments):
-        return 0
+        return None
     try:
         errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
         if re.search(rf"no such image|unable to find image|{PROBE}.*not known", errors, re.IGNORECASE):
@@ -36,12 +46,8 @@ def preflight(project: Project) -> int:
         project.engine.remove(name)
         raise
     if GRANTED.search(errors):
-        return 0
-    refusal = project.engine.explain(errors, NOT_ASKED)
-    if refusal.kind in ("gpu", "engine"):
-        raise refusal
-    say(str(refusal))  # not about GPUs, so the container's own start will tell
-    return 0
+        return None
+    return project.engine.explain(errors, "The engine could not be asked for its GPUs")
 
 
 def empty_image() -> bytes:

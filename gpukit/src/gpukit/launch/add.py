@@ -126,9 +126,9 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
     )
 
 
-def refusal(project: Project, said: str, packages: list[str], protected: str) -> RefusalError:
+def refusal(project: Project, output: str, packages: list[str], protected: str) -> RefusalError:
     """uv's explanation in one sentence: which package of the base would have to change, or what else is wrong."""
-    text = re.sub(r"\s+", " ", re.sub(r"[^\x00-\x7f]", " ", said)).strip()
+    text = re.sub(r"\s+", " ", re.sub(r"[^\x00-\x7f]", " ", output)).strip()
     which = ", ".join(packages)
     for line in protected.split():
         name, _, version = line.partition("==")
@@ -144,4 +144,4 @@ def refusal(project: Project, said: str, packages: list[str], protected: str) ->
     if because:
         pinned = " (`./launch pin --remove` unpins the others)" * (project.root / "requirements.txt").is_file()
         return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}{pinned}")
-    return project.engine.explain(said, f"{which} cannot be added")
+    return project.engine.explain(output, f"{which} cannot be added")

@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 from gpukit.host.engine import Engine, copy
-from gpukit.project.messages import RefusalError
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
@@ -43,7 +42,7 @@ class Attended:
         caught = [signal.SIGINT, signal.SIGTERM]
         caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
         before = {number: signal.signal(number, self._pass_on) for number in caught}
-        said = ""
+        output = ""
         try:
             # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
             own = "--tty" not in arguments
@@ -53,23 +52,25 @@ class Attended:
                 self._signal(self.stopped)
             assert self.process.stderr
             with self.process.stderr as stderr:
-                said = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
+                output = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
             code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
-            if (code is None or code < 0 or code == ENGINE_FAILED) and "already in use by container" not in said:
+            if (code is None or code < 0 or code == ENGINE_FAILED) and "already in use by container" not in output:
                 self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return self._judge(code, said)
+        return self._judge(code, output)
 
-    def _judge(self, code: int, said: str) -> int:
+    def _judge(self, code: int, output: str) -> int:
         if self.stopped and code < 0:
             return 128 + self.stopped
-        if said.encode().startswith(OF_THE_ENGINE):
+        if output.encode().startswith(OF_THE_ENGINE):
             if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
-                raise RefusalError(str(self.engine.explain(said, "The container cannot start")), code)
-            sys.stderr.write(said)
+                refusal = self.engine.explain(output, "The container cannot start")
+                refusal.code = code
+                raise refusal
+            sys.stderr.write(output)
         return code if code >= 0 else 128 - code
 
     def _pass_on(self, number: int, _frame: Any) -> None:

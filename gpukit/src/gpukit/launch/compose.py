@@ -59,17 +59,17 @@ def up(project: Project) -> str:
     preflight(project)  # better now than after the build
     before = [found.name for found in all_of(project) if found.running]
     try:
-        code, said = project.engine.stream(*arguments, stdin=override(project).encode())
+        code, output = project.engine.stream(*arguments, stdin=override(project).encode())
     except BaseException:
         undo(project, before)
         raise
     if code:
-        late = late_servers(project) if re.search(r"is unhealthy|not healthy|deadline exceeded", said) else []
+        late = late_servers(project) if re.search(r"is unhealthy|not healthy|deadline exceeded", output) else []
         if late:
             advice = f"`./launch logs {late[0]}` shows why, `./launch stop` stops what is running"
             raise RefusalError(f"{' and '.join(late)} did not respond within {SECONDS} s: {advice}.")
         undo(project, before)
-        raise refusal(project, said)
+        raise refusal(project, output)
     container = running(project)[0].name
     say(f"{container} is up with its services: `./launch shell` opens a shell in it, `./launch stop` stops them.")
     for service, port in published(project):
@@ -86,10 +86,10 @@ def undo(project: Project, before: list[str]) -> None:
             project.engine.ask("rm", found.name)
 
 
-def refusal(project: Project, said: str) -> RefusalError:
+def refusal(project: Project, output: str) -> RefusalError:
     """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
-    found = project.engine.explain(said, "Docker Compose cannot start the services")
-    taken = re.search(r"(?:\d+\.){3}\d+:(\d+)[^\n]*(?:already|not available)|TCP (?:\d+\.){3}\d+:(\d+)", said)
+    found = project.engine.explain(output, "Docker Compose cannot start the services")
+    taken = re.search(r"(?:\d+\.){3}\d+:(\d+)[^\n]*(?:already|not available)|TCP (?:\d+\.){3}\d+:(\d+)", output)
     if found.kind != "port" or not taken:
         return found
     port = taken[1] or taken[2]

@@ -51,32 +51,6 @@ UNREACHABLE = re.compile(
     r"(?:Failed to fetch:? `?|error sending request for url \(|An index \((?=\S+\) returned a (?:403|407|5\d\d)))"
     r"(https?://[^/`)\s]+)|dns error"
 )
-# uv's error texts, and what they mean. The first match counts; {0} is its first group.
-RULES = [
-    (
-        r"No interpreter found for (Python [\d.]+)|No download found for request: (\S+)",
-        "{0} is not installed, and uv did not download it: run `uv python install`, or install your distribution's.",
-    ),
-    (
-        r"(?s)(?:Because|╰─▶|hint:).*?\b([\w-]+)(?:[=<>][^ ]*)? has no wheels with a matching "
-        r"(?:Python|platform)",
-        "There is no wheel of {0} for this system and this Python, and it is not built from source.",
-    ),
-    (
-        r"(?:hint:|Because).{0,200}only available for .{0,300}",
-        "One of the packages has no wheel for this system or this Python: uv's message above names it.",
-    ),
-    (UNREACHABLE.pattern, "uv cannot reach {0}: check network and proxy, or name a mirror with UV_INDEX=pytorch=URL."),
-    (r"[Nn]o space left on device|[Dd]isk quota exceeded", "The disk is full: GPUKIT_NATIVE names another place."),
-    (
-        r"No solution found when resolving",
-        "The dependencies conflict with each other or with this PyTorch: uv's message above names them.",
-    ),
-    (
-        r"Failed to build `?([\w.=@-]+)",
-        "{0} has no wheel for this machine, and building it here failed: uv's message above says why.",
-    ),
-]
 
 
 def machine() -> str:
@@ -317,10 +291,10 @@ class Environment:
             return settings
         dry = ["pip", "install", "--dry-run", "--no-deps", *requirements]
         for how in (PROBE, {"UV_OFFLINE": "1"}):  # then what uv has in its cache
-            code, _, said = self.ask(*dry, **settings, **how)
-            if code == 0 and re.search(r"\+ torch==\S+\+", said):
+            code, _, output = self.ask(*dry, **settings, **how)
+            if code == 0 and re.search(r"\+ torch==\S+\+", output):
                 return settings
-            if code and not UNREACHABLE.search(said) and how is PROBE:
+            if code and not UNREACHABLE.search(output) and how is PROBE:
                 return settings  # another error, which the installation reports
         say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
         return {}
@@ -359,14 +333,14 @@ class Environment:
     def uv(self, *arguments: str, **more: str) -> None:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
-        code, said = stream(command, env, keep=self.held)
-        if code and UNREACHABLE.search(said) and "UV_OFFLINE" not in env:
+        code, output = stream(command, env, keep=self.held)
+        if code and UNREACHABLE.search(output) and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise explain(said)
+            raise explain(output)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""
@@ -434,13 +408,13 @@ def configure(path: Path, record: Path) -> None:
     (path / "bashrc").write_text(rc, encoding="utf-8")
 
 
-def explain(said: str) -> RefusalError:
-    """uv's error in one sentence."""
-    text = re.sub(r"\s+", " ", said)
-    for pattern, sentence in RULES:
-        found = re.search(pattern, text)
-        if found:
-            seen = next((group for group in found.groups() if group), "PyTorch's index")
-            return RefusalError(sentence.replace("{0}", seen), said=said)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return RefusalError(f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", said=said)
+def explain(output: str) -> RefusalError:
+    """The refusal for uv's error."""
+    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+
+    for found in diagnose(output, kinds=("uv",)).causes:
+        return RefusalError(f"{found.why} {found.remedy}", kind="uv", id=found.cause.id, output=output)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return RefusalError(
+        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", output=output
+    )

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from gpukit.errors.refusals import BUILDING, NOT_BUILT
+from gpukit.errors.refusals import BUILDING
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -72,9 +72,9 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
         return
     project.engine.check()
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
-    code, said = project.engine.stream(*command)
+    code, output = project.engine.stream(*command)
     if code:
-        raise project.engine.explain(said, NOT_BUILT, BUILDING)
+        raise project.engine.explain(output, "The image cannot be built", BUILDING)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:

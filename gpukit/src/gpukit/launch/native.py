@@ -171,10 +171,10 @@ def add(project: Project, packages: list[str]) -> int:
         file = Path(folder, "pyproject.toml")
         file.write_text(edited, encoding="utf-8")
         for arguments in (["--dry-run"], []):
-            code, _, said = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
+            code, _, output = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
             if code:
                 held = environment.record.read_text(encoding="utf-8")
-                raise adding.refusal(project, said, packages, held)
+                raise adding.refusal(project, output, packages, held)
     environment.check()
     pyproject.write(path, edited)
     environment.finish(environment.wanted())

@@ -6,14 +6,15 @@ import sys
 
 
 class RefusalError(Exception):
-    """The command cannot continue; the message is for the user, `code` the exit status, `kind` what it is about.
+    """The command cannot continue; the message is for the user, `code` the exit status.
 
-    `said` is the engine's own text where the refusal explains one.
+    If it explains the error of another program: `kind` is what that is about, `id` its cause if known, `output` the
+    program's own text.
     """
 
-    def __init__(self, message: str, code: int = 1, kind: str = "", said: str = "") -> None:
+    def __init__(self, message: str, code: int = 1, kind: str = "", id: str = "", output: str = "") -> None:
         super().__init__(message)
-        self.code, self.kind, self.said = code, kind, said
+        self.code, self.kind, self.id, self.output = code, kind, id, output
 
 
 def say(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from gpukit.doctor import driver as drivers
 from gpukit.doctor import engine as engines
 from gpukit.doctor import grant
-from gpukit.findings.finding import FAIL, WARN, Cause, Finding
+from gpukit.findings.finding import FAIL, WARN, Finding
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, Target, version
 from gpukit.setup.machine import mentions
@@ -73,7 +72,7 @@ class Setting:
     @property
     def docker_comes(self) -> bool:
         """Whether Docker is still to be installed."""
-        return any(said(self.client, cause) for cause in DOCKER_LACKS)
+        return any(cause.found(self.client) for cause in DOCKER_LACKS)
 
     @property
     def preinstalled(self) -> tuple[str, str]:
@@ -84,7 +83,7 @@ class Setting:
         """Whether a step for the GPU has a place here: there is one, or the step was asked for by name."""
         if not self.stack.gpu or self.preinstalled[0]:
             return False
-        return step in self.wanted or not any(said(self.driver, cause) for cause in (drivers.NO_CARD, drivers.MAC))
+        return step in self.wanted or not any(cause.found(self.driver) for cause in (drivers.NO_CARD, drivers.MAC))
 
     @property
     def desktop(self) -> bool:
@@ -134,12 +133,6 @@ class Step:
     back: bool = True
 
 
-def said(finding: Finding, cause: Cause) -> bool:
-    """Whether a check found this very cause, whatever stands in its blanks."""
-    pattern = re.sub(r"\\\{\w+\\\}", ".*", re.escape(cause.why))
-    return finding.status in (FAIL, WARN) and re.fullmatch(pattern, finding.cause, re.DOTALL) is not None
-
-
 def add(name: str, at: Setting) -> list[str]:
     """Lines that make apt know a repository, none where it does; a key that is not the pinned one is not installed."""
     repository = at.repositories[name]
@@ -185,7 +178,7 @@ def _from(name: str, *packages: str, before: tuple[str, ...] = ()) -> Callable[[
 def _driver_needed(at: Setting) -> bool:
     if not at.gpu("driver") or at.saw.system != "linux" or "driver" not in at.repositories or not at.hardware:
         return False
-    return any(said(at.driver, cause) for cause in DRIVER_LACKS) and not _restart_runs_it(at)
+    return any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _restart_runs_it(at)
 
 
 def _restart_runs_it(at: Setting) -> bool:
@@ -244,7 +237,7 @@ def _docker_notes(at: Setting) -> list[str]:
 
 def _engine_needed(at: Setting) -> bool:
     there = {"docker-ce", "docker.io"} & at.saw.packages
-    return bool(there) and not at.docker_comes and said(at.engine, engines.NOT_RUNNING)
+    return bool(there) and not at.docker_comes and engines.NOT_RUNNING.found(at.engine)
 
 
 def _toolkit_needed(at: Setting) -> bool:
@@ -431,21 +424,21 @@ def elsewhere(at: Setting) -> list[str]:
     found = []
     cured = (*DRIVER_LACKS, *DOCKER_LACKS, engines.NOT_RUNNING, engines.NOT_ALLOWED)
     for finding in (at.client, at.driver, *([] if at.docker_comes else [at.engine])):
-        if finding.status in (FAIL, WARN) and not any(said(finding, cause) for cause in cured):
+        if finding.status in (FAIL, WARN) and not any(cause.found(finding) for cause in cured):
             found.append(_sentence(finding))
     name, page = at.preinstalled
     if name:
         found.append(f"{name} brings the driver, Docker and the toolkit, and its own updates renew them: {page}")
-    if any(said(at.driver, cause) for cause in DRIVER_LACKS) and not _driver_needed(at):
+    if any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _driver_needed(at):
         if _restart_runs_it(at):
             found.append(f"The driver {at.saw.next_driver} is installed and does not run yet: sudo reboot.")
         elif at.saw.system == "wsl":
             found.append(f"{at.driver.cause} Install NVIDIA's current driver in Windows, and none in this WSL.")
         else:
             found.append(f"{_sentence(at.driver)} {DRIVER}/ says how here.")
-    if said(at.engine, engines.NOT_ALLOWED) and at.saw.in_group:
+    if engines.NOT_ALLOWED.found(at.engine) and at.saw.in_group:
         found.append("You are in the group docker from your next login on: log out and in again.")
-    if said(at.engine, engines.NOT_RUNNING) and not _engine_needed(at) and not at.docker_comes:
+    if engines.NOT_RUNNING.found(at.engine) and not _engine_needed(at) and not at.docker_comes:
         found.append(_sentence(at.engine))
     return found
 

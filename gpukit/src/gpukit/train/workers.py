@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
+
+from gpukit.errors.known import ids
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 SHOWN = "use `--workers 0` to see where the data set fails"
@@ -89,47 +91,72 @@ def _await_end() -> None:
     os._exit(0)
 
 
+class Failure(NamedTuple):
+    """Why loading failed: its id, and one sentence for the user."""
+
+    id: str
+    sentence: str
+
+
 def explain(error: BaseException) -> str | None:
     """One sentence for an error in the data loader itself; None for any other, such as the data set's own.
 
     Use this for every error that the loop raises: torch reports the death of a worker by a signal, during a step.
     """
-    text = "\n".join(str(each) for each in _causes(error))
-    if re.search(r"Too many open files|items of ancdata", text):
-        return "Too many open files while loading data: raise the limit with `ulimit -n 65535`, or use fewer workers."
-    if re.search(r"[Bb]us error|shared memory", text):
-        remedy = "raise `--shm-size` of the container, or use fewer workers or a smaller batch"
-        return f"A data loader worker ran out of shared memory ({_shm_size()}): {remedy}."
-    if isinstance(error, MemoryError) or "Caught MemoryError in DataLoader worker" in text:
-        return "Out of memory while loading data: use fewer workers or a smaller batch."
-    if found := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
-        if killed := re.search(r"is killed by signal: ([\w ]+)", text):
-            likely, remedy = "", SHOWN
-            if killed[1].strip() == "Killed":
-                likely, remedy = (
-                    ", most likely by the kernel because of low memory",
-                    "use fewer workers or a smaller batch",
-                )
-            return f"A data loader worker (process {found[1]}) was killed by a signal ({killed[1]}){likely}: {remedy}."
-        return f"A data loader worker (process {found[1]}) ended unexpectedly: {SHOWN}."
-    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
-        return f"A data loader worker ended unexpectedly: {SHOWN}."
-    if re.search(r"Pin memory thread exited|DataLoader timed out", text):
-        return f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}."
-    if "Cannot re-initialize CUDA in forked subprocess" in text:
-        return "The data set uses the GPU in a worker: keep its samples on the CPU, or use `--workers 0`."
-    if re.search(r"[Cc]an't (get|pickle)|[Cc]annot pickle", text) and not text.startswith("Caught"):
-        return (
-            f"The data set cannot be sent to a worker ({text.splitlines()[0].rstrip('.')}): define its classes and "
-            "functions at the top level of a module, or use `--workers 0`."
-        )
-    return None
+    found = failure(error)
+    return found.sentence if found else None
 
 
 def stays(error: BaseException) -> bool:
     """Whether only workers fail with this error, so that loading in the training process may succeed."""
-    sentence = explain(error) or ""
-    return any(words in sentence for words in ("out of shared memory", "uses the GPU", "cannot be sent to a worker"))
+    found = failure(error)
+    return found is not None and found.id in ("shared-memory", "fork-after-cuda", "not-picklable")
+
+
+def failure(error: BaseException) -> Failure | None:
+    """What made the data loader fail, by the rules for error texts; None if it is not the loader's failure."""
+    text = "\n".join(str(each) for each in _causes(error))
+    known = set(ids(text))
+    if "open-files" in known:
+        return Failure(
+            "open-files",
+            "Too many open files while loading data: raise the limit with `ulimit -n 65535`, or use fewer workers.",
+        )
+    if known & {"shared-memory", "shared-object", "shared-object-gone", "bus-error"}:
+        remedy = "raise `--shm-size` of the container, or use fewer workers or a smaller batch"
+        return Failure("shared-memory", f"A data loader worker ran out of shared memory ({_shm_size()}): {remedy}.")
+    if isinstance(error, MemoryError) or "host-memory-full" in known:
+        return Failure("host-memory-full", "Out of memory while loading data: use fewer workers or a smaller batch.")
+    if process := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
+        return _ended(process[1], text, known)
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
+        return Failure("worker-gone", f"A data loader worker ended unexpectedly: {SHOWN}.")
+    if "worker-slow" in known:
+        return Failure("worker-slow", f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}.")
+    if "fork-after-cuda" in known:
+        return Failure(
+            "fork-after-cuda",
+            "The data set uses the GPU in a worker: keep its samples on the CPU, or use `--workers 0`.",
+        )
+    if "not-picklable" in known and "worker-raised" not in known:
+        return Failure(
+            "not-picklable",
+            f"The data set cannot be sent to a worker ({text.splitlines()[0].rstrip('.')}): define its classes and "
+            "functions at the top level of a module, or use `--workers 0`.",
+        )
+    return None
+
+
+def _ended(process: str, text: str, known: set[str]) -> Failure:
+    """A worker has ended: by which signal, as torch names it."""
+    signalled = re.search(r"is killed by signal: ([\w ]+)", text)
+    if not signalled:
+        return Failure("worker-gone", f"A data loader worker (process {process}) ended unexpectedly: {SHOWN}.")
+    start = f"A data loader worker (process {process}) was killed by a signal ({signalled[1]})"
+    if "worker-killed" in known:
+        remedy = "use fewer workers or a smaller batch"
+        return Failure("worker-killed", f"{start}, most likely by the kernel because of low memory: {remedy}.")
+    return Failure("worker-crashed", f"{start}: {SHOWN}.")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

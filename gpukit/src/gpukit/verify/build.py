@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.errors.known import known
+from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack, minor
-from gpukit.verify.device import on_cpu
+from gpukit.verify.device import WITHOUT, on_cpu
 from gpukit.verify.remedies import REBUILD
 from gpukit.verify.torch_process import last_line
 
@@ -43,7 +43,7 @@ NEEDLESS = Cause(
     status=WARN,
 )
 NO_CUDA = Cause(
-    "torch-without-cuda",
+    "cpu-torch",
     "torch was built without CUDA and cannot use a GPU.",
     REBUILD,
     says=("Torch not compiled with CUDA enabled",),
@@ -74,13 +74,13 @@ def imports(saw: Any, stack: Stack) -> Finding:
     if error is None:
         return passed(saw.torch.version)
     seen, expected = last_line(error.text or error.log) or error.kind, "`import torch` works"
-    if error.kind == "ModuleNotFoundError" and "'torch'" in error.text:
+    if error.kind == "ModuleNotFoundError" and "other-python" in ids(error.text):
         return NOT_HERE(seen, expected)
     if error.kind == "Death":
         return CRASHES(seen, expected, ending=error.text)
     if error.kind == "Timeout":
         return NO_END(seen, expected)
-    if ".so" in error.text or "symbol" in error.text:
+    if error.kind in ("ImportError", "OSError"):  # what Python and ctypes raise for it
         return LIBRARY(seen, expected)
     return known(f"{error.text}\n{error.log}", BROKEN)(seen, expected)
 
@@ -112,7 +112,7 @@ def cuda(saw: Any, stack: Stack) -> Finding:
             return passed(seen, "none")
         return NEEDLESS(seen, "none")
     if on_cpu(saw, stack):
-        return skipped("This is the container without a GPU.", seen)
+        return skipped(WITHOUT, seen)
     if saw.torch.cuda and minor(saw.torch.cuda) == minor(stack.cuda):
         return passed(seen, stack.cuda)
     return (NO_CUDA if saw.torch.cuda is None else ANOTHER_CUDA)(seen, stack.cuda)

@@ -10,18 +10,18 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import DOCTOR, UPDATE
-from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN
+from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN, meanings
 
-WITHOUT = "This is the CPU container."
+WITHOUT = "GPUKIT_DEVICE or the project asks for no GPU."
 
 HIDDEN = Cause(
     "gpu-hidden",
     "This variable hides every GPU.",
-    "unset CUDA_VISIBLE_DEVICES",
+    "`unset CUDA_VISIBLE_DEVICES`",
     says=("CUDA_VISIBLE_DEVICES", "No CUDA GPUs are available"),
 )
 NOT_GIVEN = Cause(
-    "container-without-gpu",
+    "gpu-not-given",
     "The container was started without a GPU.",
     DOCTOR,
     says=("Found no NVIDIA driver on your system", "No CUDA GPUs are available", "nvidia-smi: command not found"),
@@ -35,10 +35,10 @@ CLOSED = Cause(
 PROHIBITED = Cause(
     "gpu-mode-prohibited",
     "Compute is disabled on this GPU (compute mode PROHIBITED).",
-    "On the host: sudo nvidia-smi -c DEFAULT",
+    "On the host: `sudo nvidia-smi -c DEFAULT`",
 )
 NO_LIBRARY = Cause(
-    "driver-library-inside",
+    "driver-library-not-given",
     "The container has the device but not the driver's CUDA library: `compute` is not in "
     "NVIDIA_DRIVER_CAPABILITIES, or the Container Toolkit is not fully configured.",
     DOCTOR,
@@ -47,20 +47,23 @@ NO_LIBRARY = Cause(
 FABRIC = Cause(
     "fabric-manager",
     "The NVSwitch that connects this machine's GPUs is not ready: Fabric Manager is not running.",
-    "On the host: sudo systemctl start nvidia-fabricmanager",
-    says=("Error 802: system not yet initialized", "system not yet initialized"),
+    "On the host: `sudo systemctl start nvidia-fabricmanager`",
+    says=("Error 802: system not yet initialized",),
 )
 MISMATCH = Cause(
-    "driver-combination",
+    "driver-updated",
     "The driver was updated, but this container or the host's kernel still uses the old version.",
     "Restart the container; if that does not help, restart the host.",
-    says=("Error 803: system has unsupported display driver", "Driver/library version mismatch"),
+    says=(
+        "Error 803: system has unsupported display driver / cuda driver combination",
+        "Driver/library version mismatch",
+    ),
 )
 COMPATIBILITY = Cause(
-    "compatibility-not-supported",
+    "cuda-compat-geforce",
     "CUDA's forward-compatibility libraries are in use, but this GPU does not support them.",
     "On the host: install the driver that `./launch doctor` names",
-    says=("Error 804: forward compatibility was attempted on non supported HW", "forward compatibility was attempted"),
+    says=("Error 804: forward compatibility was attempted on non supported HW",),
 )
 OLD_DRIVER = Cause(
     "driver-too-old",
@@ -69,17 +72,16 @@ OLD_DRIVER = Cause(
     says=(
         "The NVIDIA driver on your system is too old",
         "CUDA driver version is insufficient for CUDA runtime version",
-        "driver on your system is too old",
     ),
 )
 TAKEN_AWAY = Cause(
-    "lost-after-reload",
+    "container-lost-gpu",
     "The container has lost access to its GPU (as after `systemctl daemon-reload` on the host), or the driver failed.",
     "Restart the container.",
-    says=("CUDA unknown error", "Failed to initialize NVML: Unknown Error", "unknown error"),
+    says=("CUDA unknown error", "Failed to initialize NVML: Unknown Error"),
 )
 NONE_ALLOWED = Cause(
-    "no-usable-gpu",
+    "gpu-not-started",
     "CUDA finds no GPU that it can use.",
     DOCTOR,
     says=("no CUDA-capable device is detected", "invalid device ordinal"),
@@ -151,9 +153,10 @@ def gpu(saw: Any, stack: Stack) -> Finding:
         return NO_LIBRARY("libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in saw.smi.cards):
         return PROHIBITED(message or "none", "a GPU")
-    for cause in STARTING:
-        if any(words.lower() in message.lower() for words in cause.says):
-            return cause(message, "a GPU")
+    starting = {cause.id: cause for cause in STARTING}
+    for name in meanings(message):
+        if name in starting:
+            return starting[name](message, "a GPU")
     return known(message, NOT_KNOWN)(message or "none", "a GPU")
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from gpukit.findings.checks import Check
-from gpukit.findings.finding import Finding, passed, rewritten, skipped
+from gpukit.findings.finding import Finding, passed, skipped
 from gpukit.image import guard
 from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
-from gpukit.verify.device import WITHOUT
-from gpukit.verify.packages import OLD_IMAGE
-from gpukit.verify.remedies import BUILD, REBUILD, START
 
-RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
 # Check -> why it is skipped here.
 OF_CONTAINERS = {
     "user": "There is no container: files belong to you, as in any other shell.",
@@ -24,35 +21,68 @@ OF_CONTAINERS = {
     "read-only": "There is no container: nothing is mounted.",
     "limits": "There is no container: the limits in devcontainer.json do not apply.",
 }
-REPLACEMENTS = {  # in this order
-    OLD_IMAGE.why: "The environment is older than vendor/: it has another version of gpukit.",
-    BUILD: "`./launch --native build`",
-    REBUILD: RECREATE,
-    "./launch build": "./launch --native build",
-    START: "Check this machine with `./launch doctor`",
-    WITHOUT: "This is the CPU environment.",
-    "The CPU container": "The CPU environment",
-    "the GPU container": "the GPU environment",
-    "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json": "ulimit -n 65536",
-    ", then `docker system df`": "",
-    "Add `--cpuset-cpus=": "Start programs with `taskset --cpu-list ",
-    "` to runArgs in devcontainer.json": "`",
-    " to apt.txt, then rebuild the image": " with this machine's package manager",
-    " on the host and `docker stats`": "",
-    ", or raise `--memory` in runArgs": "",
-    "Recreate the container: `./launch stop`, `./launch up`; for a folder of the host, run ": "",
-    "Give the container more memory": "Free memory on this machine",
-    "`docker stats` shows its limit, ": "",
-    ": `docker stats` shows its limit": "",
-    "The container was started without a GPU.": "This machine has no GPU device.",
-    " in this container": " here",
-    "The container": "This machine",
-    "the container": "this machine",
-    "This container": "This program",
-    "this container": "this machine",
-    "On the host: ": "",
-    "on the host ": "",
+RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
+UNPIN = "Remove what requires another version from pyproject.toml."
+# Other remedies than in a container, by the ids of the causes.
+REMEDIES = {
+    "`./launch --native build`": "image-older-than-wheel",
+    RECREATE: """
+        torch-not-installed torch-import-crashes torch-import-hangs torch-library-missing torch-broken cpu-torch
+        cpu-torch-differs torch-other-build torch-other-version torch-cuda-not-needed
+        torch-other-cuda cpu-computing-fails cpu-results-wrong triton-mismatch no-such-user torch-compile-fails
+        cudnn-not-found kernel-crashed python-other-version jupyter-kernel requirement-not-installed
+        cache-owned-by-other tracker-fails tracker-writes-nothing
+    """,
+    f"{UNPIN} {RECREATE}": "protected-changed torch-packages-mixed",
+    "Check this machine with `./launch doctor`": """
+        memlock-limit stack-limit-low shared-memory-small shared-memory loader-fails network-drive gpu-not-given
+        driver-library-not-given gpu-not-started cuda-does-not-start gpu-computing-fails libcuda-not-listed gpu-hangs
+        memory-limit-ineffective memory-not-released os-refused-cuda loader-results-wrong
+    """,
+    "`copier update --trust`, and add this GPU to `also_on`": "no-kernel card-not-a-target only-ptx",
+    "`copier update --trust`, for a base whose Triton supports it": "ptxas-too-old",
+    "`copier update --trust`": "compiled-results-wrong",
+    "Install the driver that `./launch doctor` names": "driver-too-old cuda-compat-geforce",
+    "Restart the program; if that does not help, restart this machine.": "driver-updated container-lost-gpu",
+    "`nvidia-smi -q -d ECC`": """
+        gpu-results-wrong matmul-inexact convolution-results-wrong attention-results-wrong half-precision-fails
+        resumed-run-differs loss-not-finite
+    """,
+    "`sudo nvidia-smi -c DEFAULT`": "gpu-exclusive gpu-mode-prohibited gpu-mode-exclusive",
+    "`sudo systemctl start nvidia-fabricmanager`": "fabric-manager",
+    "`ulimit -n 65536`": "open-files open-files-limit-low",
+    "Raise the limit of processes with `ulimit -u`": "process-limit",
+    "Start programs with `taskset --cpu-list {near}`": "cpus-far-from-gpu",
+    "Free memory on this machine: `free -h`": "host-memory-full memory-low",
+    "Free memory on this machine, or use fewer workers: `free -h`": "worker-killed",
+    "Free space: `./launch clean`": "disk-full checkpoint-space-low temporary-space-low",
+    "`sudo chown -R $USER` on it": "cache-owned-by-root",
+    "Install g++ with this machine's package manager": "no-cpp-compiler",
+    "Install Python's headers with this machine's package manager": "no-python-headers",
+    "Install gcc with this machine's package manager": "no-compiler",
+    "`jupyter kernelspec remove -f {name}`": "jupyter-other-python",
+    "`ls -l {node}` shows their owner; on a Jetson, join its groups": "device-denied",
 }
+CAUSES = {
+    "image-older-than-wheel": "The environment is older than vendor/: it has another version of gpukit.",
+    "cpu-torch-differs": "The CPU environment has another version of torch than the GPU environment.",
+    "cpu-python-differs": "The CPU environment has another version of Python than the GPU environment.",
+    "requirement-not-installed": "The environment does not have {package}, which the project requires.",
+    "gpu-not-given": "This machine has no GPU device.",
+    "device-denied": "This user has no permission to open the GPU's device files.",
+    "driver-library-not-given": "This machine has the GPU's device but not the driver's CUDA library.",
+    "driver-updated": "The driver was updated, but this program or the kernel still uses the old version.",
+    "container-lost-gpu": "This program has lost access to the GPU, or the driver failed.",
+    "host-memory-full": "This machine ran out of memory, and the kernel killed the process.",
+    "worker-killed": "A worker was killed; the kernel does this when this machine runs out of memory.",
+    "process-limit": "The limit of processes is reached.",
+    "cpus-far-from-gpu": "This program runs on CPUs of another socket than the GPU's: copies to the GPU are slower.",
+    "cpu-quota-small": "torch starts one thread per CPU, but the CPU quota is much smaller.",
+    "stack-limit-low": "The stack is smaller than the project asks for: deep recursion in native code crashes.",
+}
+WORDING = {id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()}
+for _id, _why in CAUSES.items():
+    WORDING.setdefault(_id, {})["cause"] = _why
 
 
 def is_native() -> bool:
@@ -78,7 +108,7 @@ def _adapted(each: Check) -> Check:
     if each.id in OF_CONTAINERS:
         return replace(each, judge=lambda saw, stack: skipped(OF_CONTAINERS[each.id]))
     judge = _venv if each.id == interpreter.venv.id else each.judge
-    return replace(each, judge=lambda saw, stack: rewritten(judge(saw, installed(stack)), _reword))
+    return replace(each, judge=lambda saw, stack: reworded(judge(saw, installed(stack))))
 
 
 def _venv(saw: Any, stack: Stack) -> Finding:
@@ -86,7 +116,8 @@ def _venv(saw: Any, stack: Stack) -> Finding:
     return interpreter.STALE(saw.workspace_venv, "no .venv") if saw.workspace_venv else passed(saw.prefixes[0])
 
 
-def _reword(text: str) -> str:
-    for old, new in REPLACEMENTS.items():
-        text = text.replace(old, new)
-    return text
+def reworded(finding: Finding) -> Finding:
+    """A finding with the sentences that its cause has outside of a container."""
+    sentences = WORDING.get(finding.cause_id, {})
+    known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*finding.names}}
+    return replace(finding, **{name: text.format(**finding.names) for name, text in known.items()})

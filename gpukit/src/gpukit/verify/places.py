@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from gpukit.findings.checks import check
@@ -72,9 +73,17 @@ TIGHT = Cause(
 )
 
 
+# The system's error numbers of each.
+NUMBERS = (
+    (FULL, (errno.ENOSPC, errno.EDQUOT)),
+    (GONE, (errno.ENOTCONN, errno.ESTALE, errno.EIO)),
+    (PROTECTED, (errno.EROFS,)),
+    (READ_ONLY_CACHE, (errno.EROFS,)),
+)
+
+
 def _matching(place: Any, *causes: Cause) -> Cause | None:
-    problem = place.problem.lower()
-    return next((cause for cause in causes if any(words.lower() in problem for words in cause.says)), None)
+    return next((cause for cause, numbers in NUMBERS if cause in causes and place.error in numbers), None)
 
 
 @check("mounts", "Mounts", needs=("user",), causes=(NOT_MOUNTED, FULL, GONE, PROTECTED, NOT_MINE, LOST, NARROW))

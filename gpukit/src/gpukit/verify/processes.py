@@ -30,11 +30,11 @@ def loader(workers: int, pinned: bool) -> dict[str, Any]:
         workers_there = getattr(iterator, "_workers", ())
         for worker in workers_there:
             worker.join(0.5)
-        codes = [worker.exitcode or 0 for worker in workers_there]
-        signals = [signal.strsignal(-code) for code in codes if code < 0]
-        if not signals or "killed by signal" in str(error):
+        killed = next((worker for worker in workers_there if (worker.exitcode or 0) < 0), None)
+        if killed is None:
             raise
-        raise RuntimeError(f"{error}: a worker is killed by signal: {signals[0]}") from error
+        name = signal.strsignal(-killed.exitcode)  # in the words of torch's own message
+        raise RuntimeError(f"DataLoader worker (pid {killed.pid}) is killed by signal: {name}. {error}") from error
     return {"workers": workers, "equal": total == float(numbers.double().sum()), "seconds": time.monotonic() - started}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
-from gpukit.errors.known import known
+from gpukit.errors.known import ids, known
 from gpukit.findings.finding import Cause, Finding
 from gpukit.verify.remedies import DOCTOR, REBUILD, UPDATE
 from gpukit.verify.torch_process import TorchError, last_line
@@ -13,7 +14,7 @@ MEMORY_TAKEN = Cause(
     "gpu-memory-taken",
     "The GPU's memory is in use by another process.",
     "Run `nvidia-smi` on the host to find the process, or select another GPU with GPUS=...",
-    says=("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+    says=("CUDA out of memory", "CUDA error: out of memory"),
 )
 NO_KERNEL = Cause(
     "no-kernel",
@@ -22,41 +23,40 @@ NO_KERNEL = Cause(
     says=("no kernel image is available for execution on the device",),
 )
 BUSY = Cause(
-    "gpu-busy",
+    "gpu-exclusive",
     "Another process uses this GPU exclusively (compute mode EXCLUSIVE_PROCESS).",
-    "On the host: sudo nvidia-smi -c DEFAULT",
+    "On the host: `sudo nvidia-smi -c DEFAULT`",
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
 ECC = Cause(
     "gpu-memory-fault",
     "The GPU's memory has an uncorrectable error.",
-    "On the host: nvidia-smi -q -d ECC, then restart the host",
+    "On the host: `nvidia-smi -q -d ECC`, then restart the host",
     says=("uncorrectable ECC error encountered",),
 )
 LOST = Cause(
     "gpu-lost",
     "The GPU does not respond: it fell off the bus, or the driver reset it.",
     "Restart the host; before that, `sudo dmesg | grep Xid` there shows the driver's errors",
-    says=("unspecified launch failure", "GPU is lost", "device is not ready"),
+    says=("GPU has fallen off the bus", "GPU is lost"),
 )
 ILLEGAL = Cause(
     "kernel-crashed",
     "A kernel accessed invalid memory: incompatible libraries, or defective hardware.",
     REBUILD,
-    says=("an illegal memory access was encountered", "illegal instruction was encountered", "misaligned address"),
+    says=("an illegal memory access was encountered", "unspecified launch failure", "misaligned address"),
 )
-CUBLAS = Cause(
-    "cublas-does-not-start",
-    "cuBLAS does not start: the GPU's memory is in use, or another cuBLAS is found before torch's.",
-    "Check the memory with `nvidia-smi` on the host; if it is free: unset LD_LIBRARY_PATH",
-    says=("CUBLAS_STATUS_NOT_INITIALIZED", "libcublas.so"),
+LIBRARIES = Cause(
+    "gpu-memory-or-libraries",
+    "cuBLAS or cuDNN does not start: the GPU's memory is in use, or another copy is found before torch's.",
+    "Check the memory with `nvidia-smi` on the host; if it is free: `unset LD_LIBRARY_PATH`",
+    says=("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
 CUDNN = Cause(
     "two-cudnn",
     "Another cuDNN is found before torch's, or torch's is incomplete.",
-    "unset LD_LIBRARY_PATH",
+    "`unset LD_LIBRARY_PATH`",
     says=(
-        "CUDNN_STATUS_NOT_INITIALIZED",
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
         "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED",
         "Unable to load any of {libcudnn",
@@ -66,10 +66,32 @@ HOST_MEMORY = Cause(
     "host-memory-full",
     "The container ran out of memory, and the kernel killed the process.",
     "Give the container more memory: `docker stats` shows its limit, `free -h` the machine's memory",
-    says=("was ended by SIGKILL", "is killed by signal: Killed", "Cannot allocate memory"),
+    says=("was ended by SIGKILL", "MemoryError", "Cannot allocate memory"),
 )
 HANGS = Cause("gpu-hangs", "The GPU hangs, or other processes overload it.", DOCTOR, says=("no answer in ",))
-COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, CUBLAS, CUDNN, HOST_MEMORY, HANGS)
+COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, LIBRARIES, CUDNN, HOST_MEMORY, HANGS)
+
+
+# What the errors of other rules, and other errors of a process, mean here.
+MEANINGS = {
+    "gpu-memory-full": MEMORY_TAKEN.id,
+    "count-memory": MEMORY_TAKEN.id,
+    "forward-compatibility": "cuda-compat-geforce",
+    "cuda-unknown": "container-lost-gpu",
+    "lost-after-reload": "container-lost-gpu",
+    "no-gpu-inside": "gpu-not-started",
+    "no-such-gpu": "gpu-not-started",
+    "nccl-aborted": "ranks-hang",
+    "save-failed": "checkpoint-fails",
+}
+EXCEPTIONS = {
+    "BlockingIOError": ("process-limit",),
+    "MemoryError": ("host-memory-full", "worker-killed"),
+    "PTXASError": ("ptxas-too-old",),
+    "TritonMissing": ("triton-mismatch",),
+    "Timeout": (HANGS.id, "loader-timeout", "ranks-hang"),
+}
+KILLED = ("host-memory-full", "worker-killed")
 
 
 def summary(error: TorchError) -> str:
@@ -80,14 +102,24 @@ def summary(error: TorchError) -> str:
 
 
 def diagnose(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where: str, expected: str) -> Finding:
-    """The first cause whose `says` is in the error's text, or else in the process's output before it.
+    """The first of these causes that the error has by its kind, its text, or the process's output before it.
 
-    Without one, the cause that `./launch explain` knows for that text.
+    Without one, the most likely cause of that text that any rule knows.
     """
-    causes = tuple(causes)
+    table = {cause.id: cause for cause in causes}
     seen = f"{where}: {summary(error)}" if where else summary(error)
-    for text in (f"{error.kind}: {error.text}".lower(), error.log.lower()):
-        for cause in causes:
-            if any(words.lower() in text for words in cause.says):
-                return cause(seen, expected)
-    return known(f"{error.text}\n{error.log}", otherwise)(seen, expected)
+    killed = KILLED if error.status == -signal.SIGKILL else ()
+    for names in (
+        (*killed, *EXCEPTIONS.get(error.kind, ())),
+        meanings(f"{error.kind}: {error.text}"),
+        meanings(error.log),
+    ):
+        for name in names:
+            if name in table:
+                return table[name](seen, expected)
+    return known(f"{error.kind}: {error.text}\n{error.log}", otherwise)(seen, expected)
+
+
+def meanings(text: str) -> list[str]:
+    """The ids of verify's causes that a text can have, the most likely first."""
+    return [MEANINGS.get(id, id) for id in ids(text)] if text.strip() else []

@@ -28,11 +28,14 @@ RUN = (
 
 
 class TorchError(Exception):
-    """An exception's name and text, or how the process ended. `log` is the end of its output."""
+    """An exception's name and text, or how the process ended: Death, with its exit status, or Timeout.
 
-    def __init__(self, kind: str, text: str, log: str = "") -> None:
+    `log` is the end of its output.
+    """
+
+    def __init__(self, kind: str, text: str, log: str = "", status: int | None = None) -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
-        self.kind, self.text, self.log = kind, text, log
+        self.kind, self.text, self.log, self.status = kind, text, log, status
 
 
 class TorchProcess:
@@ -60,7 +63,8 @@ class TorchProcess:
             line = None
         if line is None:
             self.close()
-            raise TorchError("Death", _ending(self._process.returncode), "".join(self._log))
+            status = self._process.returncode
+            raise TorchError("Death", _ending(status), "".join(self._log), status)
         answer = json.loads(line)
         if "error" in answer:
             raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._log))

@@ -59,7 +59,7 @@ class Folders:
         # A library may create a missing folder: then the folder above it counts.
         nearest = Path(path) if there else _nearest(Path(path))
         mount = self._mount_table.get(path)
-        problem, owner, free = "", None, None
+        problem, number, owner, free = "", None, None, None
         try:
             owner = nearest.stat().st_uid
             free = shutil.disk_usage(nearest).free / GIGABYTE
@@ -68,8 +68,8 @@ class Folders:
             elif there:
                 next(Path(path).iterdir(), None)
         except OSError as error:
-            problem = error.strerror or str(error)
-        return Place(path, there, mount is not None, "ro" in (mount or ()), problem, owner, free)
+            problem, number = error.strerror or str(error), error.errno
+        return Place(path, there, mount is not None, "ro" in (mount or ()), problem, number, owner, free)
 
     @cached_property
     def _mount_table(self) -> dict[str, list[str]]:

@@ -11,13 +11,14 @@ from gpukit.verify.torch_process import TorchError
 
 @dataclass(frozen=True)
 class Place:
-    """A folder. `problem` is the system's error message if this user cannot use it."""
+    """A folder. `problem` is the system's error message if this user cannot use it, `error` its number."""
 
     path: str
     there: bool
     mounted: bool = False
     read_only: bool = False
     problem: str = ""
+    error: int | None = None
     owner: int | None = None
     free_gb: float | None = None
 
