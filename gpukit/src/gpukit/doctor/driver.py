@@ -13,6 +13,7 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
 NO_GPU_WANTED = "No GPU is asked for."
@@ -21,16 +22,18 @@ TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
 ADAPTER = "/dev/dxg"
 
+ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+
 NO_CARD = Cause(
     "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
-    "Use a machine that has one, or run without: `./launch --cpu ...`",
-    alone="Use a machine that has one, or run on the CPU: `{install}`",
+    "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
+    alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
     "A Mac has no NVIDIA GPU.",
-    "Run without one: `./launch --cpu ...`",
+    "Run without one: `./launch --cpu verify` checks that.",
     alone="Run on the CPU: `pip install torch`",
 )
 NOT_INSTALLED = Cause(
@@ -146,6 +149,7 @@ TOO_OLD = Cause(
         "requirement error: unsatisfied condition: cuda>=12.8",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
+    alone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
 )
 JETPACK = Cause(
     "jetpack-too-old",
@@ -245,8 +249,20 @@ def _driver(saw: Any, stack: Stack) -> Finding:
         if card.driver and least and version(card.driver) < version(least):
             if least == stack.driver and _bridged(card, stack):
                 return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
-            return TOO_OLD(f"{card.driver} ({card.name})", f"{least} or newer", reason=reason, floor=least)
+            return TOO_OLD(
+                f"{card.driver} ({card.name})",
+                f"{least} or newer",
+                reason=reason,
+                floor=least,
+                older=_older(card, stack),
+            )
     return passed(", ".join(versions), expected)
+
+
+def _older(card: Card, stack: Stack) -> str:
+    """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
+    install = wheel_for(stack.targets, card.driver) if stack.alone else None
+    return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
 def _bridged(card: Card, stack: Stack) -> bool:

@@ -9,9 +9,8 @@ from typing import Any
 
 from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.ask import Answer, homeless
-from gpukit.host.facts import container
 from gpukit.project.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
@@ -22,7 +21,6 @@ INSTALL = {
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
     "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
-NEEDLESS = "Docker is not installed. Only containers need it."
 START = {
     "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
@@ -147,8 +145,6 @@ def client(saw: Any, stack: Stack) -> Finding:
         return CLIENT_HANGS(output)
     if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
-    if saw.client.code is None and stack.alone:
-        return skipped(NEEDLESS, remedy="" if container() else INSTALL[saw.system])
     if saw.client.code is None:
         return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
     if "podman" in output.lower():

@@ -9,7 +9,7 @@ from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
 from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, version
@@ -151,7 +151,7 @@ def _ready(saw: Any) -> Finding:
     if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
     missing = _part(saw, OLD_WORDS, expected)
-    return replace(missing, seen=seen) if missing else passed(seen)
+    return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
 
 
 def _stale(saw: Any, seen: str, expected: str) -> Finding | None:

@@ -1,4 +1,4 @@
-"""This machine as `gpukit.errors.machine.Machine`: what an answer depends on, looked at cheaply, files before programs."""
+"""This machine as `gpukit.errors.machine.Machine`: what answers depend on, looked at cheaply, files before programs."""
 
 from __future__ import annotations
 
@@ -152,7 +152,9 @@ def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
         driver = None if machine.jetson else ""
     if not any(card.capability for card in found):
         found = _named(machine) or found or _on_bus(machine.arch or "")
-    looked = bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    looked = (
+        bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    )
     known = cards.data("cards")
     facts = {
         "gpus": tuple(found) if looked else None,
@@ -273,7 +275,7 @@ def _python(stack: Stack | None) -> dict[str, Any]:
 
 
 def environments() -> Iterator[Path]:
-    """Where this user's Python looks for packages: this interpreter's, an active environment's, the first on the PATH."""
+    """Where packages can be: of this interpreter, of an active environment, of the first Python on the PATH."""
     yield from (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages")))
     folders = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
     folders += [str(Path(path).parents[1]) for path in map(shutil.which, ("python", "python3")) if path]
@@ -290,7 +292,9 @@ def _version_of(folder: Path) -> str | None:
 def _installed(folder: Path) -> dict[str, str]:
     """Name and version of packages, by the names of their metadata folders."""
     with contextlib.suppress(OSError):
-        found = (re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in os.listdir(folder))
+        found = (
+            re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in (each.name for each in folder.iterdir())
+        )
         pairs = sorted((match[1].lower().replace("_", "-"), match[2]) for match in found if match)
         return {name: version for name, version in pairs if PACKAGES.match(name)}
     return {}
