@@ -356,7 +356,6 @@ RULES = (
         (
             r"(?:Cannot connect to the Docker daemon|failed to connect to the docker API) at "
             r"(?!unix:///var/run/docker\.sock|unix:///run/docker\.sock|npipe:)([a-z]+:[^\s;,]*[^\s;,.])",
-            r"unable to resolve docker endpoint: context[^\n]{0,40}(not found)",
         ),
         (
             Cause(

@@ -22,7 +22,7 @@ NO_REPLAY = Cause(
 )
 REPLAY_DIFFERS = Cause(
     "replay-differs",
-    "After an out-of-memory error, the batch was repeated in parts, but the parameters differ from those of the whole batch.",
+    "After an out-of-memory error, the batch was repeated in parts, but the parameters differ from the whole batch's.",
     REPORT,
 )
 LOADER_DIFFERS = Cause(
