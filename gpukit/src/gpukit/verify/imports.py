@@ -42,8 +42,8 @@ BROKEN_ON_GPU = Cause(
     level="full",
 )
 def imports(saw: Any, stack: Stack) -> Finding:
-    """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported. Packages
-    that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU. A separate process does it."""
+    """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported, in a
+    separate process. Packages that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU."""
     if not saw.imported:
         return skipped("The project has no sources or dependencies.")
     failed = [each for each in saw.imported if each.error]
@@ -65,5 +65,6 @@ def _broken(each: Imported, others: str) -> Finding:
     cause = BROKEN_ON_GPU if each.called else BROKEN
     text = diagnose(error.log)
     if len(text.causes) == 1 and not text.program:  # of several, the one here is not known
-        return replace(cause, why=text.causes[0].why, remedy=text.causes[0].remedy)(seen, each.place)
+        known = text.causes[0]
+        return replace(cause, id=known.cause.id, why=known.why, remedy=known.remedy)(seen, each.place)
     return cause(seen, each.place, **names)

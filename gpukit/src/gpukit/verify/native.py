@@ -25,14 +25,22 @@ RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
 UNPIN = "Remove what requires another version from pyproject.toml."
 # Other remedies than in a container, by the ids of the causes.
 REMEDIES = {
-    "`./launch --native build`": "image-older-than-wheel",
+    "`./launch --native build`": """
+        image-older-than-wheel requirement-not-installed requirement-out-of-range packages-conflict
+    """,
     RECREATE: """
         torch-not-installed torch-import-crashes torch-import-hangs torch-library-missing torch-broken cpu-torch
         cpu-torch-differs torch-other-build torch-other-version torch-cuda-not-needed
         torch-other-cuda cpu-computing-fails cpu-results-wrong triton-mismatch no-such-user torch-compile-fails
-        cudnn-not-found kernel-crashed python-other-version jupyter-kernel requirement-not-installed
-        cache-owned-by-other tracker-fails tracker-writes-nothing
+        cudnn-not-found kernel-crashed python-other-version jupyter-kernel package-damaged package-import-broken
+        package-import-crashes cache-owned-by-other tracker-fails tracker-writes-nothing
     """,
+    "Uninstall {package}, or let uv find versions that fit together: `./launch --native add {package}`": """
+        packages-conflict-beside
+    """,
+    "Add the package that has it, often of the same name: `./launch --native add {module}`": "import-not-installed",
+    "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. "
+    + RECREATE: "package-broken-on-gpu",
     f"{UNPIN} {RECREATE}": "protected-changed torch-packages-mixed",
     "Check this machine with `./launch doctor`": """
         memlock-limit stack-limit-low shared-memory-small shared-memory loader-fails network-drive gpu-not-given
@@ -67,7 +75,7 @@ CAUSES = {
     "image-older-than-wheel": "The environment is older than vendor/: it has another version of gpukit.",
     "cpu-torch-differs": "The CPU environment has another version of torch than the GPU environment.",
     "cpu-python-differs": "The CPU environment has another version of Python than the GPU environment.",
-    "requirement-not-installed": "The environment does not have {package}, which the project requires.",
+    "requirement-not-installed": "{package} is not installed, and {file} requires it.",
     "gpu-not-given": "This machine has no GPU device.",
     "device-denied": "This user has no permission to open the GPU's device files.",
     "driver-library-not-given": "This machine has the GPU's device but not the driver's CUDA library.",
