@@ -15,6 +15,7 @@ EXAMPLES = ROOT / "tests/test_examples.py"
 STEPS = [
     ("catalogue/catalogue.json", ["catalogue/support.py"], {}),
     ("docs/hardware.md", ["catalogue/document.py"], {}),
+    ("gpukit/src/gpukit/data/", ["catalogue/data.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
     ("the catalogue against its schemas and rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),
 ]
@@ -27,7 +28,7 @@ def main() -> int:
         if code:
             print(f"{what}: this step ended with exit status {code}; what to correct stands above.", file=sys.stderr)
             return 1
-    moved = ["git", "status", "--short", "catalogue", "docs", "examples"]
+    moved = ["git", "status", "--short", "catalogue", "docs", "examples", "gpukit/src/gpukit/data"]
     print("-- to commit", flush=True)
     return subprocess.run(moved, cwd=ROOT).returncode
 

@@ -240,13 +240,6 @@ def test_a_repository_that_apt_knows_is_not_added_twice(setting) -> None:
     assert "tee" in " ".join(commands(setting(**bare(sources=ours)), "docker"))
 
 
-def test_uv_is_the_catalogues() -> None:
-    from gpukit.setup.systems import UV, UV_HASHES
-
-    assert yaml.safe_load((ROOT / "catalogue/packages.yml").read_text(encoding="utf-8"))["uv"]["version"] == UV
-    assert UV_HASHES.keys() == {"amd64", "arm64"}
-
-
 # The key
 
 

@@ -13,7 +13,7 @@ from gpukit.project.messages import RefusalError
 def act(options: argparse.Namespace) -> int:
     command, given = options.command, vars(options)
     if command == "doctor":
-        return import_module("gpukit.doctor.main").main(options.rest)
+        return import_module("gpukit.doctor.main").main(options.rest, given.get("cpu", False))
     if command == "explain":
         return import_module("gpukit.cli.explain").explain(options)
     if command == "vendor":
@@ -28,6 +28,10 @@ def act(options: argparse.Namespace) -> int:
         if ".whl" in __file__:  # ./launch runs without site-packages, and verify needs torch
             os.execvp("gpukit", ["gpukit", "verify", *options.rest])
         return import_module("gpukit.verify.main").main(options.rest)
+    if command == "verify" and {"-h", "--help"} & {*options.rest}:
+        return import_module("gpukit.verify.main").main(["--help"])
+    if command == "verify" and find_root() is None:
+        return import_module("gpukit.verify.alone").main(options.rest)
     from gpukit.host.project import Project
     from gpukit.launch import container, torchrun
 

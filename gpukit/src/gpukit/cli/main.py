@@ -8,7 +8,7 @@ import sys
 
 from gpukit.project.messages import RefusalError
 
-PROG = "./launch" if ".whl" in __file__ else "gpukit"  # run from a project's vendor/
+PROG = "./launch" if ".whl" in __file__ and os.environ.get("GPUKIT_PROJECT") else "gpukit"  # run by a project's launch
 DESCRIPTION = """\
 Run this project in its container, the same one that VS Code creates from .devcontainer/devcontainer.json.
 
@@ -84,7 +84,11 @@ ARGUMENTS = {
     "--apply": {"action": "store_true", "help": "run the steps one by one; a log and a way to revert them are kept"},
     "--undo": {"action": "store_true", "help": "show what --apply did, and revert it"},
     "--only": {"default": "", "metavar": "ID,..", "help": "only these steps, such as docker,toolkit"},
-    "--hardware": {"default": "", "metavar": "ID", "help": "which of the project's targets this machine is"},
+    "--hardware": {
+        "default": "",
+        "metavar": "ID",
+        "help": "which hardware this machine is: one of the project's targets, or any id",
+    },
     "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
     "--from": {"default": "", "dest": "source", "metavar": "PATH", "help": "use the gpukit in this source folder"},
     "--check": {
@@ -92,18 +96,37 @@ ARGUMENTS = {
         "help": "write nothing: rebuild the wheel in vendor/ from the source of its version, and compare",
     },
 }
+PASSED_ON = ("verify", "doctor")
 EPILOGS = {
     "explain": """\
-  PROG explain training.log             a file; the end and the start of a long one are read first
-  PROG run -- python train.py 2>&1 | PROG explain
-  PROG explain                          paste the text, then press Ctrl-D
-  PROG explain --machine machine.json error.txt
-  PROG explain driver-updated           what an id means
+examples:
+  ./launch explain training.log             a file; the end and the start of a long one are read first
+  ./launch run -- python train.py 2>&1 | ./launch explain
+  ./launch explain                          paste the text, then press Ctrl-D
+  ./launch explain --machine machine.json error.txt
+  ./launch explain driver-updated           what an id means
 
 exit code: 0 the cause is certain, 1 one to three causes are likely, 2 the input cannot be read,
 3 the text is unknown, 4 nothing is wrong in the text""",
+    "setup": """\
+steps, in order, each only if this machine lacks it:
+  dpkg     repair an interrupted installation
+  driver   the NVIDIA driver
+  docker   Docker Engine
+  engine   start Docker
+  toolkit  NVIDIA's Container Toolkit
+  runtime  Docker's configuration for the toolkit
+  cdi      the list of GPUs (CDI)
+  group    your membership in the group docker
+  uv       uv
+
+examples:
+  ./launch setup                     show the commands; nothing is changed
+  ./launch setup --only driver       only this step
+  ./launch setup --hardware rtx-40   for this GPU, before its driver can name it
+  ./launch setup --apply             run the steps one by one
+  ./launch setup --undo              show what --apply did, and revert it"""
 }
-PASSED_ON = ("verify", "doctor")
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -134,10 +157,11 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
             name,
             help=text,
             description=sentence,
-            epilog=EPILOGS.get(name, "").replace("PROG", PROG),
+            epilog=EPILOGS.get(name, "").replace("./launch", PROG),
             formatter_class=formatter,
             parents=parents,
             allow_abbrev=False,
+            add_help=name not in PASSED_ON,  # doctor and verify list their checks themselves
         )
         for argument in arguments if given else []:
             command.add_argument(argument, **ARGUMENTS[argument])
@@ -186,7 +210,11 @@ def main(argv: list[str] | None = None) -> int:
 
         return act(options)
     except RefusalError as refusal:
-        print(f"{PROG.lstrip('./')}: {refusal}", file=sys.stderr)
+        from gpukit.findings.finding import commands
+        from gpukit.project.location import find_root
+
+        sentence = commands(str(refusal), project=find_root() is not None)
+        print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:
         return 130

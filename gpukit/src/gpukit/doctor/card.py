@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, TEGRA
+from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, ON_CPU, TEGRA
 from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.errors import machine
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.cards import Card, answer_with, cards, hardware
+from gpukit.host.cards import Card, cards, hardware
 from gpukit.host.kernels import runs
+from gpukit.host.stacks import answers
 from gpukit.project.stack import Stack
 
 MODEL = "/proc/device-tree/model"
 UNTRIED = Cause(
     "card-not-a-target",
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust {answers}`",
     status=WARN,
+)
+UNLISTED = Cause(
+    "card-not-listed",
+    "This card is in no list here. PyTorch has kernels for it; nothing else is known.",
+    "`./launch verify` computes on it.",
+    status=WARN,
+    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
 NO_KERNELS = Cause(
     "no-kernel",
     "This card is not among the project's targets, and the image has no kernels for it.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust {answers}`",
     (
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
@@ -30,22 +40,26 @@ NO_KERNELS = Cause(
 )
 UNSERVED = Cause(
     "card-not-supported",
-    "The template does not know this card: it is older or newer than what PyTorch's builds support.",
-    "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
+    "PyTorch's builds do not support this card: it is too old, or newer than they are.",
+    "Choose another GPU with GPUS, or run without one: `./launch --cpu verify` checks that.",
+    alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
 OTHER_PROCESSOR = Cause(
-    "other-processor",
+    "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
-    "copier update --trust --data {answer}",
+    "`copier update --trust {answers}`",
     ("exec format error",),
 )
 
 
-@check("card", "GPU is a target", needs=("driver",), causes=(UNTRIED, NO_KERNELS, UNSERVED, OTHER_PROCESSOR))
+@check("card", "GPU supported", needs=("driver",), causes=(UNTRIED, NO_KERNELS, UNSERVED, OTHER_PROCESSOR, UNLISTED))
 def card(saw: Any, stack: Stack) -> Finding:
-    """The image has compiled kernels only for the targets' compute capabilities."""
+    """The image has compiled kernels only for the targets' compute capabilities.
+
+    Outside a project: whether PyTorch has kernels for the card.
+    """
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
+        return _not_asked_for(saw, stack)
     if remote(saw.endpoint):
         return skipped(ELSEWHERE)
     found = [card for card in _cards(saw) if card.capability]
@@ -56,18 +70,39 @@ def card(saw: Any, stack: Stack) -> Finding:
     ids = [id for id in (hardware(card, saw.arch) for card in found) if id]
     if any(id in stack.targets for id in ids):
         return passed(seen, expected)
-    answer = answer_with(stack, ids[0]) if ids else ""
-    if saw.arch not in stack.kernels:
+    kernels = stack.kernels.get(saw.arch)
+    serves = kernels and any(runs(card.capability, kernels.sass, kernels.ptx) for card in found)
+    if stack.alone:
+        return UNLISTED(seen) if serves else UNSERVED(seen, expected)
+    answer = next(filter(None, (answers(stack, id) for id in ids)), "")
+    if not kernels:
         if not answer:
             return UNSERVED(seen, expected)
         processors = " or ".join(sorted(stack.kernels))
-        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", answer=answer)
+        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", answers=answer)
     if any(card.capability in stack.capabilities for card in found):
         return passed(seen, expected)
-    kernels = stack.kernels[saw.arch]
-    if any(runs(card.capability, kernels.sass, kernels.ptx) for card in found):
-        return UNTRIED(seen, expected, answer=answer or "'also_on=[...]'")
-    return NO_KERNELS(seen, expected, answer=answer) if answer else UNSERVED(seen, expected)
+    if serves and answer:
+        return UNTRIED(seen, expected, answers=answer)
+    if serves:
+        return UNLISTED(seen, expected)
+    return NO_KERNELS(seen, expected, answers=answer) if answer else UNSERVED(seen, expected)
+
+
+def unserved(found: Iterable[machine.Card]) -> Finding:
+    """Outside a project, cards that no build of PyTorch is for."""
+    return UNSERVED(
+        ", ".join(f"{card.name} ({card.capability})" for card in found), "a GPU that PyTorch has a build for"
+    )
+
+
+def _not_asked_for(saw: Any, stack: Stack) -> Finding:
+    """A project without a GPU, on a machine that may have one."""
+    for card in [] if stack.alone else cards(saw.cards.out):
+        answer = answers(stack, hardware(card, saw.arch))
+        if answer:
+            return skipped(NO_GPU_WANTED, card.name, remedy=f"To use this GPU: `copier update --trust {answer}`")
+    return skipped(NO_GPU_WANTED)
 
 
 def _cards(saw: Any) -> list[Card]:

@@ -19,13 +19,13 @@ INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
 START = {
-    "linux": "sudo systemctl start docker",
+    "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
-    "windows": "Open this project in WSL 2 and run `./launch doctor` there.",
+    "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
 NOT_INSTALLED = Cause(
     "docker-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)
@@ -36,14 +36,14 @@ WSL_SWITCH = Cause(
     "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
-CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "docker --version")
+CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "`docker --version`")
 CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
-PODMAN = "`docker` is Podman here, which handles this project's GPU request and mounts differently."
+PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
 IS_PODMAN = Cause(
     "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
 )
 NOT_RUNNING = Cause(
-    "docker-not-running",
+    "docker-down",
     "Docker is not running.",
     START["linux"],
     (
@@ -54,23 +54,23 @@ NOT_RUNNING = Cause(
 NOT_ALLOWED = Cause(
     "docker-denied",
     "You are not in the group `docker`, or you joined it after logging in.",
-    'sudo usermod -aG docker "$USER", then log out and in again',
+    '`sudo usermod -aG docker "$USER"`, then log out and in again',
     ("permission denied while trying to connect to the Docker daemon socket",),
 )
-HANGS = Cause("docker-hangs", "The engine does not respond.", "sudo systemctl restart docker")
+HANGS = Cause("docker-hangs", "The engine does not respond.", "`sudo systemctl restart docker`")
 UNREACHABLE = Cause(
-    "docker-host-unreachable", "The other machine cannot be reached.", "docker context ls", ("error during connect",)
+    "docker-host-silent", "The other machine cannot be reached.", "`docker context ls`", ("error during connect",)
 )
 NO_CONTEXT = Cause(
-    "docker-context", "The chosen context does not exist.", "docker context use default", ("context not found",)
+    "docker-context", "The chosen context does not exist.", "`docker context use default`", ("context not found",)
 )
 TOO_NEW = Cause(
-    "docker-client-too-old",
+    "client-too-old",
     "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
     ("client version 1.41 is too old. Minimum supported API version is 1.44",),
 )
-UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "docker info")
+UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "`docker info`")
 WINDOWS_CONTAINERS = Cause(
     "windows-containers",
     "Docker Desktop is set to Windows containers.",
@@ -79,12 +79,12 @@ WINDOWS_CONTAINERS = Cause(
 DESKTOP_ON_LINUX = Cause(
     "docker-desktop-on-linux",
     "Docker Desktop for Linux runs containers in a virtual machine, which has no GPU.",
-    "docker context use default, which is Docker Engine where that is installed as well",
+    "`docker context use default`, which is Docker Engine where that is installed as well",
 )
 ROOTLESS = Cause(
     "docker-rootless",
     "The engine is rootless: your user is root in the container, and GPUs need extra setup.",
-    "docker context use default",
+    "`docker context use default`",
     status=WARN,
 )
 OLD = Cause(

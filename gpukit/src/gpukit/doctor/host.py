@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import shutil
 import socket
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -21,6 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gpukit.errors.machine import Machine
+from gpukit.host import facts
 from gpukit.host.ask import QUICK, SLOW, Answer, Later, ask, nvidia_smi
 from gpukit.host.preflight import ABOUT_GPUS, refusal
 from gpukit.host.project import Project, dotenv
@@ -133,19 +133,27 @@ class Port:
 class Host:
     """This machine. Whatever may take seconds is asked at the same time, at the start."""
 
-    def __init__(self, stack: Stack, project: Path | None = None, gpu: bool = True) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        project: Path | None = None,
+        gpu: bool = True,
+        cpu: bool = False,
+        local: Machine | None = None,
+    ) -> None:
         self.project = project or root()
-        self._stack = stack
+        self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
             "info": (INFO, SLOW),
             "server": (SERVER, SLOW),
             "client": (CLIENT, QUICK),
             "endpoint": (ENDPOINT, QUICK),
         }
+        smi = {"cards": CARDS} if gpu else {}
         if stack.gpu and gpu:
-            smi = {"cards": CARDS, "mig": MIG, "fabric": FABRIC, "listed": LISTED}
-            commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
+            smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
             commands.update(toolkit=(TOOLKIT, QUICK), units=(["systemctl", "is-active", *UNITS], QUICK))
+        commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Later(self._look_at_folders, QUICK, None)
         self._merge = Later(self._look_at_merge, QUICK, Merge())
@@ -164,6 +172,16 @@ class Host:
     def _answer(self, name: str) -> Answer:
         later = self._asked.get(name)
         return later.value if later else Answer(None)
+
+    def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
+        """Look at this machine while the checks run."""
+        known = self._known
+        self._local = Later(lambda: known or facts.local(self._stack), SLOW, Machine())
+
+    @property
+    def local(self) -> Machine:
+        """What is known of this machine: `machine` in --json."""
+        return self._local.value
 
     @property
     def client(self) -> Answer:
@@ -207,29 +225,18 @@ class Host:
 
     @cached_property
     def system(self) -> str:
-        """linux, wsl, macos or windows."""
-        if sys.platform == "darwin":
-            return "macos"
-        if sys.platform == "win32":
-            return "windows"
-        return "wsl" if "microsoft" in (self.text("/proc/sys/kernel/osrelease") or "").lower() else "linux"
+        return facts.system()
 
     @cached_property
     def arch(self) -> str:
-        """The processor, in the words of image registries."""
-        machine = platform.machine().lower()
-        return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+        return facts.arch()
 
     @cached_property
     def today(self) -> date:
         return date.today()
 
     def text(self, path: str) -> str | None:
-        """What a small file of this machine says; None where there is none."""
-        try:
-            return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
-        except OSError:
-            return None
+        return facts.text(path)
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()
@@ -258,10 +265,7 @@ class Host:
 
     @cached_property
     def secure_boot(self) -> bool | None:
-        for path in Path("/sys/firmware/efi/efivars").glob("SecureBoot-*"):
-            with contextlib.suppress(OSError, IndexError):
-                return path.read_bytes()[4] == 1
-        return None
+        return facts.secure_boot()
 
     @cached_property
     def toolkit(self) -> Toolkit:
@@ -281,7 +285,7 @@ class Host:
 
     @cached_property
     def _project(self) -> Any:
-        return Project(self.project, os.environ)
+        return Project(self.project, os.environ, self.cpu)
 
     @cached_property
     def gpus(self) -> str | None:
@@ -306,6 +310,9 @@ class Host:
         return refused(found) if found else Grant(True, f"GPU {self._project.gpus}")
 
     def _look_at_folders(self) -> Config:
+        if self._stack.alone:
+            folders = dict.fromkeys([os.environ.get("HOME", ""), str(self.project)])
+            return Config(tuple(_folder({"source": each, "target": "", "readonly": False}) for each in folders if each))
         try:
             config = self._project.config
         except (ConfigError, RefusalError) as error:
@@ -323,6 +330,8 @@ class Host:
         return self._merge.value
 
     def _look_at_merge(self) -> Merge:
+        if self._stack.alone:
+            return Merge()
         listed = ask(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], QUICK - 0.5).out
         unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
         return Merge(tuple(unmerged), *_leftovers(self.project))

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, ports, project, running, support
 from gpukit.doctor.host import Host
-from gpukit.findings.checks import command
+from gpukit.doctor.needs import report
+from gpukit.errors.machine import Machine
+from gpukit.findings.checks import Check, More, command
+from gpukit.findings.finding import skipped
+from gpukit.host import facts, stacks
+from gpukit.project.stack import Stack
 
 ABOUT = """\
-Look at this machine: can it run this project's container?
+Check this machine: can it run this project's container? Outside a project: is it ready for PyTorch on its GPU, and
+which driver, image, and PyTorch does the GPU need? Nothing is written and nothing is installed.
+
+  ./launch doctor                     all checks
+  ./launch doctor --quick             without those that start a container
+  ./launch doctor --only driver,gpu   these checks, and those that they need
+  ./launch doctor --json              the findings, and `machine`: what `./launch explain --machine FILE` reads
+  ./launch doctor --report            a file for an issue
+  ./launch --cpu doctor               without the checks of the GPU
 
   --early    instead: one line for each problem that would stop the container; the exit code is always 0"""
 
@@ -35,9 +52,14 @@ CHECKS = (
     ports.ports,
     support.base,
 )
+NEEDLESS = "Docker is not installed. Only containers need it."
+NO_ENGINE = "There is no Docker here."
+NO_GPU = "This machine has no NVIDIA GPU."
+NO_BUILD = "PyTorch has no build for this GPU."
+OF_THE_ENGINE = ("engine", "gpu", "reload", "disk")
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, cpu: bool = False) -> int:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--early", action="store_true")
@@ -46,4 +68,42 @@ def main(argv: list[str] | None = None) -> int:
         from gpukit.doctor.early import early
 
         return early(CHECKS)
-    return command("doctor", ABOUT, CHECKS, Host, argv)
+    here: list[Machine] = []
+
+    def look(stack: Stack) -> Host:
+        project = Path.cwd() if stack.alone else None
+        return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
+
+    def needed() -> Stack:
+        here.append(facts.local())
+        return stacks.needs(here[0], cpu)
+
+    def more(saw: Any, stack: Stack) -> More:
+        document: dict[str, Any] = {"machine": facts.to_json(saw.local)}
+        if not stack.alone:
+            return More(document)
+        return report(saw.local, stack, document)
+
+    return command("doctor", ABOUT, adapted(CHECKS, cpu), look, argv, needs=needed, more=more)
+
+
+def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
+    """The checks with the stack that they are for: of a project without its GPU, or of a machine without an engine."""
+
+    def judge(each: Check) -> Any:
+        def judged(saw: Any, stack: Stack) -> Any:
+            if stack.alone and each.id in OF_THE_ENGINE and saw.client.code is None and not saw.client.late:
+                return skipped(NO_ENGINE)
+            finding = each.judge(saw, stacks.without_gpu(stack) if cpu else stack)
+            if stack.alone and engine.NOT_INSTALLED.found(finding):
+                return skipped(NEEDLESS, remedy="" if facts.container() else finding.remedy)
+            if stack.alone and not cpu and finding.cause == driver.NO_GPU_WANTED:
+                found = saw.local.gpus
+                return (
+                    skipped(NO_BUILD if found else NO_GPU) if each.id != "card" or not found else card.unserved(found)
+                )
+            return finding
+
+        return judged
+
+    return [replace(each, judge=judge(each)) for each in checks]

@@ -11,26 +11,26 @@ from gpukit.project.stack import Stack
 UNMERGED = Cause(
     "conflict-markers",
     "An update conflicts with your changes; the files contain both versions.",
-    "Choose in each file between <<<<<<< and >>>>>>>, then: git add {files}",
+    "Choose in each file between <<<<<<< and >>>>>>>, then: `git add {files}`",
     ("<<<<<<< before updating", "error: Committing is not possible because you have unmerged files."),
 )
 REJECTED = Cause(
     "update-rejected",
     "An update could not apply some of its changes and left them in .rej files.",
-    "Apply those changes by hand, then: rm {files}",
+    "Apply those changes by hand, then: `rm {files}`",
     status=WARN,
 )
 SHADOW = Cause(
     "workspace-venv",
     "The container sees this folder too, and VS Code and `uv run` use a virtual environment in it instead of the "
     "image's Python, which has the base's torch.",
-    "mv {name} ~/{name}-of-this-project",
+    "`mv {name} ~/{name}-of-this-project`",
     ("ModuleNotFoundError: No module named 'torch'",),
     status=WARN,
 )
 
 
-@check("merge", "Update finished", causes=(UNMERGED, REJECTED))
+@check("merge", "Update finished", causes=(UNMERGED, REJECTED), project=True)
 def merge(saw: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
     files = sorted({*saw.merge.unmerged, *saw.merge.marked})
@@ -42,7 +42,7 @@ def merge(saw: Any, stack: Stack) -> Finding:
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes=(SHADOW,))
+@check("venv", "Virtual environments", causes=(SHADOW,), project=True)
 def venv(saw: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
     if saw.environments:

@@ -20,7 +20,7 @@ from gpukit.findings.finding import Cause
 
 COMPOSE, CLIENT = "`docker compose config`", "`./launch doctor --only client,engine`"
 PORTS, STORAGE = "`./launch doctor --only ports`", "`./launch doctor --only engine,disk`"
-UNDER_WINDOWS = DESKTOP | WSL | WINDOWS
+UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | says(r"pipe/docker", r"\.docker/(?:run|desktop)/")
 
 # Causes that several rules have.
 NO_DOCKER = Cause(
@@ -62,7 +62,7 @@ NO_SERVICE = Cause(
     "In this container or CI job, no Docker engine runs and no socket of one is mounted.",
     "In CI, add the service `docker:dind`; in a container, mount `/var/run/docker.sock`.",
     tell="it ran in a container or a CI job",
-    given=CONTAINER | says(r"tcp://docker:237", r"\bdind\b"),
+    given=CONTAINER | says(r"//docker:237", r"lookup docker on", r"\bdind\b"),
 )
 CONFIGURATION = Cause(
     "docker-configuration",
@@ -104,6 +104,7 @@ MODULE_MISSING = Cause(
     "Install the distribution's extra modules (`sudo dnf install kernel-modules-extra`, or `sudo "
     "apt-get install linux-modules-extra-$(uname -r)`), then restart the machine.",
     tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
+    given=says(r"missing kernel module"),
 )
 ENGINE_RIGHTS = Cause(
     "engine-without-rights",
@@ -162,9 +163,10 @@ NETWORK_DOWN = Cause(
 )
 TRY_AGAIN = Cause(
     "server-busy",
-    "The server or a mirror was busy or being updated.",
+    "The server or a mirror failed, was busy, or was being updated.",
     "Run the command again later.",
-    tell="the same command works after a while",
+    tell="the same command works after a while, or the text has a status from 500 to 504",
+    given=says(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
 )
 STALE_LISTS = Cause(
     "apt-lists-old",
@@ -197,7 +199,7 @@ DAMAGED = Cause(
     "The file is empty, incomplete, or a Git LFS pointer.",
     "Run `file FILE`, and download or build it again.",
     tell="`file FILE` prints `empty`, `data`, or text, and other programs run",
-    given=silent_on(r"platform|manifest for"),
+    given=silent_on(r"exec /(?:usr/)?s?bin/"),
 )
 NOT_UPDATED = Cause(
     "apt-not-updated",
@@ -218,6 +220,32 @@ PORT_RESERVED = Cause(
     tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
     given=says(r"forbidden by its access permissions")
     | (UNDER_WINDOWS & silent_on(r"already (?:allocated|in use)", r"port \d+: permission denied")),
+)
+NOEXEC = Cause(
+    "noexec",
+    "The file {0} is on a drive that does not allow execution, such as a Windows drive or one mounted with noexec.",
+    "Run it as `bash FILE`, or move it to another file system.",
+    tell="`findmnt -T FILE` shows noexec, 9p, ntfs, or exfat",
+)
+SECCOMP_OLD = Cause(
+    "seccomp-too-old",
+    "Docker or libseccomp on the machine is too old for the image's system.",
+    "Update Docker and libseccomp2 on the machine.",
+    tell="it works with `--security-opt seccomp=unconfined`",
+)
+NO_SHEBANG = Cause(
+    "script-without-first-line",
+    "The script ({0}) does not begin with a line that names its interpreter.",
+    "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
+    tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
+    given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
+)
+NO_EMULATION = Cause(
+    "no-emulation",
+    "Another architecture is intended, as in a build with `--platform`, but emulation is not set up.",
+    "Run `docker run --privileged --rm tonistiigi/binfmt --install all`. Emulated programs are slow and get no GPU.",
+    tell="`--platform` was given on purpose",
+    given=says(r"--platform|qemu|cross"),
 )
 NO_TOOLKIT_HERE = Cause(
     "toolkit-not-installed",
@@ -326,7 +354,6 @@ RULES = (
         (
             r"(?:Cannot connect to the Docker daemon|failed to connect to the docker API) at "
             r"(?!unix:///var/run/docker\.sock|unix:///run/docker\.sock|npipe:)([a-z]+:[^\s;,]*[^\s;,.])",
-            r"unable to resolve docker endpoint: context[^\n]{0,40}(not found)",
         ),
         (
             Cause(
@@ -342,7 +369,7 @@ RULES = (
                 "machine.",
                 "Start that engine: open Docker Desktop, or run `systemctl --user start docker` for a rootless one.",
                 tell="the address is the right one",
-                given=says(r"desktop|/run/user/|docker_engine") | ROOTLESS | DESKTOP,
+                given=says(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
             ),
         ),
         look=CLIENT,
@@ -361,7 +388,7 @@ RULES = (
             r"failed to connect to the docker API",
             r"Is the docker daemon running",
             r"error during connect:",
-            r"docker\.sock: connect:",
+            r"docker\.sock: connect: (?!permission denied)",
             r"docker_engine: The system cannot find",
         ),
         (DOWN, DESKTOP_DOWN, NO_SERVICE),
@@ -514,9 +541,47 @@ RULES = (
             r"Extension \w+ revision \d+ not supported, missing kernel module",
             r"failed to (?:add|append) jump rules",
         ),
-        (REBOOT, MODULE_MISSING, ENGINE_RIGHTS),
+        (
+            REBOOT,
+            Cause(
+                "iptables-backend",
+                "This kernel does not work with the nf_tables variant of iptables.",
+                "Run `sudo update-alternatives --set iptables /usr/sbin/iptables-legacy && sudo systemctl "
+                "restart docker`.",
+                tell="`iptables --version` prints `nf_tables`, and `sudo iptables-legacy -L` works",
+                given=says(r"nf_tables") & ~says(r"missing kernel module") | WSL,
+            ),
+            MODULE_MISSING,
+        ),
         look=ENGINE,
         level=BROAD,
+        kind="engine",
+    ),
+    Rule(
+        "iptables-raw",
+        "can't initialize iptables table `raw': Table does not exist (do you need to insmod?)",
+        (r"iptables table .raw'", r"DIRECT ACCESS FILTERING"),
+        (
+            Cause(
+                "kernel-without-raw",
+                "Docker 28 and newer need the iptables table `raw`, which this kernel does not have. This is "
+                "usual on Jetson.",
+                "Run `sudo systemctl edit docker`, add `[Service]` and "
+                "`Environment=DOCKER_INSECURE_NO_IPTABLES_RAW=1`, and restart Docker. Docker 27 does not need "
+                "the table.",
+                tell="`sudo modprobe iptable_raw` fails",
+            ),
+            REBOOT,
+        ),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "iptables-denied",
+        "iptables v1.8.7 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
+        (r"iptables[^\n]{0,200}Permission denied \(you must be root\)",),
+        (ENGINE_RIGHTS,),
+        look=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -554,6 +619,8 @@ RULES = (
             r"non-overlapping IPv4 address pool",
             r"predefined address pools have been fully subnetted",
             r"Pool overlaps with other one on this address space",
+            r"non-overlapping IPv\d address pool",
+            r"list bridge addresses failed: no available network",
         ),
         (
             Cause(
@@ -653,6 +720,21 @@ RULES = (
         kind="mount",
     ),
     Rule(
+        "wayland-socket",
+        "bind source path does not exist: /run/desktop/mnt/host/wslg/runtime-dir/wayland-0",
+        (r"bind source path does not exist: (\S*(?:wayland|wslg)\S*)",),
+        (
+            Cause(
+                "wayland-socket",
+                "VS Code mounts the display socket of WSLg, which no longer exists.",
+                'Set `"dev.containers.mountWaylandSocket": false` in VS Code\'s settings, or run `wsl '
+                "--shutdown` in Windows.",
+            ),
+        ),
+        look=MOUNTS,
+        kind="mount",
+    ),
+    Rule(
         "mount-source-missing",
         "Error: statfs /mnt/data: no such file or directory",
         (r"Error: statfs (/[^\s:]+): no such file", r"bind source path does not exist:? (\S*[^\s.])"),
@@ -664,7 +746,17 @@ RULES = (
         "mount-source",
         "error while creating mount source path '/mnt/data': mkdir /mnt/data: read-only file system",
         (r"error while creating mount source path '([^']+)'",),
-        (ENGINE_FILES, UNMOUNTED, FOLDER_MISSING),
+        (
+            ENGINE_FILES,
+            UNMOUNTED,
+            Cause(
+                "mount-stale",
+                "The path {0} exists but cannot be reached: a network share or FUSE mount there is broken.",
+                "Unmount it with `sudo umount -l PATH`, mount it again, and restart Docker or Docker Desktop.",
+                tell="`ls` on the path reports an error",
+                given=says(r"file exists|transport endpoint|stale"),
+            ),
+        ),
         look="`./launch doctor --only mounts,engine`",
         kind="mount",
     ),
@@ -809,6 +901,7 @@ RULES = (
             ),
         ),
         look=MOUNTS,
+        beside=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
         kind="mount",
     ),
     Rule(
@@ -852,7 +945,11 @@ RULES = (
     Rule(
         "image-name",
         "docker: invalid reference format",
-        (r"invalid reference format", r"\"docker (?:run|build|pull)\" requires (?:at least|exactly) \d+ argument"),
+        (
+            r"invalid reference format",
+            r"['\"]docker (?:run|build|pull|exec|buildx build)['\"] requires (?:at least |exactly )?\d+ argument",
+            r"repository name (?:\([^)]*\) )?must be lowercase",
+        ),
         (
             Cause(
                 "command-words",
@@ -1024,6 +1121,15 @@ RULES = (
                 "A plugin of Docker is missing or too old ({0}).",
                 "Run `sudo apt-get install docker-buildx-plugin docker-compose-plugin`. With Ubuntu's own "
                 "Docker, the packages are `docker-buildx` and `docker-compose-v2`.",
+                tell="the command is `compose` or `buildx`",
+                given=silent_on(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
+            ),
+            Cause(
+                "docker-command-unknown",
+                "Docker has no command `{0}`.",
+                "Check the spelling: `docker --help` lists the commands.",
+                tell="`docker --help` does not list it",
+                given=silent_on(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
             ),
         ),
         look=ENGINE,
@@ -1069,11 +1175,12 @@ RULES = (
         (
             Cause(
                 "asks-for-more",
-                "The container asks for more CPUs or memory than the engine has ({0}).",
-                "Lower or remove `--cpus`, `--cpuset-cpus`, or `--memory` in runArgs or the compose file. Docker "
-                "Desktop's share is in Settings, Resources.",
+                "The container asks for CPUs or memory outside of what the engine has ({0}).",
+                "Change or remove `--cpus`, `--cpuset-cpus`, or `--memory` in runArgs or the compose file. "
+                "Docker Desktop's share is in Settings, Resources.",
             ),
         ),
+        certain=True,
         look=ENGINE,
         kind="limit",
     ),
@@ -1167,6 +1274,7 @@ RULES = (
                 "Write `docker compose`. If that is unknown, run `sudo apt-get install docker-compose-plugin`.",
             ),
         ),
+        certain=True,
         look=CLIENT,
         kind="engine",
     ),
@@ -1198,9 +1306,20 @@ RULES = (
         (
             Cause(
                 "credential-helper",
-                "Docker's configuration names a program for logins that is missing or does not work here. Docker "
-                "Desktop often leaves it behind.",
+                "Docker's configuration names a program for logins that is not installed. Docker Desktop often "
+                "leaves it behind.",
                 "Remove the line with `credsStore` from ~/.docker/config.json, then log in again with `docker login`.",
+                tell="the text has `executable file not found`",
+                given=silent_on(r"err: exit status"),
+            ),
+            Cause(
+                "credential-helper-fails",
+                "The program in which Docker stores logins fails: its key store is locked, empty, or belongs to "
+                "a Docker Desktop that is not running.",
+                "Start Docker Desktop, or remove the line with `credsStore` from ~/.docker/config.json and run "
+                "`docker login` again.",
+                tell="the text has `exit status`",
+                given=silent_on(r"executable file not found"),
             ),
         ),
         look=ENGINE,
@@ -1292,17 +1411,17 @@ RULES = (
             r"Additional property (\S+) is not allowed",
             r"refers to undefined (?:network|volume|config|secret|service) (\S+)",
             r"services\.\S+ (?:must be|Additional)",
-            r"services\.[\w.-]+ (?:missing propert|is not allowed|contains|array items|value)",
             r"missing property 'capabilities'",
             r"services\.[\w.-]+: (?:invalid|unexpected|additional)",
             r"(?:conflicts with imported resource|depends on undefined service|"
             r"has neither an image nor a build context)",
             r"Invalid interpolation format",
             r"network (\S+) declared as external, but could not be found",
-            r"yaml: line \d+: (?:did not find|mapping values|could not find|found character|block)",
-            r"compose[^\n]{0,80}yaml: line \d+",
             r"env file (\S+) not found",
             r"no configuration file provided: not found",
+            r"services\.[\w.-]+ (?:missing propert|is not allowed|contains (?:unsupported|non-unique|an invalid)|"
+            r"array items|value .{0,60}(?:not allowed|not match|invalid))",
+            r"capabilities is required",
         ),
         (COMPOSE_FILE,),
         look=COMPOSE,
@@ -1336,10 +1455,10 @@ RULES = (
                 "Run `unset DOCKER_CONTEXT; docker context use default`.",
             ),
         ),
-        certain=True,
         look=CLIENT,
         kind="engine",
         beside=r"docker|endpoint|desktop-linux|rootless|colima|default",
+        unless=r"kubectl|kubeconfig|^error: context",
     ),
     Rule(
         "devcontainer-form",
@@ -1532,13 +1651,7 @@ RULES = (
         "script-without-first-line",
         "exec /entrypoint.sh: exec format error",
         (r"exec:? \\?\"?(/?\S+\.(?:sh|py))\\?\"?: exec format error",),
-        (
-            Cause(
-                "script-without-first-line",
-                "The script {0} does not begin with a line that names its interpreter.",
-                "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
-            ),
-        ),
+        (NO_SHEBANG,),
         look=BUILD,
         kind="command",
     ),
@@ -1560,29 +1673,27 @@ RULES = (
         kind="command",
     ),
     Rule(
-        "other-processor",
-        "exec /usr/bin/bash: exec format error",
+        "image-platform",
+        "no matching manifest for linux/arm64/v8 in the manifest list entries",
         (
             r"requested image's platform \([^)]*\) does not match the detected host platform",
-            r"(?<!nvidia\': )(?<!could not insert )(?<!\.sh: )(?<!\.sh\": )(?<!\.py: )exec format error",
-            r"cannot execute binary file",
-            r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
             r"no match(?:ing manifest for|\sfor platform in manifest)",
             r"does not (?:match|provide) the specified platform",
             r"wanted (?:linux/)?\w+, actual:? ",
         ),
+        (WRONG_ARCH, NO_EMULATION),
+        look=CARD,
+        kind="image",
+    ),
+    Rule(
+        "other-processor",
+        "exec /usr/bin/bash: exec format error",
         (
-            WRONG_ARCH,
-            Cause(
-                "no-emulation",
-                "The machine cannot run programs of that architecture, because emulation is not set up.",
-                "Run `docker run --privileged --rm tonistiigi/binfmt --install all`. Emulated programs are slow "
-                "and get no GPU.",
-                tell="another architecture is intended, as in a build with `--platform`",
-                given=says(r"--platform|qemu|buildx|cross"),
-            ),
-            DAMAGED,
+            r"(?<!nvidia\': )(?<!could not insert )(?<!\.sh: )(?<!\.sh\": )(?<!\.py: )exec format error",
+            r"cannot execute binary file",
+            r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
         ),
+        (WRONG_ARCH, NO_SHEBANG, NO_EMULATION),
         look=CARD,
         kind="image",
     ),
@@ -1657,6 +1768,22 @@ RULES = (
         ),
         look=BUILD,
         kind="image",
+    ),
+    Rule(
+        "snap-void",
+        "open /var/lib/snapd/void/Dockerfile: no such file or directory",
+        (r"/var/lib/snapd/void",),
+        (
+            Cause(
+                "snap-void",
+                "Docker is a snap, which cannot see the folder in which it was started.",
+                "Run it in a folder inside your home directory, or replace the snap by Docker Engine: `sudo snap "
+                "remove docker`, then https://docs.docker.com/engine/install/.",
+            ),
+        ),
+        certain=True,
+        look=ENGINE,
+        kind="build",
     ),
     Rule(
         "no-dockerfile",
@@ -1735,6 +1862,7 @@ RULES = (
         ),
         certain=True,
         look=BUILD,
+        beside=r"response from daemon|layer|dockerd|docker build|failed to solve",
         kind="build",
     ),
     Rule(
@@ -1881,14 +2009,64 @@ RULES = (
         kind="engine",
     ),
     Rule(
+        "runc-start",
+        "OCI runtime create failed: container_linux.go:377: starting container process caused: "
+        "process_linux.go:352: getting the final child's pid from pipe caused: EOF",
+        (
+            r"getting the final child's pid from pipe caused",
+            r"running exec setns process for init caused",
+            r"waiting for init preliminary setup",
+            r"read init-p: connection reset",
+        ),
+        (
+            Cause(
+                "runc-kernel",
+                "The engine's runc and the machine's kernel do not match: one of them is too old.",
+                "Update Docker and containerd together, update the kernel, and restart the machine.",
+                tell="every container fails",
+            ),
+            Cause(
+                "container-memory-tiny",
+                "The container's memory limit is too low to start it, or the machine's memory is full.",
+                "Raise or remove `--memory`, or free memory.",
+                tell="only this container fails, or `sudo dmesg` shows `out of memory`",
+            ),
+            ENGINE_RIGHTS,
+        ),
+        look=ENGINE,
+        level=BROAD,
+        kind="engine",
+    ),
+    Rule(
         "seccomp",
         "error adding seccomp filter rule for syscall clone3: permission denied",
-        (r"error adding seccomp (?:filter )?rule", r"seccomp: config provided but seccomp not supported"),
+        (
+            r"error adding seccomp (?:filter )?rule",
+            r"seccomp: config provided but seccomp not supported",
+            r"runc did not terminate successfully: exit status 127",
+        ),
         (
             Cause(
                 "seccomp",
                 "The engine's runc and the system's libseccomp do not match, for example after a partial update.",
                 "Update the packages of Docker, containerd or runc, and libseccomp2 together, then restart Docker.",
+            ),
+        ),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
+        "lxc-apparmor",
+        "open sysctl net.ipv4.ip_unprivileged_port_start file: reopen fd 8: permission denied",
+        (r"ip_unprivileged_port_start[^\n]{0,60}permission denied",),
+        (
+            Cause(
+                "lxc-apparmor",
+                "Docker runs in an LXC container (Proxmox, Incus) whose AppArmor profile denies what current "
+                "releases of runc need.",
+                "Update the outer machine (on Proxmox, `apt update && apt full-upgrade`; LXC 6.0.6 has the fix) "
+                "and restart the container. Until then, `lxc.apparmor.profile: unconfined` in the container's "
+                "configuration helps.",
             ),
         ),
         look=ENGINE,
@@ -1937,6 +2115,7 @@ RULES = (
                 "Run `sudo mkdir -p /sys/fs/cgroup/systemd && sudo mount -t cgroup -o none,name=systemd cgroup "
                 "/sys/fs/cgroup/systemd`, or enable systemd in WSL.",
                 tell="`ls /sys/fs/cgroup` is empty or has no `systemd`",
+                given=WSL | CONTAINER,
             ),
         ),
         look=ENGINE,
@@ -1998,6 +2177,30 @@ RULES = (
         ),
     ),
     Rule(
+        "git-bash-path",
+        'OCI runtime create failed: exec: "C:/Program Files/Git/usr/bin/bash": no such file or directory',
+        (r"[A-Z]:/Program Files/ ?Git/[^\n]{0,120}(?:no such file|not found|not absolute|invalid)",),
+        (
+            Cause(
+                "git-bash-path",
+                "Git Bash on Windows changed a path of the container into a path of Windows.",
+                "Put `MSYS_NO_PATHCONV=1` before the command, or run it in PowerShell or WSL.",
+            ),
+        ),
+        look=CLIENT,
+        beside=r"docker|container|OCI|podman",
+        kind="command",
+    ),
+    Rule(
+        "exec-not-permitted",
+        "exec /usr/bin/sh: operation not permitted",
+        (r"exec:? \\?\"?(/[^\s\"\\:]+)\\?\"?: operation not permitted",),
+        (SECCOMP_OLD, TWO_DOCKERS, NOEXEC),
+        look=ENGINE,
+        level=BROAD,
+        kind="command",
+    ),
+    Rule(
         "not-executable",
         'exec: "./entrypoint.sh": permission denied: unknown',
         (
@@ -2014,13 +2217,7 @@ RULES = (
                 "Run `chmod +x FILE` and `git update-index --chmod=+x FILE`; in a Dockerfile, use `COPY --chmod=755`.",
                 tell="`ls -l` shows no `x`",
             ),
-            Cause(
-                "noexec",
-                "The file {0} is on a drive that does not allow execution, such as a Windows drive or one "
-                "mounted with noexec.",
-                "Run it as `bash FILE`, or move it to another file system.",
-                tell="`findmnt -T FILE` shows noexec, 9p, ntfs, or exfat",
-            ),
+            NOEXEC,
             Cause(
                 "exec-folder",
                 "The name {0} is a folder, or the user may not enter a folder above it.",
@@ -2200,12 +2397,7 @@ RULES = (
         (r"At least one invalid signature was encountered",),
         (
             STORE_FULL,
-            Cause(
-                "seccomp-too-old",
-                "Docker or libseccomp on the machine is too old for the image's system.",
-                "Update Docker and libseccomp2 on the machine.",
-                tell="it works with `--security-opt seccomp=unconfined`",
-            ),
+            SECCOMP_OLD,
             Cause(
                 "tmp-not-writable",
                 "/tmp is not writable for apt in this image.",
@@ -2365,7 +2557,7 @@ RULES = (
     Rule(
         "apt-mirror",
         "E: Failed to fetch ... Hash Sum mismatch",
-        (r"Hash Sum mismatch", r"File has unexpected size|Mirror sync in progress"),
+        (r"Hash Sum mismatch", r"File has unexpected size|Mirror sync in progress", r"\bBADSIG\b"),
         (
             Cause(
                 "apt-mirror-updating",
@@ -2429,7 +2621,8 @@ RULES = (
         (
             r"failed to resolve source metadata for (\S+?)[:,]? ",
             r"failed to pull and unpack image \\?\"?(\S+?)[:,\\\"]+ ",
-            r"Error response from daemon: Get \\?\"?(https?://[^/\\\"]+)",
+            r"Error response from daemon: (?:Get|Head) \\?\"?(https?://[^/\\\"]+)",
+            r"unexpected status from \w+ request to (https?://[^/\s]+)\S*: 5\d\d",
         ),
         (NETWORK_DOWN, PROXY, TRY_AGAIN),
         look=BUILD,
@@ -2552,6 +2745,29 @@ RULES = (
         kind="build",
     ),
     Rule(
+        "no-such-image",
+        "Error response from daemon: No such image: demo:latest",
+        (r"(?:daemon: |Error: )No such image: (\S+)",),
+        (
+            Cause(
+                "no-such-image",
+                "The engine has no image {0}: it was not built or pulled, or was removed.",
+                "Build or pull it: `./launch build`, or `docker pull {0}`.",
+                tell="`docker image ls` does not list it",
+            ),
+            Cause(
+                "image-on-other-engine",
+                "The image is on another engine or in another builder.",
+                "Run `docker context ls`, then `docker context use NAME`. For a buildx builder in a container, "
+                "build with `--load`.",
+                tell="`docker context ls` or `docker buildx ls` lists several",
+            ),
+        ),
+        look=CLIENT,
+        level=GENERAL,
+        kind="image",
+    ),
+    Rule(
         "container-stopped",
         "Error response from daemon: container 4d15a1238262 is not running",
         (
@@ -2670,6 +2886,26 @@ RULES = (
         level=GENERAL,
     ),
     Rule(
+        "yaml-form",
+        "yaml: line 12: mapping values are not allowed in this context",
+        (
+            r"yaml: line \d+: (?:did not find|mapping values|could not find|found character|block)",
+            r"compose[^\n]{0,80}yaml: line \d+",
+        ),
+        (
+            Cause(
+                "yaml-form",
+                "A YAML file is not valid at the line that the message names.",
+                "Correct the indentation, colons, or quotes at that line or the one before. For a compose file, "
+                "`docker compose config` checks it.",
+            ),
+        ),
+        certain=True,
+        look=COMPOSE,
+        level=GENERAL,
+        program=True,
+    ),
+    Rule(
         "environment-missing",
         "os.environ['WANDB_PROJECT'] ... KeyError: 'WANDB_PROJECT'",
         (
@@ -2677,7 +2913,6 @@ RULES = (
             r"os\.py\", line \d+, in __getitem__[\s\S]{0,160}KeyError: '([A-Z][A-Z0-9_]+)'",
             r"[Ee]nvironment variable [`'\"]?([A-Z][A-Z0-9_]+)[`'\"]? (?:is |was )?(?:not set|missing|required|"
             r"undefined)",
-            r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",
         ),
         (
             Cause(
@@ -2696,6 +2931,7 @@ RULES = (
         (
             r"exec:? \\?\"?([^\s\"\\]+)\\?\"?(?: failed)?: (?:executable file not found|stat [^\n]*no such file|"
             r"no such file)",
+            r"executable file [`'\"]([^`'\"]+)[`'\"] not found in \$PATH",
         ),
         (
             Cause(
@@ -2712,10 +2948,11 @@ RULES = (
                 given=says(r"exec:? \\?\"?-"),
             ),
             Cause(
-                "other-image",
-                "Another image ran than was intended.",
-                "Check the image's name and tag with `docker ps --all`.",
-                tell="`docker image ls` shows several of that name",
+                "command-hidden",
+                "A mount hides {0}, for example the project's folder that is mounted over the image's own.",
+                "Mount the folder at another place, or mount only what you need of it.",
+                tell="it works without the mounts",
+                given=says(r"exec:? \\?[\"`]?\.{0,2}/"),
             ),
         ),
         look=BUILD,
@@ -2740,6 +2977,20 @@ RULES = (
         look=BUILD,
         level=GENERAL,
         kind="image",
+    ),
+    Rule(
+        "compose-blank-variable",
+        'The "DISPLAY" variable is not set. Defaulting to a blank string.',
+        (r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",),
+        (
+            Cause(
+                "compose-blank-variable",
+                "The compose file uses the variable {0}, which is not set, so it is empty.",
+                "If the service needs it, set it in .env beside the compose file.",
+            ),
+        ),
+        look=COMPOSE,
+        level=NOTE,
     ),
     Rule(
         "numa-denied",

@@ -64,6 +64,11 @@ def silent_on(*patterns: str) -> Evidence:
     return Evidence(lambda scene: False if pattern.search(scene.text) else None, "", "the text shows another cause")
 
 
+def only(evidence: Evidence) -> Evidence:
+    """What is not known rules the cause out: for causes that exist on special machines alone."""
+    return Evidence(lambda scene: bool(evidence.test(scene)), evidence.yes)
+
+
 def _is(look: Callable[[Machine], bool | None], yes: str, no: str) -> Evidence:
     return Evidence(lambda scene: look(scene.machine), yes, no)
 

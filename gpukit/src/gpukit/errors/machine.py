@@ -89,7 +89,7 @@ class Machine:
 
 
 def from_json(data: Any) -> Machine:
-    """The machine in the output of `doctor --json`, or its `machine` alone; what this version does not know is left out.
+    """The machine in the output of `doctor --json`, or its `machine` alone, without what this version does not know.
 
     Raises:
         ValueError: it is not an object
@@ -107,7 +107,8 @@ def from_json(data: Any) -> Machine:
             known.pop(name, None)
     cards = known.pop("gpus", None)
     if isinstance(cards, list):
-        known["gpus"] = tuple(Card(**_known(Card, card)) for card in cards if isinstance(card, dict))
+        named = [Card(**_known(Card, card)) for card in cards if isinstance(card, dict)]
+        known["gpus"] = tuple(replace(card, capability=card.capability or capability(card.name)) for card in named)
     if "driver" in data and data["driver"] is None:
         known["driver"] = ""  # it was looked for
     return Machine(**known)

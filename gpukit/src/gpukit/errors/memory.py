@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukit.errors.causes import EARLIER_KERNEL, GPU_FULL, GPU_TAKEN, HOST_MEMORY, LIBRARIES_MIXED, SHM_FULL
-from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, says
+from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, only, says
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -23,7 +23,7 @@ UNIFIED_FULL = Cause(
     "Use a smaller batch or model, close other programs, and free the page cache with `sudo sh -c 'echo 3 > "
     "/proc/sys/vm/drop_caches'`.",
     tell="the machine is a DGX Spark or a Jetson",
-    given=UNIFIED,
+    given=only(UNIFIED),
 )
 OPEN_FILES = Cause(
     "open-files",

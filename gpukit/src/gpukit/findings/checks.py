@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from gpukit.findings.finding import (
     WARN,
     Cause,
     Finding,
+    commands,
     exit_code,
     markdown,
+    outside,
     plain,
     rewritten,
     skipped,
@@ -30,7 +32,7 @@ from gpukit.findings.finding import (
     to_json,
 )
 from gpukit.findings.private import mask
-from gpukit.project.location import root
+from gpukit.project.location import find_root, root
 from gpukit.project.stack import Stack, StackError, load
 
 ISSUE = "you can paste it in an issue: secrets and the names of users and machines are hidden"
@@ -41,6 +43,7 @@ class Check:
     """`judge` gets what the probes saw (an object whose attributes look when they are read) and the stack.
 
     `causes`: all that it can find wrong, in the order in which it looks. `level`: "full" is left out by --quick.
+    `project`: it looks at a project, and is left out where there is none.
     """
 
     id: str
@@ -50,9 +53,21 @@ class Check:
     causes: tuple[Cause, ...] = ()
     level: str = "quick"
     about: str = ""
+    project: bool = False
 
     def __call__(self, saw: Any, stack: Stack) -> Finding:
-        return rewritten(replace(self.judge(saw, stack), id=self.id, title=self.title), plain)
+        finding = self.judge(saw, stack)
+        if stack.alone:
+            finding = outside(finding, stack.native["install"])
+        return rewritten(replace(finding, id=self.id, title=self.title), plain)
+
+
+@dataclass(frozen=True)
+class More:
+    """What a command adds to its findings: to the document of --json, and below the table."""
+
+    json: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
 
 
 def check(
@@ -62,12 +77,13 @@ def check(
     causes: Iterable[Cause] = (),
     level: str = "quick",
     about: str = "",
+    project: bool = False,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
     """Make a check of a function. `about` is what `explain` and the page say first: without it, the docstring."""
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
         text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judge, tuple(needs), tuple(causes), level, text)
+        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project)
 
     return decorated
 
@@ -127,18 +143,25 @@ def command(
     argv: list[str] | None = None,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
     show: Callable[[list[Finding]], bool] = lambda findings: False,
+    needs: Callable[[], Stack] | None = None,
+    more: Callable[[Any, Stack], More] = lambda saw, stack: More(),
 ) -> int:
     """The command line that doctor and verify share.
 
-    `record` keeps a run and says where, or why it does not. `show` prints findings on a terminal if it can.
+    `record` keeps a run and says where, or why it does not. `show` prints findings on a terminal if it can. `needs`:
+    what this machine's hardware needs, instead of a stack.json, where there is no project; checks of a project are then
+    left out. `more`: what is added to the findings.
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
+    alone = needs is not None and options.stack is None and find_root() is None
+    if alone:
+        checks = [each for each in checks if not each.project]
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks must not end the run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _command(tool, checks, look, options, record, show)
+        return _command(tool, checks, look, options, record, show, needs if alone else None, more)
     except KeyboardInterrupt:
         print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
@@ -154,17 +177,20 @@ def _command(
     options: argparse.Namespace,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
     show: Callable[[list[Finding]], bool],
+    needs: Callable[[], Stack] | None,
+    more: Callable[[Any, Stack], More],
 ) -> int:
     hide = mask(root())
     try:
         chosen = select(checks, options.only, options.skip, options.quick)
     except KeyError as error:
         known = ", ".join(each.id for each in checks)
-        return _blind(tool, hide(f"there is no check {error.args[0]!r}; the checks are: {known}"), options.json)
+        where = " outside a project" if needs else ""
+        return _blind(tool, hide(f"there is no check {error.args[0]!r}{where}; the checks are: {known}"), options.json)
     if not chosen:
         return _blind(tool, "no check is left to run", options.json)
     try:
-        stack = load(options.stack)
+        stack = needs() if needs else load(options.stack)
     except StackError as error:
         return _blind(tool, hide(str(error)), options.json)
     notes = []
@@ -173,7 +199,8 @@ def _command(
             saw.prepare([each.id for each in chosen], options.stress)
         with _progress(len(chosen)) as progress:
             findings = run(chosen, saw, stack, progress)
-        findings = [replace(rewritten(finding, hide), link=_link(finding)) for finding in findings]
+        findings = [replace(rewritten(finding, hide), link=_link(finding, stack)) for finding in findings]
+        added = more(saw, stack)
         try:
             if options.report:
                 notes.append(f"Written: {_report(tool, options, findings, stack)}; {ISSUE}.")
@@ -182,17 +209,19 @@ def _command(
         except OSError as error:
             return _blind(tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json)
     if options.json:
-        print(json.dumps(to_json(tool, stack.project, findings), indent=2))
+        print(json.dumps({**to_json(tool, stack.project, findings), **added.json}, indent=2))
     elif not (colourful(sys.stdout) and show(findings)):
         print(table(findings, shutil.get_terminal_size().columns, colourful(sys.stdout)))
+    if added.text and not options.json:
+        print(f"\n{added.text}")
     sys.stdout.flush()
     for note in notes:
         print(hide(note), file=sys.stderr)
     return exit_code(findings)
 
 
-def _link(finding: Finding) -> str:
-    return f"./launch explain {finding.id}" if finding.status in (WARN, FAIL) else ""
+def _link(finding: Finding, stack: Stack) -> str:
+    return commands(f"./launch explain {finding.id}", not stack.alone) if finding.status in (WARN, FAIL) else ""
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
@@ -200,12 +229,14 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
     hide = mask(root(), spare=(stack.user,))
     about = {
         "date": date.today().isoformat(),
+        "project": "none" if stack.alone else "",
         "stack": f"{stack.base} {stack.release} ({stack.channel}), PyTorch {stack.torch}, CUDA {stack.cuda or 'none'}",
         "image": stack.image,
         "targets": ", ".join(stack.targets),
         "options": " ".join(name for name in ("quick", "stress") if getattr(options, name)),
     }
-    file = root() / "outputs" / f"{tool}-report.md" if options.report is True else Path(options.report)
+    folder = root() if stack.alone else root() / "outputs"
+    file = folder / f"{tool}-report.md" if options.report is True else Path(options.report)
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {name: hide.report(text) for name, text in about.items()}
     text = markdown(tool, about, [rewritten(finding, hide.report) for finding in findings])
@@ -309,11 +340,14 @@ def colourful(stream: Any) -> bool:
 
 def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argparse.ArgumentParser:
     width = max(len(each.id) for each in checks)
-    listed = "\n".join(f"  {each.id:<{width}}  {each.title}" for each in checks)
+    listed = "\n".join(
+        f"  {each.id:<{width}}  {each.title}{' (in a project)' if each.project else ''}" for each in checks
+    )
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
+    project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container it is gpukit, too
     parser = argparse.ArgumentParser(
-        prog=tool,
-        description=about,
+        prog=commands(f"./launch {tool}", project),
+        description=commands(about, project),
         epilog=f"checks, in the order they run:\n{listed}\n\n{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -332,7 +366,8 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
         nargs="?",
         const=True,
         metavar="FILE",
-        help=f"write a Markdown file for an issue, without secrets or names (default: outputs/{tool}-report.md)",
+        help=f"write a Markdown file for an issue, without secrets or names (default: outputs/{tool}-report.md, or "
+        f"{tool}-report.md outside a project)",
     )
     if records:
         parser.add_argument(

@@ -15,7 +15,10 @@ COLOURS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
 @dataclass(frozen=True)
 class Finding:
-    """`looked` is false where the check itself broke, so that nothing is known. `link` leads to more about it."""
+    """`looked` is false where the check itself broke, so that nothing is known. `link` leads to more about it.
+
+    `alone`: the remedy outside a project, if it is another one; `outside` makes it the remedy.
+    """
 
     id: str
     title: str
@@ -28,6 +31,7 @@ class Finding:
     looked: bool = True
     seconds: float = 0.0
     link: str = ""
+    alone: str = ""
     names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
 
 
@@ -40,7 +44,8 @@ class Cause:
 
     `why` and `remedy` may have names in braces, filled in when it is found. `says`: error texts by which users meet it.
     `tell`: how to tell it from the other causes of the same error text. `given`: what it says of a machine and a text
-    that decides whether this is the cause, see gpukit.errors.evidence.
+    that decides whether this is the cause, see gpukit.errors.evidence. `alone`: the remedy outside a project, if the
+    other one needs a project; `{install}` in it becomes the command that installs this machine's PyTorch.
     """
 
     id: str
@@ -50,10 +55,12 @@ class Cause:
     status: str = FAIL
     tell: str = ""
     given: Any = None
+    alone: str = ""
 
     def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
         why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
-        return Finding("", "", self.status, seen, expected, self.id, why, remedy, names=names)
+        alone = self.alone.format(**{"install": "{install}", **names}) if names else self.alone
+        return Finding("", "", self.status, seen, expected, self.id, why, remedy, alone=alone, names=names)
 
     def found(self, finding: Finding) -> bool:
         """Whether a check found this cause."""
@@ -73,6 +80,19 @@ def plain(text: str) -> str:
     text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
     text = "".join(character for character in text if character.isprintable())
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+
+
+def commands(text: str, project: bool) -> str:
+    """Our commands as they are called in a project or outside one: `./launch doctor` or `gpukit doctor`."""
+    if project:
+        return text
+    return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
+
+
+def outside(finding: Finding, install: str = "pip install torch") -> Finding:
+    """The finding as it is shown where there is no project; `install`: the command that installs PyTorch there."""
+    remedy = (finding.alone or finding.remedy).replace("{install}", install)
+    return rewritten(replace(finding, remedy=remedy, alone=""), lambda text: commands(text, project=False))
 
 
 def rewritten(finding: Finding, change: Callable[[str], str]) -> Finding:
@@ -161,7 +181,7 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [
-            {each.name: getattr(finding, each.name) for each in fields(finding) if each.name != "names"}
+            {each.name: getattr(finding, each.name) for each in fields(finding) if each.name not in ("alone", "names")}
             for finding in findings
         ],
     }

@@ -1,35 +1,15 @@
-"""NVIDIA's cards as nvidia-smi names them, and which hardware of the template each one is."""
+"""NVIDIA's cards as nvidia-smi names them, and which hardware of the template each one is (data/cards.json)."""
 
 from __future__ import annotations
 
+import json
+import pkgutil
 import re
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from gpukit.project.stack import Stack, version
-
-# The template's hardware ids: capability, processor, what the name holds. The first that fits counts. Ids are never
-# renamed; a test in the template holds this table against its catalogue.
-HARDWARE = (
-    ("dgx-spark", "12.1", "arm64", ""),
-    ("rtx-50", "12.0", "amd64", "GeForce"),
-    ("rtx-pro-blackwell", "12.0", "amd64", ""),
-    ("jetson-thor", "11.0", "arm64", ""),
-    ("b300", "10.3", "amd64", ""),
-    ("gb300", "10.3", "arm64", ""),
-    ("b200", "10.0", "amd64", ""),
-    ("gb200", "10.0", "arm64", ""),
-    ("h100", "9.0", "amd64", ""),
-    ("gh200", "9.0", "arm64", ""),
-    ("rtx-40", "8.9", "amd64", "GeForce"),
-    ("l4-l40s", "8.9", "amd64", ""),
-    ("jetson-orin", "8.7", "arm64", ""),
-    ("rtx-30", "8.6", "amd64", "GeForce"),
-    ("a10-a40", "8.6", "amd64", ""),
-    ("a100", "8.0", "amd64", ""),
-    ("t4-rtx-20", "7.5", "amd64", ""),
-    ("v100", "7.0", "amd64", ""),
-    ("gtx-10", "6.1", "amd64", ""),
-)
+from gpukit.project.stack import version
 
 
 @dataclass(frozen=True)
@@ -50,20 +30,36 @@ def _number(field: str) -> str:
     return field if version(field) else ""
 
 
+@cache
+def data(name: str) -> dict[str, Any]:
+    """What catalogue/data.py wrote: "cards" or "stacks"; also read from a wheel that is not unpacked."""
+    return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")
+
+
 def hardware(card: Card, arch: str) -> str:
-    """The template's id for this card; empty where it has none."""
-    for id, capability, processor, part in HARDWARE:
-        if (card.capability, arch) == (capability, processor) and part.lower() in card.name.lower():
+    """The template's id for this card; empty where it has none. The first that fits counts."""
+    for id, known in data("cards").items():
+        if (card.capability, arch) == (known["capability"], known["arch"]) and known[
+            "name"
+        ].lower() in card.name.lower():
             return id
     return ""
 
 
-def answer_with(stack: Stack, id: str) -> str:
-    """What `copier update --data` must be given to add this hardware to the project's targets."""
-    main, *others = stack.targets
-    if main == "cpu" and not others:
-        return f"hardware={id}"
-    return f"'also_on=[{', '.join([*others, id])}]'"
+def by_chip(name: str, arch: str) -> str:
+    """The same by a name from the PCI ID database, such as `AD102 [GeForce RTX 4090]`: known without a driver."""
+    for id, known in data("cards").items():
+        if known["chips"] and known["arch"] == arch and re.match(known["chips"], name) and known["name"] in name:
+            return id
+    return ""
+
+
+def reference(name: str) -> float | None:
+    """The speed of a card in NVIDIA's data sheet, see tflops in catalogue/hardware.yml.
+
+    Only GPUs with an unambiguous name. MIG slices, laptop GPUs, and GPUs not listed are measured but not judged.
+    """
+    return next((known["tflops"][name] for known in data("cards").values() if name in known["tflops"]), None)
 
 
 def jetson(text: str) -> tuple[int, ...]:

@@ -71,6 +71,11 @@ class Stack:
     native: dict[str, Any] = field(default_factory=dict)  # what stands in for the base without a container
 
     @property
+    def alone(self) -> bool:
+        """Whether it is what this machine's hardware needs, and no project's."""
+        return not self.project
+
+    @property
     def gpu(self) -> bool:
         """Whether any target has a GPU."""
         return any(target.capability for target in self.targets.values())

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpukit.host.cards import data
 from gpukit.project.messages import RefusalError
 
 READ = "2026-11-20"
@@ -121,12 +122,8 @@ PREINSTALLED = {
     "/etc/dgx-release": ("DGX OS", "https://docs.nvidia.com/dgx/dgx-os-7-user-guide/"),
     "/etc/nv_tegra_release": ("JetPack", "https://docs.nvidia.com/jetson/jetpack/install-setup/index.html"),
 }
-# The version that the image is built with (the catalogue's), and the SHA-256 of its wheels.
-UV = "0.13.8"
-UV_HASHES = {
-    "amd64": "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984",
-    "arm64": "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d",
-}
+# The version that the image is built with, and the SHA-256 of its wheels.
+UV, UV_HASHES = data("stacks")["uv"]["version"], data("stacks")["uv"]["sha256"]
 REPLACEABLE = ("address", "key", "fingerprint")
 
 

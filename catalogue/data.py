@@ -1,0 +1,125 @@
+"""Write what gpukit carries of the catalogue to gpukit/src/gpukit/data/; with --check, fail where it is stale."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file runs by itself
+from catalogue import support
+
+FOLDER = support.HERE.parent / "gpukit/src/gpukit/data"
+HARDWARE = support.load("hardware")["hardware"]
+POLICIES = support.load("hardware")["memory"]
+BASES = support.load("images")["bases"]
+RELEASES = support.load("images")["releases"]
+PACKAGES = support.load("packages")
+
+
+def cards() -> dict[str, Any]:
+    """By hardware id: how its cards are recognized, and what is true of them without any image."""
+    return {
+        id: {
+            "label": machine["label"],
+            "capability": machine["capability"],
+            "arch": machine["arch"],
+            "name": machine.get("name", ""),
+            "chips": machine.get("chips", ""),
+            "driver": machine["driver"]["first"],
+            "last_driver": machine["driver"]["last"],
+            "modules": machine["driver"]["modules"],
+            "unified_memory": machine["unified_memory"],
+            "precisions": machine["precisions"],
+            "tflops": machine["tflops"]["cards"] if "tflops" in machine else {},
+        }
+        # Where two ids share a capability and a processor, the one with a name stands first.
+        for id, machine in sorted(HARDWARE.items(), key=lambda item: "name" not in item[1])
+    }
+
+
+def wheel(id: str) -> dict[str, Any]:
+    """The newest confirmed PyTorch wheels for this hardware, and the command that installs them."""
+    name = support.current("wheel", [id])
+    fields = ("torch", "cuda", "driver", "python", "pythons", "index")
+    release = RELEASES["wheel"][name]
+    return {"release": name, **{field: release[field] for field in fields}, "install": install(release)}
+
+
+def install(release: dict[str, Any]) -> str:
+    return f"pip install torch=={release['torch'].partition('+')[0]} --index-url {release['index']}"
+
+
+def stack(id: str) -> dict[str, Any]:
+    """What `release: current` gives for this hardware alone, on its recommended base."""
+    machine = HARDWARE[id]
+    base = machine["base"]["recommended"]
+    name = support.current(base, [id])
+    release, memory = RELEASES[base][name], POLICIES[machine["memory"]]
+    fields = ("image", "python", "torch", "cuda", "kernels", "end_of_life", "size_gb")
+    return {
+        "base": base,
+        "release": name,
+        "why": machine["base"]["why"],
+        **{field: release[field] for field in fields},
+        "driver": release["driver"] if machine["capability"] else None,
+        "protected": BASES[base]["protected"],
+        "memory": {field: memory[field] for field in ("ipc", "shm_size", "fraction", "ulimits")},
+        "wheel": wheel(id),
+    }
+
+
+def serves(base: str, name: str) -> dict[str, Any]:
+    """Which hardware and which use cases a release is for: whatever combines, copier.yml accepts."""
+    release = RELEASES[base][name]
+    cases = PACKAGES["use_cases"].items()
+    return {
+        "confirmed": release["status"] == "confirmed",
+        "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
+        "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
+        **({"driver": release["driver"], "install": install(release)} if base == "wheel" else {}),
+    }
+
+
+def stacks() -> dict[str, Any]:
+    """The stack of each hardware id, which releases serve which ids together, and the uv that setup installs."""
+    return {
+        "stacks": {id: stack(id) for id in HARDWARE},
+        "releases": {base: {name: serves(base, name) for name in RELEASES[base]} for base in BASES},
+        "uv": {name: PACKAGES["uv"][name] for name in ("version", "sha256")},
+    }
+
+
+def text(contents: dict[str, Any], depth: int) -> str:
+    """JSON with one line for each entry at this depth."""
+    if depth == 0:
+        return json.dumps(contents, ensure_ascii=False)
+    lines = ",\n".join(f"{json.dumps(name)}: {text(entry, depth - 1)}" for name, entry in contents.items())
+    return f"{{\n{lines}\n}}"
+
+
+def files() -> dict[str, str]:
+    return {"cards.json": text(cards(), 1) + "\n", "stacks.json": text(stacks(), 2) + "\n"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is stale")
+    parser.add_argument("--to", type=Path, default=FOLDER, help="the folder (gpukit/src/gpukit/data)")
+    options = parser.parse_args()
+    for name, contents in files().items():
+        path = options.to / name
+        if options.check:
+            if not path.is_file() or path.read_text(encoding="utf-8") != contents:
+                print(f"{path} is stale: run `python catalogue/data.py`.", file=sys.stderr)
+                return 1
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(contents, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What this machine needs, where there is no project, as doctor shows it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from gpukit.errors.machine import Machine
+from gpukit.findings.checks import More
+from gpukit.host import facts
+from gpukit.host.cards import data
+from gpukit.project.stack import Stack, version
+
+UNIFIED = (
+    "GPU and CPU share one memory: leave some to the system, with torch.cuda.set_per_process_memory_fraction(0.8)."
+)
+ARM64 = "arm64: xformers and flash-attn have no wheels; NVIDIA's image has flash-attn."
+ON_CPU = (
+    "This machine has no NVIDIA GPU: PyTorch runs on its CPU. That is enough to write and test code, to prepare data, "
+    "and for small models; training larger ones needs a GPU."
+)
+NO_BUILD = "No current PyTorch has a build for this GPU. It runs on the CPU."
+LAST = "Driver branch {branch} is the last that supports this card."
+UNKNOWN = "The card is not known before its driver is installed; `gpukit setup --hardware ID` takes one of: {ids}."
+WITH_SYSTEM = "part of JetPack 7 or newer"
+
+
+def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> More:
+    """What stands below the findings, and the same in the document of --json."""
+    ids = [id for id in facts.hardware(machine) if id in stack.targets] or (["cpu"] if not stack.gpu else [])
+    wheel, id = dict(stack.native), ids[0] if ids else ""
+    found = data("stacks")["stacks"][next(iter(stack.targets))]
+    floors = [floor for floor in (wheel["driver"], *(stack.targets[id].driver for id in ids)) if floor]
+    own = not stack.gpu or not id or stack.targets[id].modules  # not with the system, as on a Jetson
+    floor = max(floors, key=version, default=None) if stack.gpu and own else None
+    notes = _notes(machine, stack, id)
+    document["needs"] = {
+        "hardware": ids,
+        "label": stack.targets[id].label if id else "",
+        "driver": floor,
+        "image": stack.image,
+        "base": stack.base,
+        "release": stack.release,
+        "python": stack.python,
+        "torch": wheel["torch"],
+        "cuda": wheel["cuda"],
+        "install": wheel["install"],
+        "precisions": list(stack.targets[id].precisions) if id else [],
+        "unified_memory": bool(id and stack.targets[id].unified_memory),
+        "notes": notes,
+    }
+    about = document["needs"]["label"] or "an NVIDIA GPU"
+    lines = [f"For this machine ({about}):" if stack.gpu else "For this machine, without a GPU:"]
+    rows = [
+        ("driver", f"{floor} or newer{_installed(machine)}" if floor else "" if own else WITH_SYSTEM),
+        ("PyTorch", f"{wheel['torch']}" + (f", built for CUDA {wheel['cuda']}" if wheel["cuda"] else "")),
+        ("install", wheel["install"]),
+        ("image", f"{stack.image}  ({found['why']})"),
+        ("precision", ", ".join(document["needs"]["precisions"])),
+    ]
+    lines += [f"  {name:<10} {text}" for name, text in rows if text]
+    wrapped = (textwrap.fill(note, 100, initial_indent="  ", subsequent_indent="  ") for note in notes)
+    return More(document, "\n".join([*lines, *wrapped]))
+
+
+def _installed(machine: Machine) -> str:
+    return f" (here: {machine.driver})" if machine.driver else ""
+
+
+def _notes(machine: Machine, stack: Stack, id: str) -> list[str]:
+    if not stack.gpu:
+        return [NO_BUILD if machine.gpus else ON_CPU]
+    notes = []
+    if not id and not machine.capabilities:
+        notes.append(UNKNOWN.format(ids=", ".join(stack.targets)))
+    if id and stack.targets[id].unified_memory:
+        notes.append(UNIFIED)
+    if machine.arch == "arm64":
+        notes.append(ARM64)
+    if id and stack.targets[id].last_driver:
+        notes.append(LAST.format(branch=stack.targets[id].last_driver))
+    return notes

@@ -1,0 +1,309 @@
+"""This machine as `gpukit.errors.machine.Machine`: what answers depend on, looked at cheaply, files before programs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
+from gpukit.host import cards
+from gpukit.host.ask import QUICK, Answer, Later, ask, nvidia_smi
+from gpukit.project.location import find_root
+from gpukit.project.stack import Stack, StackError, load
+
+SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
+INFO = ["docker", "info", "--format", "{{json .}}"]
+TOOLKIT = ["nvidia-ctk", "--version"]
+TEGRA, FASTOS, MODEL = "/etc/nv_tegra_release", "/etc/fastos-release", "/proc/device-tree/model"
+DRIVER, CARDS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"
+PCI, PCI_NAMES = "/sys/bus/pci/devices", ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
+IN_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/etc/gpukit")
+# What an answer can depend on; the others are not named.
+PACKAGES = re.compile(
+    r"torch|triton|numpy|transformers|accelerate|peft|trl|datasets|unsloth|bitsandbytes|flash.attn|xformers|deepspeed|"
+    r"vllm|nvidia.|cuda.|cupy|jax|tensorflow|onnxruntime|lightning|pytorch.lightning|safetensors|pip$|uv$",
+    re.IGNORECASE,
+)
+
+
+def local(stack: Stack | None = None) -> Machine:
+    """This machine, and the project here; what is not known stays None. Nothing is written, nothing imported.
+
+    `stack`: the project's, if it has been read.
+    """
+    smi = Later(lambda: ask([nvidia_smi(), *SMI], QUICK), QUICK + 0.2, Answer(None, late=True))
+    info = Later(lambda: ask(INFO, QUICK), QUICK + 0.2, Answer(None, late=True))
+    toolkit = Later(lambda: ask(TOOLKIT, QUICK), QUICK + 0.2, Answer(None, late=True))
+    disk = Later(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), QUICK, None)
+    if stack is None and find_root() is not None:
+        with contextlib.suppress(StackError):
+            stack = load()
+    inside, here = container(), system()
+    machine = Machine(
+        system=here,
+        arch=arch(),
+        os=(re.findall(r'^PRETTY_NAME="?([^"\n]*)', text("/etc/os-release") or "", re.MULTILINE) or [None])[0],
+        kernel=platform.release() or None,
+        container=inside or None,
+        jetson=jetson() if here == "linux" else "",
+        secure_boot=secure_boot(),
+        selinux=selinux() if here == "linux" else None,
+        memory_gb=_memory(),
+        shm_mb=_shared(),
+        **_python(stack),
+        targets=tuple(stack.targets) if stack and not stack.alone else None,
+    )
+    machine = replace(machine, **_driver(machine, smi.value), disk_free_gb=disk.value)
+    engine = _engine(info.value, toolkit.value)
+    return replace(machine, engine=engine if engine.name or not inside else Engine())
+
+
+def to_json(machine: Machine) -> dict[str, Any]:
+    """What `doctor --json` writes as `machine`; gpukit.errors.machine.from_json reads it."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(machine).items()}
+
+
+def hardware(machine: Machine) -> list[str]:
+    """The template's ids of this machine's cards, without those that it does not know."""
+    found = []
+    for card in machine.gpus or ():
+        known = cards.Card(card.name, "", card.capability or "")
+        found.append(cards.hardware(known, machine.arch or "") or cards.by_chip(card.name, machine.arch or ""))
+    return [id for id in dict.fromkeys(found) if id]
+
+
+def system() -> str:
+    """linux, wsl, macos or windows."""
+    if sys.platform in ("darwin", "win32"):
+        return {"darwin": "macos", "win32": "windows"}[sys.platform]
+    return "wsl" if "microsoft" in (text("/proc/sys/kernel/osrelease") or "").lower() else "linux"
+
+
+def arch() -> str:
+    """The processor, in the words of image registries."""
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def container() -> bool:
+    return any(Path(path).exists() for path in IN_CONTAINER)
+
+
+def text(path: str) -> str | None:
+    """What a small file says; None where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+    except OSError:
+        return None
+
+
+def secure_boot() -> bool | None:
+    for path in Path("/sys/firmware/efi/efivars").glob("SecureBoot-*"):
+        with contextlib.suppress(OSError, IndexError):
+            return path.read_bytes()[4] == 1
+    return None
+
+
+def selinux() -> str:
+    enforce = text("/sys/fs/selinux/enforce")
+    return {"1": "Enforcing", "0": "Permissive"}.get(enforce or "", "Disabled")
+
+
+def jetson() -> str:
+    """The release of Jetson Linux, such as 36.4.3; empty elsewhere."""
+    said = text(TEGRA)
+    return "" if said is None else ".".join(map(str, cards.jetson(said))) or "unknown"
+
+
+def _memory() -> float | None:
+    found = re.search(r"^MemTotal:\s+(\d+) kB", text("/proc/meminfo") or "", re.MULTILINE)
+    return round(int(found[1]) / 2**20, 1) if found else None
+
+
+def _shared() -> float | None:
+    with contextlib.suppress(OSError):
+        about = os.statvfs("/dev/shm")
+        return float(about.f_blocks * about.f_frsize >> 20)
+    return None
+
+
+# GPUs and their driver
+
+
+def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
+    """The cards and the driver: nvidia-smi knows most, the kernel's files and the bus something without it."""
+    loaded, rows = text(DRIVER), [line.rsplit(",", 3) for line in smi.out.splitlines() if smi.code == 0]
+    found = [Card(row[0].strip(), _number(row[2]), _gigabytes(row[3])) for row in rows if len(row) == 4]
+    driver = next((_number(row[1]) for row in rows if len(row) == 4 and _number(row[1])), None)
+    if driver is None and loaded is not None:
+        number = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", loaded)
+        driver = number[0] if number else None
+    if driver is None and loaded is None and smi.code is None and not smi.late and machine.system == "linux":
+        driver = None if machine.jetson else ""
+    if not any(card.capability for card in found):
+        found = _named(machine) or found or _on_bus(machine.arch or "")
+    looked = (
+        bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    )
+    known = cards.data("cards")
+    facts = {
+        "gpus": tuple(found) if looked else None,
+        "driver": driver,
+        "open_modules": "Open Kernel Module" in loaded if loaded else None,
+        "cuda": _cuda() if driver else None,
+    }
+    ids = hardware(replace(machine, gpus=tuple(found)))
+    if ids or machine.jetson:
+        facts["unified_memory"] = bool(machine.jetson) or any(known[id]["unified_memory"] for id in ids)
+    return facts
+
+
+def _number(field: str) -> str | None:
+    """A figure of nvidia-smi's; on some GPUs it is [N/A]."""
+    return field.strip() if re.match(r"\s*\d", field) else None
+
+
+def _gigabytes(field: str) -> float | None:
+    number = _number(field)
+    return round(float(number) / 1024, 1) if number else None
+
+
+def _named(machine: Machine) -> list[Card]:
+    """A DGX Spark or a Jetson by its system, and other cards by the driver's own list."""
+    if "spark" in (text(FASTOS) or "").lower():
+        return [Card("NVIDIA GB10", "12.1", None)]
+    if machine.jetson:
+        model = text(MODEL) or "Jetson"
+        return [Card(model, capability(model), None)]
+    found = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(Path(CARDS).iterdir()):
+            name = re.search(r"^Model:\s*(.+?)\s*$", text(f"{folder}/information") or "", re.MULTILINE)
+            found += [Card(name[1], capability(name[1]), None)] if name else []
+    return found
+
+
+def _on_bus(arch: str) -> list[Card]:
+    """Cards on the PCI bus, with their names in the PCI ID database where the system has it."""
+    found = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(Path(PCI).iterdir()):
+            kind, vendor = text(f"{folder}/class") or "", text(f"{folder}/vendor")
+            if vendor == "0x10de" and kind[:6] in ("0x0300", "0x0302"):
+                name = _in_database((text(f"{folder}/device") or "")[2:])
+                id = cards.by_chip(name, arch)
+                number = cards.data("cards")[id]["capability"] if id else capability(name)
+                found.append(Card(name or "NVIDIA GPU", number, None))
+    return found
+
+
+def _in_database(device: str) -> str:
+    for path in PCI_NAMES:
+        said = text(path)
+        if said and device:
+            vendor = re.search(r"^10de .*\n((?:[\t#].*\n)*)", said + "\n", re.MULTILINE)
+            name = re.search(rf"^\t{device}  (.+)$", vendor[1] if vendor else "", re.MULTILINE)
+            return name[1] if name else ""
+    return ""
+
+
+def _cuda() -> str | None:
+    """The newest CUDA that the driver supports, by its own library: this starts nothing on the GPU."""
+    for name in ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
+        with contextlib.suppress(OSError, AttributeError):
+            number = ctypes.c_int(0)
+            if ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(number)) == 0 and number.value:
+                return f"{number.value // 1000}.{number.value % 1000 // 10}"
+    return None
+
+
+# Engine
+
+
+def _engine(info: Answer, toolkit: Answer) -> Engine:
+    found = re.search(r"version (\d+(?:\.\d+)+)", toolkit.words)
+    here = found[1] if found else "" if toolkit.code is None and not toolkit.late else None
+    if info.code is None and not info.late:
+        other = "podman" if shutil.which("podman") else ""
+        return Engine(name=other, toolkit=here)
+    try:
+        said = json.loads(info.out)
+    except ValueError:
+        said = {}
+    said = said if isinstance(said, dict) else {}
+    if not said.get("ServerVersion") and "host" not in said:
+        return Engine(name="docker", toolkit=here, running=False)
+    podman = "host" in said or "containers/storage" in said.get("DockerRootDir", "")
+    return Engine(
+        name="podman" if podman else "docker",
+        version=said.get("ServerVersion") or (said.get("version") or {}).get("Version"),
+        rootless=any(option.startswith("name=rootless") for option in said.get("SecurityOptions") or []),
+        desktop="Docker Desktop" in said.get("OperatingSystem", ""),
+        snap="/snap/" in said.get("DockerRootDir", ""),
+        toolkit=here,
+        cdi=any(str(each.get("ID", "")).startswith("nvidia.com/gpu") for each in said.get("DiscoveredDevices") or []),
+        running=True,
+    )
+
+
+# Python and its packages
+
+
+def _python(stack: Stack | None) -> dict[str, Any]:
+    """torch and other packages that are installed here; in a project, on the host, those of its image."""
+    if stack is not None and not stack.alone and not container():
+        arches = stack.kernels.get(arch())
+        names = tuple(f"sm_{number.replace('.', '')}" for number in arches.sass) if arches else None
+        return {"torch": Torch(stack.torch, stack.cuda or "", names), "python": stack.python}
+    for folder in environments():
+        versions = _installed(folder)
+        if "torch" in versions:
+            torch = Torch(versions["torch"], _torch_cuda(folder, versions["torch"]), None)
+            return {"torch": torch, "python": _version_of(folder), "packages": versions}
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return {"torch": Torch(), "python": own, "packages": None}
+
+
+def environments() -> Iterator[Path]:
+    """Where packages can be: of this interpreter, of an active environment, of the first Python on the PATH."""
+    yield from (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages")))
+    folders = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
+    folders += [str(Path(path).parents[1]) for path in map(shutil.which, ("python", "python3")) if path]
+    for folder in dict.fromkeys(filter(None, folders)):
+        for pattern in ("lib/python3*/site-packages", "local/lib/python3*/dist-packages", "lib/python3/dist-packages"):
+            yield from sorted(Path(folder).glob(pattern))
+
+
+def _version_of(folder: Path) -> str | None:
+    found = re.search(r"python(\d\.\d+)", str(folder))
+    return found[1] if found else None
+
+
+def _installed(folder: Path) -> dict[str, str]:
+    """Name and version of packages, by the names of their metadata folders."""
+    with contextlib.suppress(OSError):
+        found = (
+            re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in (each.name for each in folder.iterdir())
+        )
+        pairs = sorted((match[1].lower().replace("_", "-"), match[2]) for match in found if match)
+        return {name: version for name, version in pairs if PACKAGES.match(name)}
+    return {}
+
+
+def _torch_cuda(folder: Path, version: str) -> str | None:
+    """The CUDA that torch was built for, by the file in which it says so; empty for a build without it."""
+    found = re.search(r"^cuda\b[^=\n]*= *(?:'([\d.]+)'|None)", text(f"{folder}/torch/version.py") or "", re.MULTILINE)
+    if found:
+        return found[1] or ""
+    digits = re.search(r"\+cu(\d\d)(\d+)$", version)
+    return f"{digits[1]}.{digits[2]}" if digits else "" if version.endswith("+cpu") else None

@@ -1,0 +1,133 @@
+"""What each hardware needs, and which hardware one project can be for (data/stacks.json), without a project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from gpukit.errors.machine import Machine
+from gpukit.host.cards import data
+from gpukit.host.facts import hardware
+from gpukit.host.kernels import runs
+from gpukit.project.stack import Kernels, Memory, Stack, Target, version
+
+
+def stack(ids: Iterable[str], arch: str = "") -> Stack:
+    """What a machine with one of these hardware ids needs: the base, release, and driver of the first.
+
+    `arch`: the machine's processor, where the hardware is for several, as `cpu` is.
+    """
+    ids = list(ids)
+    found, known = data("stacks")["stacks"][ids[0]], data("cards")
+    fields = ("base", "release", "image", "python", "torch", "cuda", "driver", "end_of_life", "size_gb")
+    return Stack(
+        project="",
+        package="",
+        use_case="minimal",
+        tracking=(),
+        targets={id: target(known[id], arch) for id in ids},
+        channel="current",
+        kernels={name: Kernels(tuple(each["sass"]), tuple(each["ptx"])) for name, each in found["kernels"].items()},
+        protected=tuple(found["protected"]),
+        memory=Memory(**found["memory"]),
+        user="",
+        mounts=(),
+        read_only=(),
+        native=found["wheel"],
+        **{field: found[field] for field in fields},
+    )
+
+
+def needs(machine: Machine, cpu: bool = False) -> Stack:
+    """The stack of the first of this machine's cards that the template knows; of the CPU where there is none."""
+    arch, ids = machine.arch or "amd64", hardware(machine)
+    if cpu or machine.system == "macos" or machine.gpus == ():
+        return stack(["cpu"], arch)
+    if ids:
+        return stack(ids)
+    if machine.capabilities:  # cards that are in no list
+        return stack(_similar(machine.capabilities, arch) or ["cpu"], arch)
+    return stack(candidates(arch))
+
+
+def _similar(capabilities: tuple[str, ...], arch: str) -> list[str]:
+    """The hardware whose build has kernels for a card that is in no list."""
+    for id, found in data("stacks")["stacks"].items():
+        kernels = found["kernels"].get(arch)
+        for capability in capabilities:
+            if kernels and runs(capability, tuple(kernels["sass"]), tuple(kernels["ptx"])):
+                return [id]
+    return []
+
+
+def target(known: dict[str, Any], arch: str = "") -> Target:
+    return Target(
+        known["label"],
+        known["capability"],
+        arch or known["arch"],
+        known["driver"],
+        known["unified_memory"],
+        tuple(known["precisions"]),
+        known["last_driver"],
+        known["modules"],
+    )
+
+
+def without_gpu(stack: Stack) -> Stack:
+    """The same project in its container without a GPU."""
+    targets = {id: replace(target, capability=None) for id, target in stack.targets.items()}
+    size = data("stacks")["stacks"]["cpu"]["size_gb"]
+    return replace(stack, targets=targets, driver=None, size_gb=size, end_of_life=None)
+
+
+def candidates(arch: str) -> list[str]:
+    """What a machine can be whose card is not known; first what has the newest PyTorch."""
+    known = data("cards")
+    stacks = data("stacks")["stacks"]
+    found = [id for id, each in known.items() if each["capability"] and each["arch"] == arch and each["modules"]]
+    return sorted(found, key=lambda id: version(stacks[id]["cuda"]), reverse=True) or ["rtx-40"]
+
+
+def serving(base: str, targets: Iterable[str], use_case: str) -> list[str]:
+    """The confirmed releases of a base that serve these hardware ids together, and the use case."""
+    return [
+        name
+        for name, release in data("stacks")["releases"].get(base, {}).items()
+        if release["confirmed"] and set(targets) <= {*release["hardware"]} and use_case in release["use_cases"]
+    ]
+
+
+def wheel_for(ids: Iterable[str], driver: str) -> str | None:
+    """The command that installs the newest PyTorch for this hardware and an older driver."""
+    releases = data("stacks")["releases"]["wheel"]
+    for name in serving("wheel", ids, "minimal"):
+        if releases[name]["driver"] and version(releases[name]["driver"]) <= version(driver):
+            return releases[name]["install"]
+    return None
+
+
+def answers(stack: Stack, id: str) -> str:
+    """What `copier update` must be given so that the project serves this hardware too, or instead; empty if nothing.
+
+    copier.yml accepts these answers: a test renders them.
+    """
+    if id in stack.targets or id not in data("cards"):
+        return ""
+    others = list(stack.targets)[1:]
+    added = _with_base(stack, [*stack.targets, id]) if stack.gpu else None
+    if added is not None:
+        return " ".join([f"--data 'also_on=[{', '.join([*others, id])}]'", *added])
+    instead = _with_base(stack, [id])
+    nothing_else = ["--data 'also_on=[]'"] if others else []
+    return "" if instead is None else " ".join([f"--data hardware={id}", *nothing_else, *instead])
+
+
+def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
+    """The base and release to be answered for these targets, none if the project's serve them; None if no base does."""
+    recommended = data("stacks")["stacks"][targets[0]]["base"]
+    for base in dict.fromkeys([stack.base, recommended, *data("stacks")["releases"]]):
+        if names := serving(base, targets, stack.use_case):
+            pinned = stack.channel == "pin" and not (base == stack.base and stack.release in names)
+            return [f"--data base={base}"] * (base != stack.base) + ["--data release=current"] * pinned
+    return None

@@ -1,0 +1,279 @@
+"""Error texts: read, matched, and weighed by what is known of the machine."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpukit.errors.anchors import anchors
+from gpukit.errors.diagnose import CERTAIN, LIKELY, MOST, NOTHING, UNKNOWN, diagnose
+from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Scene, capability_below, driver_below, only
+from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, in_text
+from gpukit.errors.next_steps import next_steps
+from gpukit.errors.reading import LONGEST, NotTextError, joined, read
+from gpukit.errors.rule import LEVELS, NOTE
+from gpukit.errors.rules import RULES, cause
+from tests.gpukit.doctor.conftest import FAULTS
+
+
+def texts(name):
+    blocks = re.split(r"^=== ", (FAULTS / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return [tuple(re.fullmatch(r"(\S+)\norigin: (.+)\n([\s\S]+)", block.strip()).groups()) for block in blocks]
+
+
+@pytest.mark.parametrize(("id", "origin", "text"), texts("texts"), ids=lambda value: value[:50])
+def test_a_text_from_a_public_thread(id, origin, text):
+    found = diagnose(text)
+    assert [each.rule.id for each in found.causes][:1] == [id]
+    assert 1 <= len(found.causes) <= MOST
+    assert all("{0}" not in each.why + each.remedy for each in found.causes)
+
+
+@pytest.mark.parametrize(("id", "origin", "text"), texts("unknown"), ids=lambda value: value[:50])
+def test_a_text_that_does_not_name_its_cause(id, origin, text):
+    assert diagnose(text).confidence == UNKNOWN
+    assert len(next_steps(text)) == 3
+
+
+# Rules
+
+
+def test_an_id_is_one_rule_and_one_cause():
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    causes = {each.id: each for rule in RULES for each in rule.causes}
+    for rule in RULES:
+        for each in rule.causes:
+            same = replace(each, tell="", given=None)
+            assert same == replace(causes[each.id], tell="", given=None), each.id
+    with pytest.raises(KeyError):
+        cause("no-such-cause")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule(rule):
+    found = diagnose(rule.example)
+    assert found.causes[0].rule.id == rule.id
+    assert (found.confidence == NOTHING) == (rule.level == NOTE)
+    assert rule.level in LEVELS and rule.look and rule.causes
+    assert not rule.certain or len(rule.causes) == 1 or rule.causes[0].given
+    groups = any(re.compile(pattern).groups for pattern in rule.patterns)
+    for each in rule.causes:
+        assert each.why and each.remedy
+        assert groups or "{0}" not in each.why + each.remedy
+        assert each.tell or each.given or each is rule.causes[0], "several causes, and nothing tells them apart"
+        assert all(text.count("`") % 2 == 0 for text in (each.why, each.remedy, each.tell, rule.look))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"a(b|c)defgh", ["defgh"]),
+        (r"abcd|efgh", ["abcd", "efgh"]),
+        (r"abcdx?", ["abcd"]),
+        (r"(?:foo|bar)", None),
+        (r"xy|abcd", None),
+        (r"^(?!.*daemon).*Permission denied", ["permission denied"]),
+        (r"v\d\.no such file[s]?", [".no such file"]),
+    ],
+)
+def test_anchors(pattern, words):
+    assert anchors(pattern) == words
+
+
+def test_an_anchor_is_in_every_text_that_the_pattern_matches():
+    for _, _, text in texts("texts"):
+        for rule in RULES:
+            if rule.pattern.search(text):
+                assert not rule.anchors or any(word in text.lower() for word in rule.anchors), (rule.id, text)
+
+
+# What is an error at all
+
+TRAINING = "\n".join(f"step {number} loss 0.{number} lr 0.001" for number in range(5, 9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "node1:22:44 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\n"
+        "node1:22:44 [0] NCCL INFO Failed to open libibverbs.so[.1]\nnode1:22:44 [0] NCCL INFO Init COMPLETE\n"
+        + TRAINING,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\nbatch size 32 -> 16\n" + TRAINING,
+        TRAINING + "\ntraining finished: 0 errors\n",
+        "Collecting torch\nDownloading torch-2.9.1.whl\nInstalling collected packages: torch\nSuccessfully installed "
+        "torch-2.9.1",
+        "tests/test_oom.py::test_cuda_out_of_memory PASSED\ntests/test_x.py::test_permission_denied PASSED\n=== 2 "
+        "passed in 1.2s ===",
+        "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.\nMinimum and Maximum cuda capability supported by "
+        "this "
+        "version of PyTorch is (8.0) - (12.0)\n" + TRAINING,
+    ],
+)
+def test_nothing_is_wrong(text):
+    assert diagnose(text).confidence == NOTHING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.net.ConnectException: Connection refused\n\tat com.foo.Bar.run(Bar.java:12)",
+        "npm ERR! Error: EACCES: permission denied, mkdir '/usr/local/lib/node_modules/foo'",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n\tat a.B.run(B.java:3)',
+        "panic: out of memory\ngoroutine 7 [running]:",
+        "redis.exceptions.ResponseError: OOM command not allowed when used memory > 'maxmemory'.",
+        "mysqld: [ERROR] Bind on TCP/IP port: size mismatch",
+        "AssertionError: dimension mismatch in ledger: 3 != 4",
+        "KeyError: 'LABEL_MAP'",
+        "TypeError: greet() missing 1 required positional argument: 'name'",
+        "IndexError: list index out of range",
+        "AttributeError: 'NoneType' object has no attribute 'group'",
+        "error[E0382]: borrow of moved value\nerror: could not compile `foo` due to previous error",
+        'Traceback (most recent call last):\n  File "manage.py", line 22, in <module>\n'
+        "django.db.utils.OperationalError: connection to server at 127.0.0.1, port 5432 failed: Connection refused",
+    ],
+)
+def test_an_error_of_another_field_is_none_of_the_stack(text):
+    found = diagnose(text)
+    assert found.confidence == UNKNOWN or found.program
+
+
+# Confidence and evidence
+
+
+def test_words_with_one_cause_are_certain_and_others_are_not():
+    assert diagnose("AssertionError: Torch not compiled with CUDA enabled").confidence == CERTAIN
+    found = diagnose("RuntimeError: No CUDA GPUs are available")
+    assert found.confidence == LIKELY and 2 <= len(found.causes) <= MOST
+
+
+def test_the_machine_decides():
+    text = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    new, old = Machine(gpus=(Card("", "12.0"),)), Machine(gpus=(Card("", "6.1"),))
+    assert diagnose(text, new).causes[0].cause.id == "no-kernel-newer-card"
+    assert diagnose(text, old).causes[0].cause.id == "no-kernel-older-card"
+    assert diagnose(text, new).causes[0].decided and not diagnose(text).causes[0].decided
+    ids = [[found.cause.id for found in diagnose(text, machine).causes] for machine in (new, old)]
+    assert "no-kernel-older-card" not in ids[0] and "no-kernel-newer-card" not in ids[1]
+
+
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU 0 has a total capacity of 23.65 GiB of "
+    "which 100.00 MiB is free. Process 7 has {} GiB memory in use. Including non-PyTorch memory, this process has {} "
+    "GiB memory in use. Of the allocated memory 6 GiB is allocated by PyTorch, and {} GiB is reserved by PyTorch but "
+    "unallocated."
+)
+
+
+def test_figures_decide():
+    def ids(*figures):
+        return [found.cause.id for found in diagnose(OUT_OF_MEMORY.format(*figures)).causes]
+
+    assert ids(200, 15, 7, 0.1)[0] == "gpu-memory-taken"
+    assert ids(200, 0, 23, 0.1) == ["gpu-memory-full"]
+    assert "gpu-memory-fragmented" in ids(200, 0, 23, 9)
+
+
+def test_a_text_says_more_of_its_machine_than_this_one():
+    scene = in_text(
+        "Linux 5.15.167.4-microsoft-standard-WSL2\nNVIDIA GeForce RTX 5090, Driver Version: 572.16  CUDA Version: 12.8"
+    )
+    assert (scene.system, scene.driver, scene.cuda, scene.capabilities) == ("wsl", "572.16", "12.8", ("12.0",))
+    assert scene.over(Machine(system="linux", python="3.12")) == replace(scene, python="3.12")
+    other = Machine(engine=Engine(name="podman", rootless=True), packages={"a": "1"})
+    both = Machine(engine=Engine(name="docker"), packages={"b": "2"}).over(other)
+    assert (both.engine.name, both.engine.rootless, both.packages) == ("docker", True, {"a": "1", "b": "2"})
+
+
+def test_evidence_has_three_values():
+    wsl, nothing = Scene("", Machine(system="wsl", driver="")), Scene("", Machine())
+    assert [WSL.test(wsl), (~WSL).test(wsl), WSL.test(nothing), (~WSL).test(nothing)] == [True, False, None, None]
+    assert [(WSL & CONTAINER).test(wsl), (WSL | CONTAINER).test(wsl)] == [None, True]
+    assert [(NO_DRIVER & WSL).test(wsl), only(CONTAINER).test(wsl)] == [True, False]
+    card = Scene("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
+    assert [capability_below("8.9").test(card), capability_below("8.6").test(card)] == [True, False]
+    assert [driver_below(floor).test(card) for floor in ("570", "535")] == [True, False]
+    assert driver_below("570").test(nothing) is None
+
+
+def test_a_machine_of_another_version_or_written_by_hand():
+    machine = {
+        "system": "wsl",
+        "driver": None,
+        "python": 3.12,
+        "memory_gb": "64 GB",
+        "torch": {"version": "2.9", "x": 1},
+        "gpus": [{"name": "NVIDIA H100", "slots": 2}, "?"],
+        "engine": "docker",
+        "unheard_of": True,
+    }
+    data = {"schema": 9, "findings": [], "machine": machine}
+    cards = (Card("NVIDIA H100", "9.0"),)
+    known = Machine(system="wsl", driver="", python="3.12", memory_gb=64.0, torch=Torch("2.9"), gpus=cards)
+    assert from_json(data) == from_json(machine) == known
+    for wrong in ([], "x", {"machine": 1}):
+        with pytest.raises(ValueError):
+            from_json(wrong)
+
+
+# Reading
+
+ERROR = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def of(data):
+    return read(io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ERROR.encode("utf-16"),
+        ERROR.encode("utf-16-le"),
+        ERROR.encode("utf-16-be"),
+        b"\xef\xbb\xbf" + ERROR.encode(),
+        f"\x1b[31m{ERROR[:20]}\x1b[0m{ERROR[20:]}\r\n".encode(),
+        f"> {ERROR}\n".encode(),
+        ("école 漢字 ошибка\n" + ERROR).encode("latin-1", "replace"),
+        ("Zugriff verweigert\n" * 3 + ERROR).encode(),
+        ("x" * 3_000_000 + "\n" + ERROR + "\n" + "y" * 3_000_000).encode(),
+    ],
+    ids=range(9),
+)
+def test_encodings_and_colors(data):
+    assert diagnose(of(data)).causes[0].rule.id == "kernel-crashed"
+
+
+BINARY = [b"\x7fELF\x02\x01\x01\0\0\0\0" + bytes(range(256)), gzip.compress(b"x" * 999), bytes(50)]
+
+
+@pytest.mark.parametrize("data", BINARY, ids=range(3))
+def test_a_binary_file_is_none(data):
+    with pytest.raises(NotTextError):
+        of(data)
+
+
+def test_a_long_log_comes_down_to_what_it_says():
+    steps = b"".join(b"step %d loss 0.%d\n" % (number, number) for number in range(200_000))
+    text = of(steps[: len(steps) // 2] + ERROR.encode() + b"\n" + steps[len(steps) // 2 :])
+    assert len(text) < 500 and ERROR in text
+    noise = b"".join(b"%x:%x\n" % (number * 7919, number * 104729) for number in range(300_000))
+    assert len(of(noise + ERROR.encode() + b"\n" + noise)) <= LONGEST
+    assert ERROR in of(noise + ERROR.encode() + b"\n" + noise)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_lines_that_a_terminal_broke(width):
+    text = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)` in this program"
+    wrapped = "\n".join(text[start : start + width] for start in range(0, len(text), width))
+    assert diagnose(wrapped).causes[0].rule.id == "gpu-memory-or-libraries"
+    assert joined("one line") == []
+
+
+def test_two_unrelated_errors_are_both_named():
+    found = diagnose(f"{ERROR}\nstep 1\nOSError: [Errno 28] No space left on device: '/data/x'")
+    assert found.confidence == LIKELY
+    assert {"kernel-crashed", "disk-full"} <= {each.rule.id for each in found.causes}

@@ -1,0 +1,142 @@
+"""`explain`: input, machine, question, output, and exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gpukit.cli import explain as command
+from gpukit.cli.main import main
+from gpukit.errors.machine import Machine
+from tests.conftest import ROOT
+
+CERTAIN = "AssertionError: Torch not compiled with CUDA enabled"
+LIKELY = "RuntimeError: No CUDA GPUs are available"
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+UNKNOWN = "Oops: error 17 of the moon"
+HEALTHY = "step 1 loss 0.5 lr 0.1\nstep 2 loss 0.4 lr 0.1\ntraining finished\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(command.facts, "local", lambda *_: Machine())
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal, on which these answers are typed."""
+
+    def typed(*answers):
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        waiting = iter(answers)
+        asked = []
+        monkeypatch.setattr("builtins.input", lambda question: (asked.append(question), next(waiting))[1])
+        return asked
+
+    return typed
+
+
+def piped(monkeypatch, data):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False))
+
+
+@pytest.mark.parametrize(("text", "code"), [(CERTAIN, 0), (LIKELY, 1), (UNKNOWN, 3), (HEALTHY, 4)])
+@pytest.mark.parametrize("by", ["file", "pipe", "dash", "argument"])
+def test_the_exit_code_is_the_confidence(text, code, by, tmp_path, monkeypatch, capsys):
+    (tmp_path / "log").write_text(text, encoding="utf-8")
+    piped(monkeypatch, text.encode())
+    given = {"file": ["log"], "pipe": [], "dash": ["-"], "argument": [text]}[by]
+    assert main(["explain", *given]) == code
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("data", [b"", b" \n", b"\x7fELF\0\0\0\0\0\0"])
+def test_input_that_is_no_text(data, monkeypatch, capsys):
+    piped(monkeypatch, data)
+    assert main(["explain"]) == 2
+    assert capsys.readouterr().err.startswith("gpukit: ")
+
+
+def test_a_name_that_is_neither_file_nor_id(capsys):
+    assert main(["explain", "driver-updatet"]) == 2
+    assert "driver-updated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("id", ["driver", "no-kernel", "gpu-not-given"])
+def test_an_id_of_a_check_a_rule_or_a_cause(id, capsys):
+    assert main(["explain", id]) == 0
+    assert "{0}" not in capsys.readouterr().out
+
+
+def test_json(monkeypatch, capsys):
+    piped(monkeypatch, LIKELY.encode())
+    assert main(["explain", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["confidence"], document["exit_code"], document["tool"]) == ("likely", 1, "explain")
+    assert [cause["id"] for cause in document["causes"]][0] == "gpu-not-given"
+    piped(monkeypatch, UNKNOWN.encode())
+    assert main(["explain", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["causes"] == [] and len(document["look_at"]) == 3
+
+
+def causes(capsys, *arguments):
+    main(["explain", "--json", *arguments])
+    return [cause["id"] for cause in json.loads(capsys.readouterr().out)["causes"]]
+
+
+def test_the_machine_comes_from_a_file_or_from_here(tmp_path, monkeypatch, capsys):
+    old = tmp_path / "machine.json"
+    old.write_text('{"machine": {"gpus": [{"name": "NVIDIA GeForce GTX 1080"}]}}', encoding="utf-8")
+    assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
+    monkeypatch.setattr(command.facts, "local", lambda *_: Machine(gpus=(command.Card(capability="12.0"),)))
+    assert causes(capsys, NO_KERNEL)[0] == "no-kernel-newer-card"
+    assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"machine": 3}', None])
+def test_a_machine_that_cannot_be_read(content, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / "machine").write_text(content, encoding="utf-8")
+    assert main(["explain", LIKELY, "--machine", "machine"]) == 2
+    assert "machine" in capsys.readouterr().err
+
+
+def test_one_question_if_its_answer_changes_the_causes(terminal, capsys):
+    asked = terminal("n")
+    assert main(["explain", LIKELY]) == 1
+    assert len(asked) == 1
+    assert causes(capsys, LIKELY, "--in-container", "no")[0] != causes(capsys, LIKELY, "--in-container", "yes")[0]
+    asked = terminal()
+    main(["explain", CERTAIN])
+    main(["explain", LIKELY, "--in-container", "no", "--worked-before", "no"])
+    assert asked == []
+
+
+def test_secrets_are_hidden_and_what_carries_meaning_is_not(monkeypatch, tmp_path, capsys):
+    mig = "MIG-1a2b3c4d-1111-2222-3333-444455556666"
+    secret = "hf_abcdefghijklmnopqrstuvwxyz012345"
+    text = f"Unexpected token: unexpected {mig} in /data/x for {secret}: fatal error\n"
+    piped(monkeypatch, text.encode())
+    assert main(["explain", "--report", "report.md"]) == 3
+    for shown in (capsys.readouterr().out, (tmp_path / "report.md").read_text(encoding="utf-8")):
+        assert secret not in shown and "/data/x" in shown and "Unexpected token: unexpected" in shown
+    piped(monkeypatch, text.encode())
+    main(["explain"])
+    assert mig in capsys.readouterr().out
+
+
+def test_in_a_pipe_that_is_closed_and_without_a_home(tmp_path):
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "gpukit/src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [sys.executable, "-m", "gpukit", "explain"]
+    done = subprocess.run(argv, input=LIKELY.encode(), env=environment, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 1 and done.stderr == b""
+    assert list(tmp_path.iterdir()) == []
