@@ -717,7 +717,7 @@ def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     far = Imported("timm", "import timm", "", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
     finding = judged(container(imported=[far, near]), make_stack())["imports"]
     assert (finding.cause_id, finding.expected) == ("system-library", "src/demo/data.py:1")
-    assert "libGL" in finding.cause and "timm" in finding.seen
+    assert "timm" in finding.seen
 
 
 def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
