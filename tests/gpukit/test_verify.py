@@ -712,7 +712,7 @@ def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack
 
 def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     """The package nearest to the error is named, and the cause of its text."""
-    text = "libGL.so.1: cannot open shared object file: No such file or directory"
+    text = "libctranslate2.so.4: cannot enable executable stack as shared object requires: Invalid argument"
     near = Imported("cv2", "import cv2", "src/demo/data.py:1", TorchError("ImportError", text, f"ImportError: {text}"))
     far = Imported("timm", "import timm", "", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
     finding = judged(container(imported=[far, near]), make_stack())["imports"]

@@ -30,7 +30,8 @@ from gpukit.errors.diagnose import diagnose
 from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
-from gpukit.host.cards import HARDWARE, Card, answer_with, cards, hardware
+from gpukit.host.cards import Card, cards, data, hardware
+from gpukit.host.stacks import answers
 from gpukit.project.stack import load
 
 
@@ -84,6 +85,12 @@ FAULTS = {
         "engine",
         "docker-unknown-error",
         "docker info",
+    ),
+    "a card in no list": (
+        {"cards": Answer(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n")},
+        "card",
+        "card-not-listed",
+        "./launch verify",
     ),
     "an unknown error of nvidia-smi": ({"cards": Answer(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
     "module without tools": ({"cards": Answer(None)}, "driver", "driver-tools-not-installed"),
@@ -197,7 +204,7 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, fin
 
 
 def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack):
-    text = "No devices were found\n"
+    text = "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system\n"
     found = judged(host(inside=Answer(9, "", text)), make_stack())["running"]
     assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
 
@@ -319,7 +326,7 @@ def test_nothing_reachable_is_told_in_seconds(monkeypatch, capsys, stack_file, t
 def test_ids_are_the_catalogues(catalogue):
     """Every card of the catalogue is found again by what nvidia-smi says of it."""
     entries = catalogue["hardware"]["hardware"]
-    assert {id for id, *_ in HARDWARE} == set(entries) - {"cpu"}
+    assert data("cards").keys() == entries.keys()
     for id, entry in entries.items():
         for each in entry["cards"]:
             name = (
@@ -334,8 +341,10 @@ def test_ids_are_the_catalogues(catalogue):
 def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
     target = stack_data()["targets"]["rtx-50"]
     several = make_stack(targets={"rtx-50": target, "h100": target})
-    assert answer_with(several, "rtx-40") == "'also_on=[h100, rtx-40]'"
-    assert answer_with(make_stack(**cpu_only), "rtx-40") == "hardware=rtx-40"
+    assert answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
+    assert answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
+    assert answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
+    assert answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
 
 
 def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):

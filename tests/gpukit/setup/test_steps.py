@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpukit.doctor.host import Answer, Specification, Toolkit
-from tests.conftest import ROOT, cannot
+from tests.conftest import cannot
 from tests.gpukit.setup.conftest import MORE, bare
 
 VENDORS = Path(__file__).with_name("vendors.txt")

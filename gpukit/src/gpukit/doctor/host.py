@@ -176,7 +176,7 @@ class Host:
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Look at this machine while the checks run."""
         known = self._known
-        self._local = Later(lambda: known or facts.local(self._stack), SLOW, Machine())
+        self._local = Later(lambda: known or facts.local(None if self._stack.alone else self.project), SLOW, Machine())
 
     @property
     def local(self) -> Machine:

@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
         return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
 
     def needed() -> Stack:
-        here.append(facts.local())
+        here.append(facts.local(None))
         return stacks.needs(here[0], cpu)
 
     def more(saw: Any, stack: Stack) -> More:

@@ -73,7 +73,7 @@ def _stack(root: Path, hardware: str) -> Stack:
             raise RefusalError(f"This project is not for {hardware}; it is for {', '.join(stack.targets)}.")
         return stack
     if not hardware:
-        return stacks.needs(facts.local())
+        return stacks.needs(facts.local(None))
     if hardware not in data("cards"):
         raise RefusalError(f"There is no hardware {hardware}; the ids are {', '.join(data('cards'))}.")
     return stacks.stack([hardware], facts.arch())

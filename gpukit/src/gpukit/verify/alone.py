@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import Check, command
-from gpukit.findings.finding import Cause, Finding, passed, rewritten
+from gpukit.findings.finding import Cause, Finding, passed
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import build, requirements
 from gpukit.verify.container import Container
 from gpukit.verify.device import WITHOUT
-from gpukit.verify.native import REPLACEMENTS
-from gpukit.verify.remedies import BUILD, DOCTOR, REBUILD, START, UPDATE
+from gpukit.verify.native import RECREATE, WORDING
 from gpukit.verify.rich_table import rich_table
 from gpukit.verify.torch_process import PACKAGES
 
@@ -54,21 +54,16 @@ TOO_NEW = Cause(
     "Install NVIDIA driver {floor} or newer, then reboot.",
 )
 INSTALL = "Install a PyTorch for this machine: `{install}`"
-WORDS = {  # in this order, then those of a native environment
-    BUILD: "Install versions that fit together",
-    REBUILD: INSTALL,
-    UPDATE: INSTALL,
-    START: "In a container: start it with `--ipc=host --ulimit memlock=-1 --gpus all`; otherwise see `gpukit doctor`",
-    DOCTOR: "`gpukit doctor`",
-    "On the host: `copier update --trust`, for a base whose Triton supports it": INSTALL,
-    "On the host: copier update --trust": INSTALL,
-    "Run `./launch verify --only mounts,room`: the checkpoint is written to the workspace": "Free space: `df -h /tmp`",
-    "Remove what requires another version from pyproject.toml. ": "",
-    " pyproject.toml does not require {package}.": "",
-    WITHOUT: "There is no GPU.",
-    "than the base's": "than expected",
+# Other remedies than in a project's native environment, by the ids of the causes.
+REMEDIES = {
+    INSTALL: f"""{" ".join(id for id, said in WORDING.items() if said.get("remedy") == RECREATE)}
+        torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong no-triton""",
+    "Install a version that fits: `pip install '{wanted}'`": "packages-conflict",
+    "Uninstall {package}, or install a version of it that fits": "packages-conflict-beside",
+    "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
+    "Free space: `df -h /tmp /dev/shm`": "checkpoint-fails disk-full",
 }
-WORDS |= {old: new for old, new in REPLACEMENTS.items() if old not in WORDS}
+WORDS = {**WORDING, **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()}}
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
     "from gpukit.verify.alone import main; sys.exit(main(sys.argv[1:]))"
@@ -96,11 +91,11 @@ def main(argv: list[str] | None = None) -> int:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *(sys.argv[1:] if argv is None else argv)])
         return _no_torch()
     checks = [adapted(each) for each in CHECKS if each.id not in LEFT_OUT]
-    return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local()))
+    return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local(None)))
 
 
 def _no_torch() -> int:
-    stack = stacks.needs(facts.local())
+    stack = stacks.needs(facts.local(None))
     print(
         f"verify: PyTorch is not installed here. To install it for this machine: {stack.native['install']}",
         file=sys.stderr,
@@ -134,7 +129,7 @@ def adapted(each: Check) -> Check:
     judge = {"torch": _torch, "cuda": _cuda}.get(each.id, each.judge)
     return replace(
         each,
-        judge=lambda saw, stack: rewritten(judge(saw, _installed(saw, stack)), _reword),
+        judge=lambda saw, stack: _reworded(judge(saw, _installed(saw, stack)), stack.native["install"]),
         causes=(TOO_NEW,) if each.id == "torch" else each.causes,
     )
 
@@ -169,7 +164,10 @@ def _cuda(saw: Any, stack: Stack) -> Finding:
     return build.cuda.judge(saw, stack)
 
 
-def _reword(text: str) -> str:
-    for old, new in WORDS.items():
-        text = text.replace(old, new)
-    return text
+def _reworded(finding: Finding, install: str) -> Finding:
+    if finding.cause == WITHOUT:
+        return replace(finding, cause="There is no GPU.")
+    names = {**finding.names, "install": install}
+    sentences = WORDS.get(finding.cause_id, {})
+    known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*names}}
+    return replace(finding, **{name: text.format(**names) for name, text in known.items()})
