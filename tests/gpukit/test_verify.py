@@ -716,7 +716,7 @@ def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     near = Imported("cv2", "import cv2", "src/demo/data.py:1", TorchError("ImportError", text, f"ImportError: {text}"))
     far = Imported("timm", "import timm", "", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
     finding = judged(container(imported=[far, near]), make_stack())["imports"]
-    assert (finding.cause_id, finding.expected) == ("system-library", "src/demo/data.py:1")
+    assert (finding.cause_id, finding.expected) == ("executable-stack", "src/demo/data.py:1")
     assert "timm" in finding.seen
 
 
