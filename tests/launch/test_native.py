@@ -381,6 +381,22 @@ def test_what_was_taken_away_is_put_back(fresh: Native) -> None:
     assert fresh.launch("run", "--", "python", "-c", "import fruit").returncode == 0
 
 
+def test_build_repairs_what_a_user_replaced(fresh: Native) -> None:
+    """Other commands leave it: a user may try another version. What is within its range stays."""
+    (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit>=1"'))
+    fresh.launch("build")
+    (site,) = fresh.path.glob("lib/python*/site-packages")
+    install = ["uv", "pip", "install", "--quiet", f"--python={fresh.path / 'bin/python'}", "fruit==0.9"]
+    subprocess.run(install, env=fresh.env, check=True)
+    assert fresh.launch("run", "true").returncode == 0 and list(site.glob("fruit-0.9.dist-info"))
+    done = fresh.launch("build")
+    assert done.returncode == 0 and list(site.glob("fruit-1.0.dist-info")), done.stderr
+    (fresh.root / "pyproject.toml").write_text(PYPROJECT)
+    subprocess.run(install, env=fresh.env, check=True)
+    assert fresh.launch("build").returncode == 0 and list(site.glob("fruit-0.9.dist-info"))
+    assert fresh.launch("build", PATH="/usr/bin:/bin").returncode == 0  # uv is not needed: nothing changed
+
+
 def slow_uv(found: Native, when: str, seconds: str = "60") -> dict[str, str]:
     """A PATH on which uv sleeps after a command that begins so, and counts how often."""
     tools = found.home.parent / "tools"

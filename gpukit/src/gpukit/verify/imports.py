@@ -32,6 +32,8 @@ BROKEN_ON_GPU = Cause(
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. " + REBUILD,
     says=("no kernel image is available for execution on the device",),
 )
+# What an ImportError often means, and not here: `packages` and `conflicts` have passed.
+RULED_OUT = ("other-release",)
 
 
 @check(
@@ -64,7 +66,7 @@ def _broken(each: Imported, others: str) -> Finding:
     seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"
     cause = BROKEN_ON_GPU if each.called else BROKEN
     text = diagnose(error.log)
-    if len(text.causes) == 1 and not text.program:  # of several, the one here is not known
-        known = text.causes[0]
-        return replace(cause, id=known.cause.id, why=known.why, remedy=known.remedy)(seen, each.place)
+    first = text.causes[0] if text.causes and not text.program else None
+    if first is not None and first.cause.id not in RULED_OUT:
+        return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
     return cause(seen, each.place, **names)
