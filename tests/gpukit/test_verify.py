@@ -615,13 +615,15 @@ FAULTS.update(
             conflict("torchvision", "torch==2.15.0", "2.14.1"),
             "conflicts",
             packages.UNMET,
-            "torchvision requires torch==2.15.0",
+            "torchvision",
+            "torch==2.15.0",
         ),
         "a conflict": (
             conflict("transformers", "tokenizers<0.23", "0.23.1"),
             "conflicts",
             packages.CONFLICT,
-            "transformers requires tokenizers<0.23",
+            "transformers",
+            "tokenizers<0.23",
         ),
         "a conflict of another package": (
             conflict("gradio", "pillow<12", None),

@@ -210,8 +210,8 @@ def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack
 
 
 def test_what_the_engine_refuses_for_another_reason_is_its_message(host, make_stack):
-    found = judged(host(grant=Grant(False, "The GPU is asleep.", output="it sleeps")), make_stack())["gpu"]
-    assert (found.seen, found.cause) == ("it sleeps", "The GPU is asleep.")
+    found = judged(host(grant=Grant(False, "Asleep.", output="it sleeps")), make_stack())["gpu"]
+    assert (found.seen, found.cause) == ("it sleeps", "Asleep.")
 
 
 def test_nobody_is_asked_to_wait_for_a_driver_that_hangs(host, make_stack):
