@@ -293,7 +293,7 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
 )
 def test_what_uv_says_becomes_a_sentence(said: str, cause: str, words: str) -> None:
     refusal = environment.explain(said)
-    assert refusal.kind == cause and words in str(refusal)
+    assert refusal.id == cause and words in str(refusal)
 
 
 def test_what_programs_find(small: Path) -> None:
@@ -369,7 +369,7 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     done = fresh.launch("run", "--", "python", "-c", "import nut, torch; print(torch.__version__)")
     assert done.stdout.strip() == "2.13.0+cpu", done.stderr
     (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit", "older"'))
-    assert "uv's message above names them" in fresh.refused("run", "--", "true")
+    assert "No solution found" in fresh.refused("run", "--", "true")
     assert fresh.torch() == "2.13.0+cpu"
 
 
@@ -496,12 +496,12 @@ def test_without_the_network(fresh: Native, indexes: Path) -> None:
             "UV_DEFAULT_INDEX": f"{address}/ordinary",
             "UV_HTTP_RETRIES": "0",
         }
-        assert f"cannot reach {address}" not in fresh.launch("build", **env).stderr
+        assert f"({address})" not in fresh.launch("build", **env).stderr
     done = fresh.launch("build", "--no-cache", **env)
     assert done.returncode == 0 and "cache alone" in done.stderr, done.stderr
     assert fresh.torch() == "2.13.0+cpu"
     shutil.rmtree(fresh.env["UV_CACHE_DIR"])
-    assert f"cannot reach {address}" in fresh.refused("build", "--no-cache", **env)
+    assert f"({address})" in fresh.refused("build", "--no-cache", **env)
 
 
 # gpukit, Python, and PyTorch's index

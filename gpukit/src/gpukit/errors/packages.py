@@ -28,7 +28,7 @@ WITH_COMPILER = "In a project, choose the base that has one: `copier update --tr
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
 NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
-CONDA = says(r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|Unsatisfiable")
+CONDA = says(r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|UnsatisfiableError")
 
 
 def apt(names: str) -> str:
@@ -188,6 +188,25 @@ DEBIAN_DISTUTILS = Cause(
 )
 
 RULES = (
+    Rule(
+        "uv-unreachable",
+        "hint: An index (https://index.example/whl/cpu) returned a 502 error.",
+        (
+            r"(?:Failed to fetch:? `?|error sending request for url \(|"
+            r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
+            r"Caused by: dns error",
+        ),
+        (
+            Cause(
+                "uv-unreachable",
+                "uv cannot reach the package index ({0}).",
+                "Check the network, and set `HTTPS_PROXY` where a proxy is needed. To use a mirror of PyTorch's "
+                "index: `UV_INDEX=pytorch=URL`.",
+            ),
+        ),
+        look=BUILD,
+        kind="uv",
+    ),
     Rule(
         "build-needs",
         "pip install flash-attn --no-build-isolation ... No module named 'wheel'",
@@ -1979,26 +1998,6 @@ RULES = (
                 "The disk is full, or its quota is used up: PyTorch with CUDA needs about 10 GB while it is installed.",
                 "Free space, for example with `uv cache clean`, or move the cache and the environment to another "
                 "disk: `UV_CACHE_DIR`, and `GPUKIT_NATIVE` in a project.",
-            ),
-        ),
-        look=BUILD,
-        level=GENERAL,
-        kind="uv",
-    ),
-    Rule(
-        "uv-unreachable",
-        "hint: An index (https://index.example/whl/cpu) returned a 502 error.",
-        (
-            r"(?:Failed to fetch:? `?|error sending request for url \(|"
-            r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
-            r"Caused by: dns error",
-        ),
-        (
-            Cause(
-                "uv-unreachable",
-                "uv cannot reach the package index ({0}).",
-                "Check the network, and set `HTTPS_PROXY` where a proxy is needed. To use a mirror of PyTorch's "
-                "index: `UV_INDEX=pytorch=URL`.",
             ),
         ),
         look=BUILD,
