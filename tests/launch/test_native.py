@@ -271,26 +271,29 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "cause", "words"),
     [
         (
             "error: Request failed after 3 retries\n  cause: Failed to fetch: `https://download.pytorch.org/whl/cpu/a/`",
-            "cannot reach https://download.pytorch.org:",
+            "uv-unreachable",
+            "https://download.pytorch.org",
         ),
-        ("error: No interpreter found for Python 3.12 in managed installations", "Python 3.12 is not installed"),
+        ("error: No interpreter found for Python 3.12 in managed installations", "uv-python", "Python 3.12"),
         (
             "  x No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.13.0+cpu has no wheels with a "
             "matching Python ABI tag (e.g., `cp314`) and you require torch, your requirements are unsatisfiable.",
-            "no wheel of torch",
+            "no-wheel-for-python",
+            "Python",
         ),
-        ("No solution found when resolving dependencies:\n Because you require a", "conflict with each other"),
-        ("error: failed to write to file: No space left on device (os error 28)", "disk is full"),
-        ("  x Failed to build `flash-attn==2.8.3`\n", "flash-attn==2.8.3 has no wheel"),
-        ("error: something new", "something new"),
+        ("No solution found when resolving dependencies:\n Because you require a", "packages-contradict", ""),
+        ("error: failed to write to file: No space left on device (os error 28)", "uv-disk-full", "GPUKIT_NATIVE"),
+        ("  x Failed to build `flash-attn==2.8.3`\n", "wheel-not-built", "flash-attn==2.8.3"),
+        ("error: something new", "", "something new"),
     ],
 )
-def test_what_uv_says_becomes_a_sentence(said: str, words: str) -> None:
-    assert words in str(environment.explain(said))
+def test_what_uv_says_becomes_a_sentence(said: str, cause: str, words: str) -> None:
+    refusal = environment.explain(said)
+    assert refusal.kind == cause and words in str(refusal)
 
 
 def test_what_programs_find(small: Path) -> None:

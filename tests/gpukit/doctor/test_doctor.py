@@ -86,6 +86,12 @@ FAULTS = {
         "docker-unknown-error",
         "docker info",
     ),
+    "a card in no list": (
+        {"cards": Answer(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n")},
+        "card",
+        "card-not-listed",
+        "./launch verify",
+    ),
     "an unknown error of nvidia-smi": ({"cards": Answer(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
     "module without tools": ({"cards": Answer(None)}, "driver", "driver-tools-not-installed"),
     "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-sees-other-files"),
@@ -198,14 +204,14 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, fin
 
 
 def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack):
-    text = "No devices were found\n"
+    text = "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system\n"
     found = judged(host(inside=Answer(9, "", text)), make_stack())["running"]
     assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
 
 
 def test_what_the_engine_refuses_for_another_reason_is_its_message(host, make_stack):
-    found = judged(host(grant=Grant(False, "The GPU is asleep.", output="it sleeps")), make_stack())["gpu"]
-    assert (found.seen, found.cause) == ("it sleeps", "The GPU is asleep.")
+    found = judged(host(grant=Grant(False, "Asleep.", output="it sleeps")), make_stack())["gpu"]
+    assert (found.seen, found.cause) == ("it sleeps", "Asleep.")
 
 
 def test_nobody_is_asked_to_wait_for_a_driver_that_hangs(host, make_stack):

@@ -132,7 +132,7 @@ def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
         "disk": "SKIP",
         "ports": "SKIP",
     }
-    assert found["engine"].cause_id == "docker-down"
+    assert found["engine"].cause_id == "docker-host-silent"
 
 
 @needs_docker

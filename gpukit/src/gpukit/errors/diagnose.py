@@ -223,11 +223,13 @@ def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
-    chosen = {found.cause.id: found for found in causes[:MOST]}
-    for hit, others in rest:
-        if hit.rule.level in (SPECIFIC, first.rule.level) and len(chosen) < MOST:
-            chosen.setdefault(others[0].cause.id, others[0])
-    return Diagnosis(LIKELY, tuple(chosen.values()), first.line, program)
+    others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]
+    elsewhere = [found for found in others if found.line != first.line and found.rule.level == SPECIFIC]
+    order = [*causes[: MOST - bool(elsewhere)], *elsewhere[:1], *causes, *others]
+    chosen: dict[str, Found] = {}
+    for found in order:  # the other error of a text has its place among them
+        chosen.setdefault(found.cause.id, found)
+    return Diagnosis(LIKELY, tuple(chosen.values())[:MOST], first.line, program)
 
 
 def _ended_well(whole: Text, hits: list[Hit]) -> bool:

@@ -69,6 +69,20 @@ RULES = (
     ),
     # about: A checkpoint could not be written.
     Rule(
+        "temporary-folder-noexec",
+        "ImportError: /tmp/torchinductor_me/x.so: failed to map segment from shared object",
+        (r"failed to map segment from shared object",),
+        (
+            Cause(
+                "temporary-folder-noexec",
+                "A compiled file cannot be loaded, because its folder is mounted with `noexec`.",
+                "Set `TMPDIR`, and for torch.compile `TORCHINDUCTOR_CACHE_DIR`, to a folder on another drive.",
+                tell="`findmnt -T /tmp` lists noexec",
+            ),
+        ),
+        look=VERIFY,
+    ),
+    Rule(
         "save-failed",
         "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 4242 vs 4141",
         (

@@ -409,12 +409,13 @@ def configure(path: Path, record: Path) -> None:
 
 
 def explain(output: str) -> RefusalError:
-    """The refusal for uv's error."""
+    """What uv's error means."""
     from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
 
-    for found in diagnose(output, kinds=("uv",)).causes:
-        return RefusalError(f"{found.why} {found.remedy}", kind="uv", id=found.cause.id, output=output)
+    causes = diagnose(output, kinds=("uv",)).causes
+    if causes:
+        why = f"{causes[0].why} {causes[0].remedy}"
+        return RefusalError(why, kind="uv", id=causes[0].cause.id, output=output)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return RefusalError(
-        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", output=output
-    )
+    last = lines[-1] if lines else "no error text"
+    return RefusalError(f"uv could not set up the environment: {last}", output=output)

@@ -83,6 +83,7 @@ MEANINGS = {
     "no-such-gpu": "gpu-not-started",
     "nccl-aborted": "ranks-hang",
     "save-failed": "checkpoint-fails",
+    "link-library": "libcuda-not-listed",
 }
 EXCEPTIONS = {
     "BlockingIOError": ("process-limit",),
