@@ -153,7 +153,7 @@ def test_explain_names_what_a_check_needs():
     assert "first" in checks.explain(second)
 
 
-@pytest.mark.parametrize(("id", "similar"), [("driverr", "driver"), ("port", "port-in-use"), ("qqqqqq", "--help")])
+@pytest.mark.parametrize(("id", "similar"), [("driverr", "driver"), ("port", "port-of-program"), ("qqqqqq", "--help")])
 def test_explain_of_an_unknown_id_names_similar_ones(capsys, id, similar):
     assert main(["explain", id]) == 2
     shown = capsys.readouterr()
@@ -164,7 +164,7 @@ def test_explain_of_an_unknown_id_names_similar_ones(capsys, id, similar):
 def test_explain_knows_every_error_text(capsys, rule):
     assert main(["explain", rule.id]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for cause in rule.causes for word in cause.remedy.split() if "{" not in word)
+    assert rule.example in shown and rule.look in shown and shown.count("remedy  ") >= len(rule.causes)
 
 
 TOOLS = {"doctor": doctor, "verify": verify}

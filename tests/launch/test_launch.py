@@ -170,7 +170,7 @@ def test_without_docker(small: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "run -- true", "run -d -- true", "stop", "clean", "logs", "preflight"])
 def test_an_engine_that_does_not_answer(small: Path, command: str) -> None:
-    docker = "echo 'Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?' >&2; exit 1"
+    docker = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?' >&2; exit 1"
     assert "systemctl start docker" in sentence(launch(small, *command.split(), docker=docker))
 
 
@@ -631,6 +631,7 @@ def test_an_engine_that_docker_host_names(small: Path) -> None:
     docker = "echo 'Cannot connect to the Docker daemon at unix:///nope. Is the docker daemon running?' >&2; exit 1"
     said = sentence(launch(small, "run", "--", "true", docker=docker, DOCKER_HOST="unix:///nope"))
     assert "unix:///nope, which DOCKER_HOST names" in said
+    docker = docker.replace("unix:///nope", "unix:///var/run/docker.sock")
     assert "DOCKER_HOST" not in sentence(launch(small, "run", "--", "true", docker=docker))
 
 

@@ -17,6 +17,14 @@ def ids(text: str) -> list[str]:
     return [id for cause in causes for id in (cause.rule.id, cause.cause.id)]
 
 
+def rules(text: str) -> set[str]:
+    """The ids of the rules whose words a text has."""
+    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
+
+    found = diagnose(text)
+    return {each.rule.id for each in found.causes} if found.confidence in (CERTAIN, LIKELY) else set()
+
+
 def among(text: str, causes: Mapping[str, Cause]) -> Cause | None:
     """What the first known id of a text stands for in a table; None if it holds none of them."""
     return next((causes[id] for id in ids(text) if id in causes), None)
