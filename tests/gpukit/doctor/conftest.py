@@ -70,6 +70,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "free_gb": lambda folder: 200.0,
         "free_files": lambda folder: 1_000_000,
         "today": date(2026, 11, 20),
+        "local": None,
     }
     unknown = set(changes) - set(seen)
     assert not unknown, unknown

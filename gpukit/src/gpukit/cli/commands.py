@@ -28,10 +28,10 @@ def act(options: argparse.Namespace) -> int:
         if ".whl" in __file__:  # ./launch runs without site-packages, and verify needs torch
             os.execvp("gpukit", ["gpukit", "verify", *options.rest])
         return import_module("gpukit.verify.main").main(options.rest)
-    if command == "verify" and {"-h", "--help"} & {*options.rest}:
-        return import_module("gpukit.verify.main").main(["--help"])
     if command == "verify" and find_root() is None:
         return import_module("gpukit.verify.alone").main(options.rest)
+    if command == "verify" and {"-h", "--help"} & {*options.rest}:
+        return import_module("gpukit.verify.main").main(["--help"])
     from gpukit.host.project import Project
     from gpukit.launch import container, torchrun
 

@@ -28,8 +28,8 @@ COMMANDS = {
     ),
     "shell": ("open a shell in the running container (VS Code's too); start one if none is running", ["CMD"]),
     "notebook": ("start JupyterLab in the background and print its address", []),
-    "verify": ("check the container and its GPU (--quick --stress --only --report --json ...)", []),
-    "doctor": ("check this machine, without a container (--quick --only --report --json ...)", []),
+    "verify": ("check the container and its GPU; outside a project, whether PyTorch works on this GPU", []),
+    "doctor": ("check this machine and what its GPU needs, without a container", []),
     "explain": (
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
         ["WHAT", "--machine", "--in-container", "--worked-before", "--json", "--report"],

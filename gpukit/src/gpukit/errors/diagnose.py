@@ -30,6 +30,7 @@ INFORMS = re.compile(
     r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
     re.IGNORECASE,
 )
+EVEN_SO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
 # Lines that report one, for the decision whether a text has an error at all.
 ALARM = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
@@ -122,7 +123,7 @@ class Text:
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
         self.quiet = [bool(QUIET.search(line)) for line in self.lines]
-        informs = [bool(INFORMS.search(line)) for line in self.lines]
+        informs = [bool(INFORMS.search(line) and not EVEN_SO.search(line)) for line in self.lines]
         if len(self.lines) > 12 or not all(
             map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
         ):

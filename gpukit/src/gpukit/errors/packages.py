@@ -14,6 +14,7 @@ from gpukit.errors.evidence import (
     WINDOWS,
     capability_below,
     needs,
+    only,
     python_from,
     says,
     silent_on,
@@ -1565,7 +1566,7 @@ RULES = (
                 "Create a new environment with all of them in one command, from one channel: `conda create -n NEW -c "
                 "conda-forge --override-channels PACKAGES`.",
                 tell="it is conda or mamba that resolves",
-                given=CONDA,
+                given=only(CONDA),
             ),
             Cause(
                 "conda-virtual-package",

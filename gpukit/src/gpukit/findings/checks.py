@@ -344,6 +344,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
         f"  {each.id:<{width}}  {each.title}{' (in a project)' if each.project else ''}" for each in checks
     )
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
+    codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container it is gpukit, too
     parser = argparse.ArgumentParser(
         prog=commands(f"./launch {tool}", project),

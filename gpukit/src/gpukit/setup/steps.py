@@ -397,7 +397,7 @@ STEPS = (
     Step(
         "uv",
         "uv",
-        "It creates Python environments and installs packages in them. From your package index, with its SHA-256 pinned.",
+        "It creates Python environments and installs packages. From your package index, with its SHA-256 pinned.",
         _here("https://docs.astral.sh/uv/getting-started/installation/"),
         lambda at: not at.saw.uv and at.saw.arch in UV_HASHES,
         _uv_commands,

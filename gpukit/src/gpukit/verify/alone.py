@@ -57,7 +57,7 @@ INSTALL = "Install a PyTorch for this machine: `{install}`"
 # Other remedies than in a project's native environment, by the ids of the causes.
 REMEDIES = {
     INSTALL: f"""{" ".join(id for id, said in WORDING.items() if said.get("remedy") == RECREATE)}
-        torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong no-triton""",
+        torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong""",
     "Install a version that fits: `pip install '{wanted}'`": "packages-conflict",
     "Uninstall {package}, or install a version of it that fits": "packages-conflict-beside",
     "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
@@ -85,10 +85,11 @@ class Here(Container):
 def main(argv: list[str] | None = None) -> int:
     from gpukit.verify.main import CHECKS
 
-    if importlib.util.find_spec("torch") is None:
+    argv = sys.argv[1:] if argv is None else argv
+    if importlib.util.find_spec("torch") is None and not {"-h", "--help"} & {*argv}:
         python = next(pythons(), None)
         if python:
-            os.execv(python, [python, "-c", RUN, str(PACKAGES), *(sys.argv[1:] if argv is None else argv)])
+            os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
         return _no_torch()
     checks = [adapted(each) for each in CHECKS if each.id not in LEFT_OUT]
     return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local(None)))
@@ -126,11 +127,12 @@ def _has_torch(python: str) -> bool:
 
 
 def adapted(each: Check) -> Check:
-    judge = {"torch": _torch, "cuda": _cuda}.get(each.id, each.judge)
+    if each.id == "torch":
+        return replace(each, judge=_torch, causes=(TOO_NEW,))
+    judge = _cuda if each.id == "cuda" else each.judge
     return replace(
         each,
         judge=lambda saw, stack: _reworded(judge(saw, _installed(saw, stack)), stack.native["install"]),
-        causes=(TOO_NEW,) if each.id == "torch" else each.causes,
     )
 
 

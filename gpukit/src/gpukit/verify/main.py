@@ -78,8 +78,18 @@ CHECKS = (
 )
 
 
+ABOUT = """\
+Check that this container is what the project expects, and that its GPU works.
+
+  ./launch verify                      all checks, about half a minute
+  ./launch verify --quick              without those that load the GPU or start processes
+  ./launch verify --only gpu,kernels   these checks, and those that they need
+  ./launch verify --stress             also load the GPU, within safe limits
+  ./launch verify --report             a file for an issue
+  ./launch --cpu verify                the container without a GPU"""
+
+
 def main(argv: list[str] | None = None) -> int:
-    about = "Check that this container is what the project expects."
     if native.is_native():  # records are about images
-        return command("verify", about, native.adapted(CHECKS), Container, argv, None, rich_table)
-    return command("verify", about, CHECKS, Container, argv, partial(record, CHECKS), rich_table)
+        return command("verify", ABOUT, native.adapted(CHECKS), Container, argv, None, rich_table)
+    return command("verify", ABOUT, CHECKS, Container, argv, partial(record, CHECKS), rich_table)
