@@ -163,3 +163,9 @@ FABRIC_MANAGER = Cause(
     "`sudo systemctl enable --now nvidia-fabricmanager`.",
     tell="`systemctl status nvidia-fabricmanager` shows that it failed or is missing",
 )
+CLOCK_WRONG = Cause(
+    "clock-wrong",
+    "The machine's clock is wrong.",
+    "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
+    tell="`date` does not show the current time",
+)
