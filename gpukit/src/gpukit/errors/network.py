@@ -276,8 +276,16 @@ RULES = (
                 "another package.",
                 "Run `unset ALL_PROXY all_proxy` if `HTTPS_PROXY` names an http proxy; else `pip install "
                 "'requests[socks]' 'httpx[socks]'`.",
+                given=silent_on(r"Unable to determine SOCKS version"),
+            ),
+            Cause(
+                "socks-scheme",
+                "The proxy's address begins with `socks://`, which Python's HTTP clients do not know.",
+                "Write it as `socks5h://HOST:PORT` in `ALL_PROXY` and `HTTPS_PROXY`.",
+                given=only(says(r"Unable to determine SOCKS version")),
             ),
         ),
+        certain=True,
         look=HOST,
     ),
     Rule(
@@ -509,7 +517,7 @@ RULES = (
                 "The files were downloaded into another cache than the one that is used here.",
                 "Set `HF_HOME` to the folder that has them, and mount it into the container.",
                 tell="`hf cache ls` lists the model on the host and not in the container",
-                given=CONTAINER,
+                given=CONTAINER & says(r"HF_HOME|cache_dir"),
             ),
         ),
         look="`hf cache ls`",
@@ -538,6 +546,7 @@ RULES = (
             ),
         ),
         look=HOST,
+        unless=r"outgoing traffic has been disabled|OfflineMode",
         program=True,
     ),
     Rule(
