@@ -303,8 +303,13 @@ JETSON_TORCH = Cause(
     "jetson-torch",
     "On a Jetson, PyTorch from the package index has no CUDA support for this GPU.",
     "Install NVIDIA's PyTorch for the installed JetPack, or use a container for it, such as one of jetson-containers "
-    "or "
-    "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
+    "or, from JetPack 7 on, nvcr.io/nvidia/pytorch.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
+)
+CLOCK_WRONG = Cause(
+    "clock-wrong",
+    "The machine's clock is wrong.",
+    "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
+    tell="`date` does not show the current time",
 )

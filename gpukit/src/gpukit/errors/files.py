@@ -2,11 +2,99 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpukit.errors.evidence import CONTAINER, JETSON, SELINUX, WSL, only, says, silent_on, torch_below
 from gpukit.errors.rule import BROAD, GENERAL, GRANT, HOST, MOUNTS, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-DISK = "./launch doctor --only disk"
-OWN = 'sudo chown -R "$USER" on its folder of the machine: `./launch doctor` names it.'
+DISK = "`./launch doctor --only disk`"
+
+# Causes that several rules have.
+DISK_FULL = Cause(
+    "no-space-left",
+    "The disk is full, or your quota on it is used up.",
+    "Run `df -h` to find the full disk. `./launch clean` and `docker system prune` remove what is unused; models are "
+    "in `~/.cache/huggingface`.",
+    tell="`df -h FOLDER` shows no free space, or `quota -s` a limit that is reached",
+)
+OTHER_OWNER = Cause(
+    "other-owner",
+    "The file or folder belongs to another user, often to root after a container ran as root.",
+    'On the host, run `sudo chown -R "$USER" FOLDER` on the folder that is mounted: `./launch doctor --only mounts` '
+    "names it.",
+    tell="`ls -ld` on the path shows another owner than `id -un`",
+    given=silent_on(r"['\"]/(?:usr|lib|bin|sbin|etc)/"),
+)
+NOT_WRITABLE = Cause(
+    "folder-not-writable",
+    "The folder is one that this user may not write to: one of the system, or a network drive with its own "
+    "permissions.",
+    "Write to a folder of yours, such as outputs/ in the project; set `HF_HOME` or `TMPDIR` for caches and temporary "
+    "files.",
+    tell="`ls -ld` on the folder above it shows that only others may write",
+)
+SELINUX_REFUSES = Cause(
+    "selinux-refuses",
+    "SELinux does not let the container use a folder of the host.",
+    'Mount it with `:z`, as in `-v "$PWD":/workspace:z`, or use `--security-opt label=disable`.',
+    tell="owner and mode are right, and `sudo ausearch -m avc -ts recent` on the host lists it",
+    given=only(SELINUX | says(r"SELinux|\bavc:|Fedora|Red Hat|\bel[89]\b")),
+)
+NOT_SAVED_WHOLE = Cause(
+    "file-incomplete",
+    "The file is incomplete: its download or its save was interrupted.",
+    "Delete it, and download or save it again; in Hugging Face's cache, run `hf download NAME --force-download`.",
+    tell="its size differs from the original's, or `ls -l` shows 0",
+)
+WEB_PAGE = Cause(
+    "file-is-web-page",
+    "A web page or an error message was saved in place of the file, because the download needed a login or a "
+    "confirmation.",
+    "Delete it, and download it again with a login or with the tool that its page names.",
+    tell="`head -c 200 FILE` prints HTML or a sentence",
+    given=says(r"invalid load key, '<'", r"operand 60\b"),
+)
+LFS_POINTER = Cause(
+    "lfs-pointer",
+    "The file is a pointer of Git LFS, not the content: the repository was cloned without Git LFS.",
+    "Run `git lfs install && git lfs pull` in that repository, or `hf download NAME`.",
+    tell="`head -c 40 FILE` prints `version https://git-lfs`",
+    given=only(says(r"invalid load key, 'v'", r"git-lfs", r"operand 118", r"HeaderTooLarge")),
+)
+SAVED_BY_SEVERAL = Cause(
+    "saved-by-several",
+    "Several processes wrote the same file at the same time.",
+    "Save from one process only: `if rank == 0: torch.save(...)`, followed by `torch.distributed.barrier()`.",
+    tell="the training ran on several GPUs, and each process called `save`",
+)
+DRIVE_FAILS = Cause(
+    "drive-fails",
+    "The disk or network drive that holds the file reports errors.",
+    "Run `sudo dmesg | grep -i -e error -e ext4 -e nfs` on the host, and copy what is important to another disk.",
+    tell="`dmesg` names the drive, or other files on it fail too",
+)
+DRIVE_GONE = Cause(
+    "network-drive-gone",
+    "The network drive that holds the file was disconnected, or was mounted again while it was in use.",
+    "On the host, run `sudo umount -l FOLDER && sudo mount FOLDER`, then start the container again.",
+    tell="`ls` on that folder of the host fails or hangs",
+)
+NO_LOCKS = Cause(
+    "drive-without-locks",
+    "The network drive does not support file locks, which caches and databases need.",
+    "Put caches on a local disk, for example `HF_HOME=/tmp/hf`; for HDF5, set `HDF5_USE_FILE_LOCKING=FALSE`.",
+    tell="`findmnt -T FILE` shows nfs, cifs, lustre, or fuse",
+    given=says(r"No locks|Errno 37|\bf?lock(?:s|f|ing)?\b|\.locks?\b|fcntl"),
+)
+CHECKPOINT_FROM_NEWER = Cause(
+    "checkpoint-from-newer",
+    "The checkpoint was saved by a newer torch or Python than the one that reads it.",
+    "Use a newer torch: `copier update --trust` in a project. Or save it there again with "
+    "`torch.save(..., _use_new_zipfile_serialization=False)`.",
+    tell="this torch is older than 1.6, or the text has `version` or `protocol`",
+    given=says(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
+)
 
 RULES = (
     Rule(
@@ -16,24 +104,35 @@ RULES = (
         (
             Cause(
                 "conflict-markers",
-                "An update met changes of yours and left both in the files.",
-                "Choose in each file between <<<<<<< and >>>>>>>, then git add it.",
+                "A merge or an update of the project changed the same lines as you, and the files hold both versions.",
+                "Edit each file that `git status` lists: keep one version between `<<<<<<<` and `>>>>>>>`. Then run "
+                "`git add FILE`.",
             ),
         ),
-        look="./launch doctor --only merge",
+        look="`./launch doctor --only merge`",
+        program=True,
     ),
     Rule(
         "no-new-privileges",
         'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.',
-        (
-            r"no new privileges\\?\"? flag is set",
-            r"sudo must be owned by uid 0 and have the setuid bit set",
-        ),
+        (r"no new privileges\\?\"? flag is set", r"sudo must be owned by uid 0 and have the setuid bit set"),
         (
             Cause(
                 "no-new-privileges",
-                "The container may not become root (no-new-privileges, or its image lies on a drive without setuid).",
-                "Do it in the Dockerfile, as root; or take --security-opt=no-new-privileges out of runArgs.",
+                "The container is not allowed to gain root rights (`no-new-privileges`), so sudo does not work in it.",
+                "Install packages through apt.txt or the Dockerfile and run `./launch build`; or remove "
+                "`--security-opt=no-new-privileges` from runArgs in devcontainer.json.",
+                tell="`grep NoNewPrivs /proc/self/status` shows 1",
+                given=silent_on(r"owned by uid 0"),
+            ),
+            Cause(
+                "sudo-damaged",
+                "The file of sudo has the wrong owner or mode: somebody changed it, or the container maps user ids "
+                "(rootless).",
+                "Rebuild the image with `./launch build`; on a machine, as root: `chown root:root /usr/bin/sudo && "
+                "chmod 4755 /usr/bin/sudo`.",
+                tell="`ls -l /usr/bin/sudo` does not show `-rwsr-xr-x root`",
+                given=only(says(r"owned by uid 0")),
             ),
         ),
         look=VERIFY,
@@ -45,11 +144,14 @@ RULES = (
         (
             Cause(
                 "git-owner",
-                "The project's folder belongs to another user than the one in the container.",
-                'sudo chown -R "$USER" . on the machine, in the project.',
+                "The repository's folder belongs to another user than the one who runs git, as with a folder that "
+                "root or another container created.",
+                'On the host, run `sudo chown -R "$USER" .` in the repository. In CI, or if the owner is right, as '
+                "on a Windows or network drive: `git config --global --add safe.directory FOLDER`.",
             ),
         ),
         look=MOUNTS,
+        certain=True,
     ),
     Rule(
         "git-objects",
@@ -61,13 +163,12 @@ RULES = (
         (
             Cause(
                 "git-objects",
-                "Parts of .git belong to somebody else, often root after a container ran as root.",
-                'sudo chown -R "$USER" .git on the machine, in the project.',
+                "Files in .git belong to another user, often to root after a container ran as root.",
+                'On the host, run `sudo chown -R "$USER" .git` in the repository.',
             ),
         ),
         look=MOUNTS,
     ),
-    # about: A checkpoint could not be written.
     Rule(
         "temporary-folder-noexec",
         "ImportError: /tmp/torchinductor_me/x.so: failed to map segment from shared object",
@@ -91,18 +192,15 @@ RULES = (
             r"File (?:\S+) cannot be opened",
         ),
         (
+            DISK_FULL,
             Cause(
-                "save-failed-1",
-                "The disk is full.",
-                "df -h and ls -ld on its folder",
-                tell="df -h on its folder; ./launch clean shows what can go",
+                "save-folder-missing",
+                "The folder for the file does not exist.",
+                "Create it before saving: `os.makedirs(folder, exist_ok=True)`.",
+                tell="`ls -ld FOLDER` does not find it",
+                given=says(r"cannot be opened"),
             ),
-            Cause(
-                "save-failed-2",
-                "Its folder is missing, or may not be written to.",
-                "df -h and ls -ld on its folder",
-                tell="ls -ld; id",
-            ),
+            NOT_WRITABLE,
         ),
         look=DISK,
         level=BROAD,
@@ -112,10 +210,12 @@ RULES = (
         "FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']",
         (r"No usable temporary directory found",),
         (
+            DISK_FULL,
             Cause(
                 "no-temporary-folder",
-                "No folder for temporary files can be written to: full, or closed to this user.",
-                "Make room on the disk that holds /tmp, or name another folder in TMPDIR.",
+                "No folder for temporary files (/tmp, /var/tmp) is writable for this user.",
+                "Set `TMPDIR` to a folder of yours, or mount one: `--tmpfs /tmp`.",
+                tell="`touch /tmp/x` fails with `Permission denied` or `Read-only file system`",
             ),
         ),
         look=DISK,
@@ -132,10 +232,24 @@ RULES = (
             r"There is not enough space on the disk",
         ),
         (
+            DISK_FULL,
             Cause(
-                "disk-full",
-                "The disk is full, or this user's share of it.",
-                "`./launch clean` and `docker system df` show what can go.",
+                "docker-store-full",
+                "The disk that holds images and containers is full (/var/lib/docker, or Docker Desktop's virtual "
+                "disk).",
+                "Run `docker system df`, then `docker system prune`; in Docker Desktop, raise the disk limit in "
+                "Settings, Resources.",
+                tell="`df -h /var/lib/docker` shows no free space",
+                given=says(
+                    r"/var/lib/(?:docker|containerd)|register layer|ApplyLayer|failed to (?:solve|build|copy)|#\d+ "
+                    r"\d+\.\d+ |overlay"
+                ),
+            ),
+            Cause(
+                "no-free-inodes",
+                "The disk has space, but no free inodes: there are too many small files on it.",
+                "Run `df -i`, and delete folders with very many files, such as old caches and environments.",
+                tell="`df -i` shows 100%",
             ),
         ),
         look=DISK,
@@ -149,9 +263,28 @@ RULES = (
         ),
         (
             Cause(
-                "device-denied",
-                "This user may not open the device.",
-                "The groups video and render for the user on the machine, then log in again.",
+                "device-groups",
+                "The user is not in the group that the device belongs to.",
+                'On the host, run `sudo usermod -aG video,render "$USER"` and log in again; in a container, add '
+                "`--group-add=$(stat -c %g /dev/dri/renderD128)`.",
+                tell="`ls -l` on the device shows a group that `id` does not list",
+                given=JETSON | says(r"/dev/(?:dri|kfd|video)"),
+            ),
+            Cause(
+                "device-mode",
+                "The device files of the NVIDIA driver are open to root only.",
+                "On the host, run `sudo chmod 666 /dev/nvidia*`, and remove `NVreg_DeviceFileMode` from "
+                "/etc/modprobe.d.",
+                tell="`ls -l /dev/nvidia0` does not show `crw-rw-rw-`",
+                given=says(r"/dev/nvidia"),
+            ),
+            Cause(
+                "device-cgroup",
+                "The container was not given the device: its file was mounted, but the engine's device rules do not "
+                "allow it.",
+                "Start it with `./launch`, or with `docker run --gpus all ...` instead of mounting /dev.",
+                tell="it works on the host",
+                given=CONTAINER,
             ),
         ),
         look=GRANT,
@@ -171,8 +304,10 @@ RULES = (
         (
             Cause(
                 "no-home",
-                "The container's user has no home folder, so that / is taken for it.",
-                "Start with ./launch or VS Code, which give the image your user; else HOME=/tmp",
+                "The container's user has no home folder, so programs use `/` or a folder that does not exist.",
+                "Start it with `./launch` or VS Code, which give the image your user; with `docker run --user`, add "
+                "`-e HOME=/tmp`.",
+                tell="`echo $HOME` prints `/`, or a folder that `ls -ld` does not find",
             ),
         ),
         look=VERIFY,
@@ -188,8 +323,10 @@ RULES = (
         (
             Cause(
                 "image-folder",
-                "{0} belongs to the system or the image (to root), and this user may not write there.",
-                "./launch add PACKAGE for packages; other files belong into the Dockerfile, or into the project.",
+                "{0} belongs to the system or the image, and only root may change it.",
+                "Install packages with `./launch add PACKAGE`, or without a project in a virtual environment "
+                "(`python -m venv`). Other files belong in the Dockerfile or in the project.",
+                tell="`ls -ld` on it shows root as the owner",
             ),
         ),
         look=VERIFY,
@@ -206,13 +343,14 @@ RULES = (
         (
             Cause(
                 "home-of-root",
-                "The home folder here is that of root (/root), and this user is not root.",
-                "Start with ./launch or VS Code, which give the image your user; else HOME and HF_HOME in a folder of yours.",
+                "The program writes to root's home folder (/root), and does not run as root.",
+                "Start the container with `./launch` or VS Code, which give the image your user; with `docker run "
+                "--user`, add `-e HOME=/tmp -e HF_HOME=/tmp/hf`.",
+                tell="`echo $HOME` prints /root, and `id -u` is not 0",
             ),
         ),
         look=VERIFY,
     ),
-    # about: This user may not use {0} in that way.
     Rule(
         "cache-owner",
         "PermissionError: [Errno 13] Permission denied: '/home/dev/.cache/huggingface'",
@@ -228,26 +366,7 @@ RULES = (
             r"PermissionError: \[Errno 13\] Permission denied(?!:? ['\"])",
             r"(?:Failed|Unable) to (?:create|write|open)[^\n]{0,40}[`'\"](/[^\s`'\"]+)[\s\S]{0,80}Permission denied",
         ),
-        (
-            Cause(
-                "cache-owner-1",
-                "It belongs to somebody else, often root after a container ran as root.",
-                "ls -ld on it and the folders above it, and id",
-                tell='ls -ld names another owner: sudo chown -R "$USER" on its folder of the machine',
-            ),
-            Cause(
-                "cache-owner-2",
-                "It lies where this user may not write at all: a system's folder, a read-only or network drive.",
-                "ls -ld on it and the folders above it, and id",
-                tell="the folder above it is closed too: another folder",
-            ),
-            Cause(
-                "cache-owner-3",
-                "SELinux, or another program that holds it on Windows, refuses it.",
-                "ls -ld on it and the folders above it, and id",
-                tell="the owner is right: sudo ausearch -m avc -ts recent",
-            ),
-        ),
+        (OTHER_OWNER, NOT_WRITABLE, SELINUX_REFUSES),
         look=MOUNTS,
         level=BROAD,
     ),
@@ -263,10 +382,26 @@ RULES = (
         ),
         (
             Cause(
-                "chown-denied",
-                "The owner or the rights of {0} cannot be changed from here: this user is not root (or root without "
-                "that right), or it lies on a drive that knows no owners or is the network's.",
-                "Do it as root, in the Dockerfile or on the machine; else put it on an ordinary disk.",
+                "not-root",
+                "Only root may change owners and the modes of other users' files, and this user is not root.",
+                "Do it in the Dockerfile, or on the host with `sudo`.",
+                tell="`id -u` does not print 0",
+            ),
+            Cause(
+                "drive-without-owners",
+                "The file is on a drive that has no Unix owners, or keeps its own: Windows' drives (/mnt/c), exFAT, "
+                "network drives, Docker Desktop's mounts.",
+                "Move the files to a Linux disk (in WSL, your home folder), or skip the change of owners: `tar "
+                "--no-same-owner`, `rsync --no-o --no-g`, `cp` without `-a`.",
+                tell="`findmnt -T FILE` shows 9p, drvfs, fuse, nfs, cifs, exfat, or ntfs",
+                given=WSL | says(r"/mnt/[a-z]/|ownership to uid"),
+            ),
+            Cause(
+                "root-without-rights",
+                "The user is root only inside of the container: it is rootless, or `--cap-drop` removed the right.",
+                "Do it on the host, or start the container without `--cap-drop` or rootless mode.",
+                tell="`id -u` prints 0",
+                given=CONTAINER & says(r"rootless|uid=0|root@"),
             ),
         ),
         look=MOUNTS,
@@ -277,12 +412,28 @@ RULES = (
         (r"Read-only file system:? ?['\"]?(/[^'\"\s]*)?", r"EROFS: read-only file system"),
         (
             Cause(
-                "read-only",
-                "What is to be written lies on a file system that is read-only here ({0}): mounted so, or made so by the "
-                "system "
-                "after a fault of the disk.",
-                "Write to outputs/ or to a cache; a data folder is mounted read-only on purpose. On the machine: mount, and "
-                "sudo dmesg | grep -i error",
+                "mounted-read-only",
+                "{0} is mounted read-only, on purpose, as data folders of a project are.",
+                "Write to outputs/ or a cache; to allow writing, remove `readonly` (or `:ro`, `--read-only`) from "
+                "the mount.",
+                tell="`findmnt -T FILE` in the container shows `ro`, and on the host `rw`",
+                given=silent_on(r"remount"),
+            ),
+            Cause(
+                "file-system-fault",
+                "The kernel made the file system read-only after an error of the disk.",
+                "Run `sudo dmesg | grep -i -e error -e remount` on the host, save your data, and check the disk: "
+                "`sudo fsck` on the unmounted device.",
+                tell="`findmnt -T FILE` on the host shows `ro` as well",
+                given=says(r"I/O error|remount"),
+            ),
+            Cause(
+                "system-read-only",
+                "The system's own folders are read-only, as on immutable systems (Talos, Flatcar, Fedora CoreOS, "
+                "NixOS, macOS) or in a snap.",
+                "Use a folder that this system allows, such as /var or /opt, and set it in the tool's configuration.",
+                tell="the path is below /usr, /lib, or /etc",
+                given=only(says(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b")),
             ),
         ),
         look=VERIFY,
@@ -298,14 +449,9 @@ RULES = (
             r"unable to lock file, errno = (?!11\b)\d+",
             r"\[Errno 121\] Remote I/O error",
         ),
-        (
-            Cause(
-                "network-drive",
-                "The network drive that holds the file was renewed, broke off, or does not serve locks.",
-                "Mount it again on the machine; caches and checkpoints belong on a disk of its own (HF_HOME).",
-            ),
-        ),
+        (DRIVE_GONE, NO_LOCKS, DRIVE_FAILS),
         look=MOUNTS,
+        program=True,
     ),
     Rule(
         "cross-device",
@@ -314,8 +460,10 @@ RULES = (
         (
             Cause(
                 "cross-device",
-                "A file is to be moved or linked from one disk to another: cache and temporary folder lie on different mounts.",
-                "TMPDIR on the same disk as the cache.",
+                "The program moves or links a file from one disk to another, which cannot be done in one step: the "
+                "cache and the temporary folder are on different mounts.",
+                "Set `TMPDIR` to a folder on the same disk as the target; in a program of yours, use `shutil.move`. "
+                "For uv, set `UV_LINK_MODE=copy`.",
             ),
         ),
         look=MOUNTS,
@@ -331,12 +479,21 @@ RULES = (
         ),
         (
             Cause(
-                "lock-held",
-                "Another process holds the lock ({0}), or it lies on a network drive that did not release it.",
-                "End the other download or wait for it; where none runs, delete that .lock file.",
+                "lock-in-use",
+                "Another process is using the file ({0}) and holds its lock, as during a download.",
+                "Wait for it, or find it with `fuser -v FILE` and end it.",
+                tell="`fuser -v FILE` lists a process",
             ),
+            Cause(
+                "lock-left",
+                "A process that was killed left the lock, or a network drive did not release it.",
+                "If no process uses it, delete the lock file (*.lock).",
+                tell="`fuser -v FILE` lists nothing",
+            ),
+            replace(NO_LOCKS, given=None),
         ),
         look=MOUNTS,
+        program=True,
     ),
     Rule(
         "database-locked",
@@ -347,13 +504,31 @@ RULES = (
         ),
         (
             Cause(
-                "database-locked",
-                "A small database (of MLflow, Optuna or Jupyter) cannot be opened for writing: another process holds "
-                "it, its folder is missing or belongs to somebody else, or it lies on a network drive.",
-                "On a local disk, and one process that writes; else a server: ./launch up",
+                "database-in-use",
+                "Several processes write to one SQLite database (of MLflow, Optuna, or Jupyter), or one that hangs "
+                "holds it.",
+                "Let one process write, or use a server: `./launch up` starts the project's MLflow. End a process "
+                "that hangs: `fuser -v FILE`.",
+                tell="`fuser -v FILE` lists more than one process",
+                given=silent_on(r"unable to open|readonly|disk I/O"),
+            ),
+            Cause(
+                "database-not-writable",
+                "The database's folder does not exist, or this user may not write to it.",
+                'Run `ls -ld` on the folder; create it, or change its owner with `sudo chown -R "$USER" FOLDER` on '
+                "the host.",
+                tell="the text has `unable to open` or `readonly`",
+                given=only(says(r"unable to open|readonly")),
+            ),
+            Cause(
+                "database-on-network-drive",
+                "The database is on a network drive, whose locks SQLite cannot rely on.",
+                "Move it to a local disk.",
+                tell="`findmnt -T FILE` shows nfs, cifs, fuse, or 9p",
             ),
         ),
         look=MOUNTS,
+        program=True,
     ),
     Rule(
         "windows-holds-file",
@@ -365,15 +540,25 @@ RULES = (
         ),
         (
             Cause(
-                "windows-holds-file",
-                "Windows does not give the file away: another program, often its virus scanner, has it open, or the user may "
-                "not write there.",
-                "Once more; the project and its caches in WSL's own file system, where Windows does not scan.",
+                "windows-file-in-use",
+                "Another program on Windows has the file open, often the virus scanner, an editor, or a Python "
+                "process.",
+                "Close programs that use it, and run the command again. Projects in WSL's own file system (your home "
+                "folder there) are not affected.",
+                tell="it works on another try, or after a restart",
+                given=says(r"WinError 3[23]|used by another process"),
+            ),
+            Cause(
+                "windows-no-rights",
+                "This Windows user may not write there.",
+                "Use a folder of yours, or a virtual environment instead of a Python for all users.",
+                tell="the path is in C:\\Program Files or C:\\Windows",
+                given=silent_on(r"WinError 3[23]|used by another process"),
             ),
         ),
         look=HOST,
+        program=True,
     ),
-    # about: What was read or written does not answer as it should.
     Rule(
         "input-output",
         "OSError: [Errno 5] Input/output error",
@@ -382,21 +567,19 @@ RULES = (
             r"\b(?:cp|mv|rm|ls|cat|dd|tar|rsync|touch|mkdir|stat): [^\n]{0,200}: Input/output error$",
         ),
         (
+            DRIVE_FAILS,
             Cause(
-                "input-output-1",
-                "The disk, or the network drive, that holds the file fails.",
-                "sudo dmesg | grep -i error",
-                tell="dmesg names it: save what is on it",
+                "terminal-closed",
+                "The terminal or SSH connection was closed, which ended the training.",
+                "Start it in the background with `./launch run -d -- ...`, or in tmux.",
+                tell="the traceback ends in `print`, `write`, or `flush`",
+                given=only(says(r"\b(?:print|flush|tqdm|sys\.std|write)\b")),
             ),
-            Cause(
-                "input-output-2",
-                "The terminal that the program writes to is gone, as after ssh ended.",
-                "sudo dmesg | grep -i error",
-                tell="the traceback's last frame prints or flushes: nohup, tmux, or ./launch run -d",
-            ),
+            NO_LOCKS,
         ),
-        look=HOST,
+        look="`sudo dmesg | grep -i error`",
         level=BROAD,
+        program=True,
     ),
     Rule(
         "disk-fails",
@@ -405,14 +588,9 @@ RULES = (
             r"\[Errno 74\]|: Bad message\b|EBADMSG|Structure needs cleaning|EUCLEAN",
             r"(?<!nvidia-smi): Input/output error(?!$)|I/O error, dev ",
         ),
-        (
-            Cause(
-                "disk-fails",
-                "The disk, or the network drive, that holds the file does not answer as it should.",
-                "sudo dmesg | grep -i error says which; save what is on it.",
-            ),
-        ),
-        look=HOST,
+        (DRIVE_FAILS, NO_LOCKS),
+        look="`sudo dmesg | grep -i error`",
+        program=True,
     ),
     Rule(
         "lfs-missing",
@@ -424,11 +602,14 @@ RULES = (
         ),
         (
             Cause(
-                "lfs-missing",
-                "The repository keeps large files with Git LFS, which is not installed here.",
-                "git-lfs in apt.txt, then ./launch build; then git lfs pull.",
+                "git-lfs-missing",
+                "The repository keeps large files in Git LFS, which is not installed here.",
+                "Add `git-lfs` to apt.txt and run `./launch build` (on a machine: `sudo apt-get install git-lfs`). "
+                "Then run `git lfs install && git lfs pull`.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -443,12 +624,30 @@ RULES = (
         ),
         (
             Cause(
-                "lfs-failed",
-                "Git LFS could not fetch a large file: the download broke off, the server refuses it, or its quota is used up.",
-                "GIT_LFS_SKIP_SMUDGE=1 git clone, then git lfs pull, which resumes where it stopped; for models: hf download.",
+                "lfs-interrupted",
+                "The download of a large file was interrupted, or the file arrived damaged.",
+                "Run `git lfs pull` again; it continues where it stopped. For a new clone: `GIT_LFS_SKIP_SMUDGE=1 "
+                "git clone ADDRESS`, then `git lfs pull`.",
+                tell="another try gets further",
+            ),
+            Cause(
+                "lfs-quota",
+                "The repository's quota for Git LFS downloads is used up.",
+                "Ask its owner, wait until next month, or download the files elsewhere; for models, `hf download "
+                "NAME`.",
+                tell="the text has `quota`",
+                given=only(says(r"quota|bandwidth")),
+            ),
+            Cause(
+                "lfs-refused",
+                "The server does not have the file, or refuses it without a login.",
+                "Log in (`gh auth login`, or a token), and check that the repository's owner uploaded the file.",
+                tell="the text has `404`, `403`, or `not exist`",
+                given=says(r"does not exist|40[134]|Authori[sz]ation|Auth"),
             ),
         ),
-        look="git lfs logs last",
+        look="`git lfs logs last`",
+        program=True,
     ),
     Rule(
         "lfs-pointer",
@@ -459,13 +658,8 @@ RULES = (
             r"version https://git-lfs\.github\.com/spec",
             r"WeightsUnpickler error: Unsupported operand (?:60|118)\b",
         ),
-        (
-            Cause(
-                "lfs-pointer",
-                "The file is not what its name says: a pointer of Git LFS, or a web page, was saved in its place.",
-                "git lfs pull in that folder, or download the file again.",
-            ),
-        ),
+        (LFS_POINTER, WEB_PAGE, NOT_SAVED_WHOLE),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -477,17 +671,41 @@ RULES = (
             r"kMaxSupportedFileFormatVersion",
             r"unsupported pickle protocol",
             r"Only one file\(not dir\) is allowed in the zipfile",
-            r"is a zip archive \(did you mean to use torch\.jit\.load",
         ),
         (
+            CHECKPOINT_FROM_NEWER,
             Cause(
-                "checkpoint-newer",
-                "The checkpoint was saved by a newer torch or Python than this one, or is only the inside of one that was "
-                "unpacked.",
-                "A newer base: copier update --trust; a checkpoint is loaded as it was saved, not unpacked.",
+                "checkpoint-unpacked",
+                "The checkpoint was unpacked: its data.pkl is read instead of the whole file.",
+                "Use the file as it was downloaded, without unpacking it.",
+                tell="the path ends in data.pkl, or its folder has `data` and `version`",
+                given=says(r"data\.pkl"),
+            ),
+            Cause(
+                "checkpoint-plain-pickle",
+                "The file was saved with `torch.save`, and is read with `pickle.load`.",
+                "Read it with `torch.load`.",
+                tell="the traceback's last frame calls `pickle.load`",
+                given=says(r"pickle\.load\("),
             ),
         ),
         look=VERIFY,
+    ),
+    Rule(
+        "checkpoint-zip",
+        "RuntimeError: checkpoint.pth is a zip archive (did you mean to use torch.jit.load()?)",
+        (r"is a zip archive \(did you mean to use torch\.jit\.load",),
+        (
+            CHECKPOINT_FROM_NEWER,
+            Cause(
+                "checkpoint-torchscript",
+                "The file is a TorchScript model.",
+                "Read it with `torch.jit.load`.",
+                tell="`unzip -l FILE` lists a folder `code`",
+                given=~torch_below("1.6"),
+            ),
+        ),
+        look="`unzip -l FILE`",
     ),
     Rule(
         "python-cache-broken",
@@ -496,8 +714,9 @@ RULES = (
         (
             Cause(
                 "python-cache-broken",
-                "A compiled Python file (__pycache__) is broken, or was made by another Python.",
-                "find . -name __pycache__ -exec rm -r {} +, and install that package again.",
+                "A compiled Python file in __pycache__ is damaged, or was made by another Python version.",
+                "Delete them: `find . -name __pycache__ -prune -exec rm -r {} +`. If the file belongs to a package, "
+                "reinstall it with `pip install --force-reinstall --no-deps PACKAGE`.",
             ),
         ),
         look=VERIFY,
@@ -509,13 +728,14 @@ RULES = (
         (
             Cause(
                 "checkpoint-device",
-                "The checkpoint's tensors lie on a kind of device ({0}) that this torch does not know.",
-                "torch.load(..., map_location='cpu'); else a newer torch, or the package for that device imported first.",
+                "The checkpoint's tensors were saved on a kind of device ({0}) that is not available here.",
+                'Load it with `torch.load(..., map_location="cpu")`.',
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
-    # about: The file is not as this torch writes a checkpoint.
     Rule(
         "checkpoint-form",
         'RuntimeError: Expected hasRecord("version") to be true, but got false',
@@ -525,27 +745,19 @@ RULES = (
             r"unexpected pos \d+ vs|Invalid magic number|not a TorchScript archive",
         ),
         (
+            NOT_SAVED_WHOLE,
+            SAVED_BY_SEVERAL,
             Cause(
-                "checkpoint-form-1",
-                "It is not whole, or several processes wrote it at a time.",
-                "Download or save the same file again, from one process only.",
-                tell="its size differs from the original's; only rank 0 should save",
-            ),
-            Cause(
-                "checkpoint-form-2",
-                "Another release of torch, or another program, wrote it.",
-                "Download or save the same file again, from one process only.",
-                tell="it loads with that release: torch.load there, and save it again",
-            ),
-            Cause(
-                "checkpoint-form-3",
-                "It was unpacked and packed again.",
-                "Download or save the same file again, from one process only.",
-                tell="unzip -l shows no folder named as torch names it, with data.pkl and version",
+                "checkpoint-repacked",
+                "Another program wrote or packed the file, or it was unpacked and packed again.",
+                "Download or save the original again; load safetensors, GGUF, or TensorFlow files with their own "
+                "package.",
+                tell="`unzip -l FILE` shows no folder that holds data.pkl and version",
             ),
         ),
-        look=VERIFY,
         level=BROAD,
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "file-incomplete",
@@ -563,15 +775,10 @@ RULES = (
             r"Invalid magic number; corrupt file",
             r"invalid hash value \(expected",
         ),
-        (
-            Cause(
-                "file-incomplete",
-                "A file with weights or data is not whole, or not what it is read as: a download or a save was interrupted.",
-                "Delete that file, and download or save it again.",
-            ),
-        ),
-        look=VERIFY,
+        (NOT_SAVED_WHOLE, WEB_PAGE, SAVED_BY_SEVERAL),
         unless=r"spawn_main",
+        program=True,
+        look=VERIFY,
     ),
     Rule(
         "image-not-read",
@@ -580,11 +787,13 @@ RULES = (
         (
             Cause(
                 "image-not-read",
-                "OpenCV was given no image: the path is wrong, is not mounted into the container, or is no image.",
-                "Print the path before cv2.imread, and look for it in the container.",
+                "OpenCV got no image: the path is wrong or not mounted into the container, or the file is not an "
+                "image.",
+                "Print the path before `cv2.imread`, and check it with `ls -l` in the container.",
             ),
         ),
         look=MOUNTS,
+        program=True,
     ),
     Rule(
         "data-broken",
@@ -600,12 +809,16 @@ RULES = (
             r"(?:Failed to|Could not|Cannot|Error) decod(?:e|ing) (?:the )?(?:audio|video|image|frame)",
         ),
         (
+            NOT_SAVED_WHOLE,
+            WEB_PAGE,
             Cause(
-                "data-broken",
-                "A file of the data is not whole, not what its name says, or of a kind that this reader does not know.",
-                "Delete it, and fetch it again; a download that was refused often leaves a web page in its place.",
+                "data-format-unknown",
+                "The file is of a format that this reader does not support, or its name has the wrong extension.",
+                "Check it with `file FILE`, and convert it or install the decoder that the reader names.",
+                tell="`file FILE` names another format than the extension",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -621,10 +834,14 @@ RULES = (
         (
             Cause(
                 "weights-only",
-                "The checkpoint holds more than weights, and torch since 2.6 loads only weights unless told otherwise.",
-                "torch.load(..., weights_only=False), for a file that you trust.",
+                "The checkpoint contains Python objects, and since torch 2.6 `torch.load` accepts only weights by "
+                "default.",
+                "If you trust the file, use `torch.load(..., weights_only=False)`, or allow the class that the text "
+                "names with `torch.serialization.add_safe_globals([...])`. If the code is not yours, upgrade its "
+                "package.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -634,10 +851,12 @@ RULES = (
         (
             Cause(
                 "torch-load-too-old",
-                "transformers refuses to read old checkpoints (.bin) with a torch older than 2.6.",
-                "A model with safetensors, or a newer base: copier update --trust",
+                "transformers no longer reads .bin checkpoints with a torch older than 2.6, because of a "
+                "vulnerability in `torch.load`.",
+                "Use a newer torch (`copier update --trust` in a project), or a model with safetensors files.",
             ),
         ),
+        certain=True,
         look=VERIFY,
     ),
     Rule(
@@ -653,12 +872,30 @@ RULES = (
         (
             Cause(
                 "checkpoint-other-model",
-                "The program itself: the checkpoint is of another model, or from another release of its package, "
-                "than the one it is loaded into, or was saved from one wrapped by DDP (`module.`) or torch.compile "
-                "(`_orig_mod.`).",
-                "Make the model with the checkpoint's settings; save model.module.state_dict().",
+                "The checkpoint belongs to another model or configuration than the one that it is loaded into.",
+                "Build the model with the checkpoint's settings (layers, classes, vocabulary), or use the release of "
+                "the package that saved it.",
+                tell="the text lists sizes that differ, or only some of the keys",
+            ),
+            Cause(
+                "checkpoint-prefix",
+                "The keys have a prefix of DDP (`module.`) or torch.compile (`_orig_mod.`), because the wrapped "
+                "model was saved.",
+                "Remove the prefix from the keys when loading, and save `model.module.state_dict()` or "
+                "`model._orig_mod.state_dict()`.",
+                tell="all keys that the text lists begin with that prefix",
+                given=only(says(r"\bmodule\.|_orig_mod")),
+            ),
+            Cause(
+                "optimizer-other-parameters",
+                "The optimizer's state was saved with other parameters, for example with other frozen layers.",
+                "Freeze the same layers and create the parameter groups in the same order as at saving, or start "
+                "with a new optimizer.",
+                tell="the text has `parameter group`",
+                given=only(says(r"parameter group|loaded state dict")),
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -671,12 +908,23 @@ RULES = (
         ),
         (
             Cause(
-                "dataset-empty",
-                "The program found no data: the folder is empty, of another layout, or not mounted into the container.",
-                "ls that folder in the container; DATA_DIR or a mount of devcontainer.json brings it in.",
+                "dataset-not-mounted",
+                "The data folder is empty or missing here: it is not mounted into the container.",
+                "Run `ls` on it in the container; in a project, mount it in devcontainer.json, and set `DATA_DIR` if "
+                "the program reads it.",
+                tell="the folder has files on the host and none in the container",
+                given=CONTAINER,
+            ),
+            Cause(
+                "dataset-layout",
+                "The folder has another layout than the program expects, such as one folder for each class, or other "
+                "file extensions.",
+                "Compare it with the layout in the program's documentation; check the path and the pattern.",
+                tell="`ls` shows files, but in other folders or with other extensions",
             ),
         ),
         look=MOUNTS,
+        program=True,
     ),
     Rule(
         "is-a-folder",
@@ -687,14 +935,21 @@ RULES = (
         ),
         (
             Cause(
-                "is-a-folder",
-                "{0} is a folder where a file is expected; Docker makes such a folder where the file of a mount was missing.",
-                "Look whether it is an empty folder on the machine: remove it there, put the file in its place, and "
-                "recreate the container.",
+                "path-is-folder",
+                "{0} is a folder, and the program expects a file.",
+                "Pass the path of the file inside of it.",
+                tell="`ls` shows files in it",
+            ),
+            Cause(
+                "mount-left-folder",
+                "{0} is an empty folder that Docker created, because the file to be mounted did not exist.",
+                "On the host, remove it with `sudo rmdir`, create the file, and recreate the container.",
+                tell="`ls -la` shows an empty folder that belongs to root",
             ),
         ),
         look=MOUNTS,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "file-missing",
@@ -708,15 +963,24 @@ RULES = (
         ),
         (
             Cause(
-                "file-missing",
-                "There is no {0} where this runs; a container sees only the project and what is mounted.",
-                "Check the path there; a folder of the machine comes in as a mount of devcontainer.json.",
+                "path-wrong",
+                "{0} does not exist: the path is wrong, or is relative to another folder than the one where the "
+                "program starts.",
+                "Run `pwd` and `ls` where the program runs, and correct the path.",
+                tell="`ls` does not find it on the host either",
+            ),
+            Cause(
+                "path-not-mounted",
+                "{0} is on the host, and the container sees only the project and mounted folders.",
+                "Add a mount for it in devcontainer.json (`-v` for `docker run`), and use its path in the container.",
+                tell="`ls` finds it on the host and not in the container",
+                given=CONTAINER & says(r"['\"]/(?:home|mnt|data|media|datasets?|Users)/"),
             ),
         ),
         look=MOUNTS,
         level=GENERAL,
+        program=True,
     ),
-    # about: This user may not use the file or folder that the line names.
     Rule(
         "denied",
         "Failed to write log (Permission denied)",
@@ -725,26 +989,18 @@ RULES = (
             r"^(?!.*(?:daemon|docker|public.?key)).*PermissionError: \[Errno 13\]",
         ),
         (
+            OTHER_OWNER,
             Cause(
-                "denied-1",
-                "It belongs to somebody else, often root after a container ran as root.",
-                "ls -ld on the path, and id",
-                tell='ls -ld; sudo chown -R "$USER" on its folder of the machine',
+                "file-not-executable",
+                "The file is a program or script that may not be executed.",
+                "Run `chmod +x FILE`, or start it with its interpreter: `bash FILE`, `python FILE`.",
+                tell="`ls -l FILE` shows no `x`, or `findmnt -T FILE` shows noexec",
+                given=only(says(r"^(?:/bin/)?(?:ba|z|da)?sh: [^\n]*Permission denied|exec(?:ve|utable)?\b")),
             ),
-            Cause(
-                "denied-2",
-                "It may not be executed, or its drive allows nobody.",
-                "ls -ld on the path, and id",
-                tell="ls -l; mount",
-            ),
-            Cause(
-                "denied-3",
-                "SELinux refuses it to a container.",
-                "ls -ld on the path, and id",
-                tell="sudo ausearch -m avc -ts recent",
-            ),
+            SELINUX_REFUSES,
         ),
         look=MOUNTS,
         level=GENERAL,
+        program=True,
     ),
 )

@@ -2,10 +2,123 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import CLOCK_WRONG
+from gpukit.errors.engine import NETWORK_DOWN, PROXY, TRY_AGAIN
+from gpukit.errors.evidence import CONTAINER, PODMAN, only, says, silent_on
 from gpukit.errors.rule import BUILD, GENERAL, HOST, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-TOKENS = "./launch verify --only credentials"
+TOKENS, PORTS, CLOCK = "`./launch verify --only credentials`", "`./launch doctor --only ports`", "`date`"
+HUB = r"hugging|hf\.co|\bHF_|HfHub|xethub"
+LOCAL = r"localhost|127\.0\.0\.1|0\.0\.0\.0|host='[\w-]+', port|https?://[\w-]+:\d"
+
+# Causes that several rules have.
+CERTIFICATES_MISSING = Cause(
+    "ca-certificates-missing",
+    "The system's list of certificate authorities (package ca-certificates) is missing or too old.",
+    "Install it: `apt-get update && apt-get install -y ca-certificates` (in a project: a newer base with `copier "
+    "update --trust`).",
+    tell="`curl -I https://github.com` works on the machine and fails in the container",
+    given=silent_on(r"self[- ]signed"),
+)
+HUB_NO_TOKEN = Cause(
+    "hub-token-missing",
+    "Hugging Face needs a login for this, and no token was found.",
+    "Create a token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN` before `./launch` or the "
+    "program starts.",
+    tell="`hf auth whoami` prints `Not logged in`",
+    given=says(
+        r"no token found",
+        r"token (?:was )?found",
+        r"Token is required",
+        r"must (?:be authenticated|have access to it and be auth)",
+        r"\b401\b",
+    ),
+)
+HUB_WRONG_TOKEN = Cause(
+    "hub-token-invalid",
+    "The Hugging Face token is expired, revoked, or was not copied exactly (for example with a line break).",
+    "Create a new token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN`.",
+    tell="`hf auth whoami` prints `Invalid user token`",
+    given=says(r"Invalid (?:user token|credentials|username)", r"Illegal header"),
+)
+HUB_TOKEN_RIGHTS = Cause(
+    "hub-token-rights",
+    "The Hugging Face token does not have the permission for this.",
+    "Edit it at https://huggingface.co/settings/tokens: uploads need `write`; gated models need read access to "
+    "public gated repositories.",
+    tell="the token is fine-grained or read-only; the text has `403`",
+    given=says(r"fine-grained", r"don.t have the (?:rights|required permissions)", r"403 Forbidden: "),
+)
+HUB_TERMS = Cause(
+    "hub-terms",
+    "Access to this model or data set was not granted to your Hugging Face account.",
+    "Open its page on huggingface.co while logged in, and accept the terms or request access; some owners approve by "
+    "hand.",
+    tell="its page shows a form, or that the request is waiting",
+    given=says(r"not in the authorized list", r"awaiting a review", r"ask for access", r"request access"),
+)
+HUB_NAME = Cause(
+    "hub-name-wrong",
+    "No model or data set with this name is on Hugging Face.",
+    "Copy the name from its page, as in `Qwen/Qwen3-8B`.",
+    tell="https://huggingface.co/NAME does not open in a browser",
+)
+HUB_PRIVATE = Cause(
+    "hub-private",
+    "The model or data set is private, and this token does not belong to an account that can read it.",
+    "Set `HF_TOKEN` to a token of an account that has access.",
+    tell="its page opens only when you are logged in",
+)
+HUB_FOLDER = Cause(
+    "hub-local-folder",
+    "The name is meant as a local folder, and there is no such folder where the program runs.",
+    "Check it with `ls` in the container: only the project and mounted folders exist there. Pass the folder's full "
+    "path.",
+    tell="the name is a path, such as ./outputs/model",
+    given=says(r"'(?:\.{1,2}/|/|~)[^'\n]*'", r"[A-Z]:\\"),
+)
+HUB_UNREACHABLE = Cause(
+    "hub-unreachable",
+    "The file is not in the cache, and huggingface.co cannot be reached from here.",
+    "Run `curl -I https://huggingface.co`. Behind a proxy, set `HTTPS_PROXY`; without a network, download the model "
+    "elsewhere and mount that cache (`HF_HOME`).",
+    tell="`curl -I https://huggingface.co` fails in the same place",
+    given=silent_on(r"\b40[134] Client Error"),
+)
+TRANSFORMERS_OLD = Cause(
+    "transformers-too-old",
+    "The installed transformers (or tokenizers) is older than the model.",
+    "Upgrade it: `./launch add 'transformers>=VERSION'` with the version that the model's page or its config.json "
+    "(`transformers_version`) names; without a project, `pip install -U transformers`.",
+    tell="`transformers_version` in the model's config.json is newer than `pip show transformers`",
+)
+MODEL_CODE = Cause(
+    "model-needs-own-code",
+    "The model's class is not part of transformers: it comes with the model's repository or with a package of its own.",
+    "Load it as its page shows: with `trust_remote_code=True` if you trust its code, or after importing its package.",
+    tell="the model's config.json has `auto_map`, or its page imports another package",
+    given=says(r"trust_remote_code"),
+)
+SSH_NO_KEY = Cause(
+    "ssh-key-missing",
+    "No SSH key was offered: the container, build, or CI job has none.",
+    "Run `ssh-add` on the host before VS Code opens the container, build with `--ssh default`, or clone with https.",
+    tell="`ssh-add -l` prints no key where git runs",
+    given=CONTAINER | says(r"RUN |#\d+ \d"),
+)
+SSH_KEY_UNKNOWN = Cause(
+    "ssh-key-unknown",
+    "The server does not accept your SSH key: it is not registered there, or belongs to another account.",
+    "Add your public key (`cat ~/.ssh/*.pub`) to your account there, then test with `ssh -T git@github.com`.",
+    tell="`ssh-add -l` prints a key, and `ssh -T git@github.com` is refused",
+)
+GIT_ADDRESS = Cause(
+    "git-address-wrong",
+    "The repository's address is wrong, or it was renamed, deleted, or made private.",
+    "Open its address in a browser, and correct it in the command or in .gitmodules.",
+    tell="its address does not open in a private browser window",
+)
 
 RULES = (
     Rule(
@@ -19,13 +132,16 @@ RULES = (
             r"is not yet valid)",
         ),
         (
+            CLOCK_WRONG,
             Cause(
-                "clock",
-                "Two clocks differ: this machine's is wrong, as in a WSL that slept, or the other side's is.",
-                "date shows it: sudo hwclock -s, or wsl --shutdown in Windows.",
+                "files-from-other-clock",
+                "The files were written by a machine whose clock is ahead, as on a network drive.",
+                "Run `find . -newermt now -exec touch {} +` there, and set that machine's clock.",
+                tell="the text is `Clock skew detected`",
+                given=only(says(r"Clock skew detected")),
             ),
         ),
-        look=HOST,
+        look=CLOCK,
     ),
     Rule(
         "certificate-expired",
@@ -33,12 +149,15 @@ RULES = (
         (r"certificate has expired|CERT_HAS_EXPIRED",),
         (
             Cause(
-                "certificate-expired",
-                "A certificate is out of date: the server's, the list in an old image, or this machine's clock is ahead.",
-                "A newer base image, or ca-certificates in apt.txt; `date` shows the clock.",
+                "server-certificate-expired",
+                "The server's certificate has expired.",
+                "Only the server's owner can renew it. Use another address or mirror, or try again later.",
+                tell="a browser on another computer shows the same error",
             ),
+            CERTIFICATES_MISSING,
+            CLOCK_WRONG,
         ),
-        look=BUILD,
+        look=CLOCK,
     ),
     Rule(
         "certificate-name",
@@ -51,14 +170,20 @@ RULES = (
         ),
         (
             Cause(
-                "certificate-name",
-                "The server that answers under that name has a certificate for another one: it was moved, or a "
-                "firewall or a login page stands in front of it.",
-                "HTTPS_PROXY where the network has a proxy; the address as the project's page names it today; `curl "
-                "-v` shows who answers.",
+                "connection-intercepted",
+                "Something in the network answers in place of the server: a firewall, a DNS filter, or a login page.",
+                "Open the address in a browser to log in to the network, set `HTTPS_PROXY`, or use another network.",
+                tell="`curl -v https://HOST` shows a certificate of your network or company",
+            ),
+            Cause(
+                "server-moved",
+                "The server was moved, and its certificate is for its new name.",
+                "Use the address that the project's page names today.",
+                tell="another network shows the same certificate",
             ),
         ),
         look=HOST,
+        program=True,
     ),
     Rule(
         "certificate-file",
@@ -70,10 +195,14 @@ RULES = (
         ),
         (
             Cause(
-                "certificate-file",
-                "A file with certificates that the environment names (SSL_CERT_FILE, REQUESTS_CA_BUNDLE) is missing or broken.",
-                "unset SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE; or name a whole file in PEM form.",
+                "certificate-file-broken",
+                "`SSL_CERT_FILE`, `REQUESTS_CA_BUNDLE`, or `CURL_CA_BUNDLE` names a file that is missing or is not a "
+                "certificate in PEM format.",
+                "Run `unset SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE`, or set them to an existing file: "
+                "`/etc/ssl/certs/ca-certificates.crt` on Debian and Ubuntu.",
+                tell="`env | grep -E 'CERT|CA_BUNDLE'` names a file that `openssl x509 -noout -in FILE` cannot read",
             ),
+            CERTIFICATES_MISSING,
         ),
         look=HOST,
     ),
@@ -93,11 +222,21 @@ RULES = (
         ),
         (
             Cause(
-                "certificate",
-                "A certificate is not known here: the network puts its own in front (a company's proxy), the server "
-                "has one of its own, or the list of known ones (ca-certificates) is missing or old.",
-                "Put that certificate as certs/NAME.crt into the project, then ./launch build; in an image of your "
-                "own: ca-certificates",
+                "company-certificate",
+                "The network inspects encrypted connections, and its own certificate is not trusted here, as with a "
+                "company's proxy.",
+                "Copy the company's root certificate to `certs/NAME.crt` in the project, then run `./launch build`. "
+                "Without a project, set `SSL_CERT_FILE` and `REQUESTS_CA_BUNDLE` to a file that has it.",
+                tell="`curl -v https://huggingface.co` names your company or a security product as issuer",
+            ),
+            CERTIFICATES_MISSING,
+            Cause(
+                "server-own-certificate",
+                "The server has a certificate that it or its owner signed, as with a private registry or GitLab.",
+                "Trust that certificate: for an image registry, copy it to `/etc/docker/certs.d/HOST/ca.crt`; for "
+                "programs, to `certs/NAME.crt` in the project.",
+                tell="only this server fails, and other addresses work",
+                given=silent_on(r"huggingface\.co|github\.com|nvcr\.io|docker\.io|pytorch\.org|kaggle\.com"),
             ),
         ),
         look=BUILD,
@@ -108,12 +247,46 @@ RULES = (
         (r"server gave HTTP response to HTTPS client",),
         (
             Cause(
-                "insecure-registry",
-                "The registry speaks no TLS, which Docker expects.",
-                '"insecure-registries" with its address in /etc/docker/daemon.json, then restart Docker.',
+                "registry-without-tls",
+                "The registry does not use TLS, and Docker requires it.",
+                "If you trust the network between, add the registry's address to `insecure-registries` in "
+                "/etc/docker/daemon.json, and run `sudo systemctl restart docker`.",
+                tell="`curl http://HOST:PORT/v2/` responds",
+                given=~PODMAN,
+            ),
+            Cause(
+                "podman-registry-without-tls",
+                "The registry does not use TLS, and Podman requires it.",
+                "If you trust the network between, use `podman pull --tls-verify=false`, or set `insecure = true` "
+                "for it in /etc/containers/registries.conf.",
+                tell="the engine is Podman",
+                given=only(PODMAN),
             ),
         ),
         look=BUILD,
+    ),
+    Rule(
+        "socks-proxy",
+        "requests.exceptions.InvalidSchema: Missing dependencies for SOCKS support.",
+        (r"Missing dependencies for SOCKS support|Unable to determine SOCKS version",),
+        (
+            Cause(
+                "socks-proxy",
+                "`ALL_PROXY` or `HTTPS_PROXY` names a SOCKS proxy, and Python's HTTP clients do not support it without "
+                "another package.",
+                "Run `unset ALL_PROXY all_proxy` if `HTTPS_PROXY` names an http proxy; else `pip install "
+                "'requests[socks]' 'httpx[socks]'`.",
+                given=silent_on(r"Unable to determine SOCKS version"),
+            ),
+            Cause(
+                "socks-scheme",
+                "The proxy's address begins with `socks://`, which Python's HTTP clients do not know.",
+                "Write it as `socks5h://HOST:PORT` in `ALL_PROXY` and `HTTPS_PROXY`.",
+                given=only(says(r"Unable to determine SOCKS version")),
+            ),
+        ),
+        certain=True,
+        look=HOST,
     ),
     Rule(
         "proxy",
@@ -123,7 +296,6 @@ RULES = (
             r"407 Proxy Authentication Required|Proxy Authentication Required",
             r"Tunnel connection failed",
             r"proxyconnect tcp",
-            r"Missing dependencies for SOCKS support|Unable to determine SOCKS version",
             r"unable to access 'https?://(?!127\.|localhost)[^']*': Failed to connect to (?:127\.0\.0\.1|"
             r"localhost) port",
             r"Failed to connect to (?:127\.0\.0\.1|localhost) port (?:7890|1080|10809|8118|3128)\b",
@@ -131,9 +303,27 @@ RULES = (
         ),
         (
             Cause(
-                "proxy",
-                "The proxy that the environment names does not let this through; 127.0.0.1 in it is the container itself.",
-                "HTTPS_PROXY as it is reached from a container, in the environment before ./launch build.",
+                "proxy-on-localhost",
+                "The proxy's address is 127.0.0.1 or localhost, which in a container means the container itself.",
+                "Let the proxy listen on the machine's address, and set "
+                "`HTTPS_PROXY=http://host.docker.internal:PORT` (on Linux, the machine's own address) in the "
+                "container.",
+                tell="`echo $HTTPS_PROXY` shows 127.0.0.1 or localhost",
+                given=says(r"127\.0\.0\.1|localhost"),
+            ),
+            Cause(
+                "proxy-login",
+                "The proxy requires a user name and password.",
+                "Set `HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT`, with special characters percent-encoded.",
+                tell="the text has `407`",
+                given=says(r"\b407\b|Proxy Authentication"),
+            ),
+            Cause(
+                "proxy-wrong",
+                "The proxy in the environment cannot be reached, or does not allow this address.",
+                "Check `env | grep -i proxy`: correct the address, or unset it if this network has no proxy.",
+                tell="`curl -I -x $HTTPS_PROXY https://github.com` fails",
+                given=silent_on(r"\b407\b"),
             ),
         ),
         look=HOST,
@@ -152,13 +342,29 @@ RULES = (
         ),
         (
             Cause(
-                "tls-broken",
-                "The encrypted connection was cut on its way: by a proxy or firewall, by a proxy that is named with "
-                "https:// and speaks http://, or because this system is too old for the server's TLS.",
-                "HTTPS_PROXY=http://..., or the download from another network; for an old image: a newer base.",
+                "tls-connection-cut",
+                "A firewall, a proxy, or an unstable network cut the encrypted connection.",
+                "Try again, and then from another network; behind a proxy, set `HTTPS_PROXY`.",
+                tell="it fails only sometimes, or only in this network",
+            ),
+            Cause(
+                "proxy-scheme",
+                "The proxy's address begins with `https://`, but the proxy itself uses plain http; or https was used "
+                "for a server without TLS.",
+                "Set `HTTPS_PROXY=http://HOST:PORT`, and check whether the address itself should begin with `http://`.",
+                tell="the text has `WRONG_VERSION_NUMBER`",
+                given=only(says(r"WRONG_VERSION_NUMBER|wrong version number")),
+            ),
+            Cause(
+                "tls-too-old",
+                "This system's TLS library is too old for the server.",
+                "Use a newer base image or operating system.",
+                tell="`openssl version` prints 1.0 or older, or the system is older than Ubuntu 20.04",
+                given=says(r"ubuntu1[468]\.04|bionic|xenial|trusty|python(?:2|3\.[4-7])\b|handshake failure"),
             ),
         ),
         look=HOST,
+        program=True,
     ),
     Rule(
         "hub-rate",
@@ -171,12 +377,23 @@ RULES = (
         ),
         (
             Cause(
-                "hub-rate",
-                "The server counts too many requests from here; with a login it allows more.",
-                "Wait, and set HF_TOKEN (or docker login for images); a cache that is mounted asks only once.",
+                "hub-rate-limit",
+                "Hugging Face received too many requests from this address or account.",
+                "Wait five minutes, and set `HF_TOKEN`: with a login the limit is higher. For what is already in the "
+                "cache, set `HF_HUB_OFFLINE=1`.",
+                given=only(says(HUB)),
+            ),
+            Cause(
+                "server-rate-limit",
+                "The server received too many requests from this address or account.",
+                "Wait some minutes and send fewer requests at a time; log in if the server offers it (for images: "
+                "`docker login`).",
+                tell="it works again after a while",
+                given=~says(HUB),
             ),
         ),
         look=TOKENS,
+        program=True,
     ),
     Rule(
         "hub-gated",
@@ -188,14 +405,9 @@ RULES = (
             r"is a gated (?:model|dataset|repo)",
             r"visit https://huggingface\.co/\S+ to ask for access|Make sure to request access at",
         ),
-        (
-            Cause(
-                "hub-gated",
-                "Hugging Face gives this model only to those who are logged in and have accepted its terms.",
-                "Accept them on the model's page, and set HF_TOKEN in the environment.",
-            ),
-        ),
+        (HUB_NO_TOKEN, HUB_TERMS, HUB_TOKEN_RIGHTS),
         look=TOKENS,
+        program=True,
     ),
     Rule(
         "hub-token",
@@ -215,14 +427,9 @@ RULES = (
             r"don't have the rights to (?:create|push)",
             r"Unauthorized[^\n]{0,80}(?:hf_hub|huggingface)[^\n]{0,40}token",
         ),
-        (
-            Cause(
-                "hub-token",
-                "The token for Hugging Face is missing, wrong (often with a line end in it), or may not do this.",
-                "A new one from https://huggingface.co/settings/tokens in HF_TOKEN, with the right that is needed.",
-            ),
-        ),
+        (HUB_NO_TOKEN, HUB_WRONG_TOKEN, HUB_TOKEN_RIGHTS),
         look=TOKENS,
+        program=True,
         unless=r"Repository Not Found|RepositoryNotFoundError",
     ),
     Rule(
@@ -236,29 +443,17 @@ RULES = (
             r"DatasetNotFoundError|doesn't exist on the Hub or cannot be accessed",
             r"HFValidationError|Repo id must (?:use alphanumeric|be in the form)",
         ),
-        (
-            Cause(
-                "hub-name",
-                "There is no such model or data set on Hugging Face under that name, it is private, or a local folder of "
-                "that name was meant and is not in the container.",
-                "Check the name; for a private one set HF_TOKEN; for a folder its path in the container.",
-            ),
-        ),
+        (HUB_NAME, HUB_FOLDER, HUB_PRIVATE),
         look=TOKENS,
+        program=True,
     ),
     Rule(
         "hub-access",
         "401 Client Error: Unauthorized for url: https://huggingface.co/meta-llama/Llama-3.1-8B",
         (r"40[13] Client Error[^\n]{0,80}huggingface\.co",),
-        (
-            Cause(
-                "hub-access",
-                "Hugging Face gives this only to those who are logged in and have accepted its terms, or there is "
-                "nothing under that name.",
-                "Check the name, accept the terms on its page, and set HF_TOKEN in the environment.",
-            ),
-        ),
+        (HUB_NO_TOKEN, HUB_TERMS, HUB_NAME),
         look=TOKENS,
+        program=True,
     ),
     Rule(
         "hub-file",
@@ -272,13 +467,32 @@ RULES = (
         ),
         (
             Cause(
-                "hub-file",
-                "The model's folder or page has no such file ({0}): another kind of model, another branch, or a download "
-                "that broke off.",
-                "Look at the model's list of files; a model of one's own is saved with save_pretrained.",
+                "model-other-kind",
+                "The repository or folder does not have {0}: it holds another kind of model, such as a LoRA adapter, "
+                "a GGUF file, or a diffusers pipeline.",
+                "List its files on its page or with `ls`, and load it as its page shows.",
+                tell="the list has adapter_config.json, model_index.json, or *.gguf",
+                given=silent_on(r"[Rr]evision|git identifier"),
+            ),
+            Cause(
+                "model-incomplete",
+                "The local folder is incomplete: a download or a save was interrupted, or a checkpoint's inner "
+                "folder is meant.",
+                "Download it again with `hf download NAME`, or save it with `save_pretrained` for the model and for "
+                "the tokenizer.",
+                tell="`ls` on the folder shows no config.json, or no *.safetensors",
+                given=silent_on(r"[Rr]evision|git identifier|Not Found for url"),
+            ),
+            Cause(
+                "hub-revision",
+                "The repository has no such branch, tag, or commit.",
+                "Remove `revision=`, or use one that its page lists under Files.",
+                tell="`revision` is set",
+                given=only(says(r"[Rr]evision|git identifier")),
             ),
         ),
         look=VERIFY,
+        program=True,
     ),
     Rule(
         "hub-offline",
@@ -292,12 +506,22 @@ RULES = (
         ),
         (
             Cause(
-                "hub-offline",
-                "The files are not in the cache, and offline mode (HF_HUB_OFFLINE) keeps them from being fetched.",
-                "Fetch them once without HF_HUB_OFFLINE; the cache must be the one that is mounted.",
+                "hub-cache-incomplete",
+                "The files are not in the cache, and offline mode (`HF_HUB_OFFLINE` or `local_files_only`) forbids "
+                "downloading them.",
+                "Download them once without it: `HF_HUB_OFFLINE=0 hf download NAME`.",
+                tell="`hf cache ls` does not list the model",
+            ),
+            Cause(
+                "hub-cache-elsewhere",
+                "The files were downloaded into another cache than the one that is used here.",
+                "Set `HF_HOME` to the folder that has them, and mount it into the container.",
+                tell="`hf cache ls` lists the model on the host and not in the container",
+                given=CONTAINER & says(r"HF_HOME|cache_dir"),
             ),
         ),
-        look=VERIFY,
+        look="`hf cache ls`",
+        program=True,
     ),
     Rule(
         "hub-unreached",
@@ -311,14 +535,19 @@ RULES = (
             r"how to run the library in offline mode at",
         ),
         (
+            HUB_UNREACHABLE,
+            HUB_NAME,
             Cause(
-                "hub-unreached",
-                "The file is not in the cache, and Hugging Face is not reached from here.",
-                "Look whether curl -I https://huggingface.co works there (HTTPS_PROXY, HF_ENDPOINT); offline: fetch it "
-                "once elsewhere into the cache that is mounted.",
+                "hub-mirror",
+                "`HF_ENDPOINT` names a mirror that does not respond or does not have the file.",
+                "Run `unset HF_ENDPOINT`.",
+                tell="`echo $HF_ENDPOINT` prints an address",
+                given=only(says(r"hf-mirror|HF_ENDPOINT")),
             ),
         ),
         look=HOST,
+        unless=r"outgoing traffic has been disabled|OfflineMode",
+        program=True,
     ),
     Rule(
         "hub-code",
@@ -329,11 +558,13 @@ RULES = (
         ),
         (
             Cause(
-                "hub-code",
-                "The model brings Python code of its own, which runs only where it is allowed.",
-                "trust_remote_code=True, for a model that you trust.",
+                "model-code-not-allowed",
+                "The model or data set comes with Python code of its own, which runs only with permission.",
+                "If you trust its author, pass `trust_remote_code=True`, best with a fixed `revision=`.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -343,10 +574,12 @@ RULES = (
         (
             Cause(
                 "dataset-script",
-                "The data set is a program, which the package datasets does not run since its version 4.",
-                "A version of the data set in files (Parquet), or ./launch add 'datasets<4'",
+                "The data set is loaded by a Python script, which the package datasets no longer runs since release 4.",
+                'Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or `./launch '
+                "add 'datasets<4'`.",
             ),
         ),
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -361,12 +594,23 @@ RULES = (
         ),
         (
             Cause(
-                "hf-transfer",
-                "The faster way of downloading from Hugging Face does not get through, or its package is missing.",
-                "HF_HUB_DISABLE_XET=1 HF_HUB_ENABLE_HF_TRANSFER=0",
+                "hub-fast-download",
+                "Hugging Face's fast download (Xet or hf_transfer) was interrupted, or its servers are blocked in "
+                "this network.",
+                "Run it again; if it fails again, set `HF_HUB_DISABLE_XET=1` and `HF_HUB_ENABLE_HF_TRANSFER=0`.",
+                tell="the download works with `HF_HUB_DISABLE_XET=1`",
+                given=silent_on(r"hf_transfer[^\n]*not available"),
+            ),
+            Cause(
+                "hf-transfer-missing",
+                "`HF_HUB_ENABLE_HF_TRANSFER` is set, but the package hf_transfer is not installed.",
+                "Run `unset HF_HUB_ENABLE_HF_TRANSFER`, or `pip install hf_transfer`.",
+                tell="the text has `not available`",
+                given=only(says(r"hf_transfer[^\n]*not available")),
             ),
         ),
-        look=VERIFY,
+        look=HOST,
+        program=True,
     ),
     Rule(
         "model-class",
@@ -374,10 +618,13 @@ RULES = (
         (r"Unrecognized configuration class",),
         (
             Cause(
-                "model-class",
-                "The model is of another kind than the class that loads it serves, or transformers is older than the model.",
-                "The class that the model's page names; else ./launch add transformers in a newer release.",
+                "model-class-wrong",
+                "The model is of another kind than the `Auto...` class that loads it, for example a vision or "
+                "sequence-to-sequence model loaded with `AutoModelForCausalLM`.",
+                "Use the class that the model's page shows.",
+                tell="the model's page or `architectures` in its config.json names another class",
             ),
+            TRANSFORMERS_OLD,
         ),
         look=VERIFY,
     ),
@@ -390,13 +637,36 @@ RULES = (
             r"data did not match any variant of untagged enum",
             r"Model architectures \[[^\]]*\] are not supported",
             r"^KeyError: '(?:qwen\w*|llama\w*|mistral\w*|gemma\w*|phi\w*|deepseek\w*|mixtral|glm\w*)'",
+            r"CONFIG_MAPPING\[config_dict\[\"model_type\"\]\][\s\S]{0,1500}KeyError: '(\w+)'",
         ),
         (
+            TRANSFORMERS_OLD,
             Cause(
-                "transformers-too-old",
-                "What loads the model (transformers, vLLM or another) is older than the model.",
-                "./launch add 'transformers' in a newer release.",
+                "architecture-unknown",
+                "This release of vLLM (or SGLang) does not support the model's architecture.",
+                "Upgrade it: `pip install -U vllm`. If its list of supported models does not have the model, use "
+                "transformers.",
+                tell="the text has `Model architectures`",
+                given=only(says(r"Model architectures \[")),
             ),
+            MODEL_CODE,
+        ),
+        look=VERIFY,
+    ),
+    Rule(
+        "tokenizer-class",
+        "ValueError: Tokenizer class LlamaTokenizer does not exist or is not currently imported.",
+        (r"Tokenizer class \w+ does not exist or is not currently imported",),
+        (
+            TRANSFORMERS_OLD,
+            Cause(
+                "tokenizer-package-missing",
+                "A package that this tokenizer needs is not installed.",
+                "Run `./launch add sentencepiece protobuf tiktoken`; without a project, `pip install sentencepiece "
+                "protobuf tiktoken`.",
+                tell="`pip show sentencepiece` finds nothing",
+            ),
+            MODEL_CODE,
         ),
         look=VERIFY,
     ),
@@ -417,12 +687,31 @@ RULES = (
         ),
         (
             Cause(
-                "wandb-access",
-                "Weights & Biases has no key here, or one that may not write to that project.",
-                "Set WANDB_API_KEY in the environment before ./launch, or WANDB_MODE=offline.",
+                "wandb-no-key",
+                "Weights & Biases needs a login, and no API key was found.",
+                "Set `WANDB_API_KEY` before `./launch` or the program starts, or log without an account: "
+                "`WANDB_MODE=offline`.",
+                tell="`env | grep -c WANDB_API_KEY` prints 0",
+                given=says(r"not configured|not logged in|missing"),
+            ),
+            Cause(
+                "wandb-wrong-key",
+                "The API key for Weights & Biases is invalid, or is for another server.",
+                "Copy the key again from https://wandb.ai/authorize; for a server of your own, also set "
+                "`WANDB_BASE_URL`.",
+                tell="the text has `401` or `invalid`",
+                given=says(r"\b401\b|invalid|must be 40"),
+            ),
+            Cause(
+                "wandb-entity",
+                "The account may not write to this project, or the team or user name (entity) does not exist.",
+                "Correct `entity=` in `wandb.init` or `WANDB_ENTITY`, or ask the team's administrator for access.",
+                tell="the text has `403`, `permission denied`, or `entity`",
+                given=says(r"\b403\b|permission|entity"),
             ),
         ),
         look=TOKENS,
+        program=True,
     ),
     Rule(
         "mlflow-schema",
@@ -430,28 +719,38 @@ RULES = (
         (r"out-of-date database schema",),
         (
             Cause(
-                "mlflow-schema",
-                "MLflow's database was made by another release of MLflow.",
-                "mlflow db upgrade with its address, after a copy of it; or the release that made it.",
+                "mlflow-database-old",
+                "MLflow's database was created by another release of MLflow.",
+                "Back it up, then run `mlflow db upgrade <database address>`, such as `sqlite:///mlflow.db`; or "
+                "install the release that created it.",
             ),
         ),
-        look=VERIFY,
+        certain=True,
+        look="`mlflow --version`",
+        program=True,
     ),
     Rule(
         "mlflow-host",
         "Invalid Host header - possible DNS rebinding attack detected",
-        (
-            r"Invalid Host header - possible DNS rebinding",
-            r"Blocking request with non-local 'Host'",
-        ),
+        (r"Invalid Host header - possible DNS rebinding", r"Blocking request with non-local 'Host'"),
         (
             Cause(
-                "mlflow-host",
-                "The server answers only under the names that it was given.",
-                "mlflow server --allowed-hosts with that name; Jupyter: ServerApp.allow_remote_access = True",
+                "mlflow-allowed-hosts",
+                "MLflow's server accepts requests only under the host names that it was given.",
+                "Start it with `mlflow server --allowed-hosts NAME:PORT`, using the name in the address that clients "
+                "use.",
+                given=silent_on(r"Blocking request with non-local"),
+            ),
+            Cause(
+                "jupyter-remote-access",
+                "Jupyter accepts requests only under the name localhost.",
+                "Use an SSH tunnel to localhost, or start it with `--ServerApp.allow_remote_access=True` and a token.",
+                tell="the server is Jupyter",
+                given=only(says(r"Blocking request with non-local")),
             ),
         ),
         look=VERIFY,
+        program=True,
     ),
     Rule(
         "mlflow-param",
@@ -459,11 +758,14 @@ RULES = (
         (r"Changing param values is not allowed",),
         (
             Cause(
-                "mlflow-param",
-                "The program itself: a parameter is logged twice in one MLflow run, with two values.",
-                "A new run (or a nested one) for each attempt.",
+                "mlflow-param-changed",
+                "The program logs a parameter twice in one MLflow run, with two values.",
+                "Start a new run for each attempt, with `nested=True` inside of another, or log values that change "
+                "as metrics.",
             ),
         ),
+        certain=True,
+        program=True,
         look=VERIFY,
     ),
     Rule(
@@ -477,12 +779,23 @@ RULES = (
         ),
         (
             Cause(
-                "wandb-network",
-                "Weights & Biases is not reached from here, or did not start in time.",
-                "WANDB_MODE=offline, then `wandb sync` later.",
+                "wandb-unreachable",
+                "The server of Weights & Biases cannot be reached, or responds too slowly.",
+                "Check `curl -I https://api.wandb.ai`; set `HTTPS_PROXY` behind a proxy, or `WANDB_MODE=offline` and "
+                "upload later with `wandb sync wandb/offline-run-*`.",
+                tell="`curl -I https://api.wandb.ai` fails",
+            ),
+            Cause(
+                "wandb-service",
+                "wandb's own helper process did not start or stopped, for example on an overloaded machine.",
+                "Run `pip install -U wandb`, and start the program again with fewer processes; `WANDB_MODE=disabled` "
+                "turns wandb off.",
+                tell="the text has `Service`, or wandb/debug-internal.log ends early",
+                given=only(says(r"ServiceStart|ServicePoll|MailboxError")),
             ),
         ),
         look=HOST,
+        program=True,
     ),
     Rule(
         "ssh-host",
@@ -495,25 +808,33 @@ RULES = (
         ),
         (
             Cause(
-                "ssh-host",
-                "ssh does not know the other side's key here (known_hosts), or that key has changed.",
-                "Clone by https; else ssh-keyscan HOST >> ~/.ssh/known_hosts, once its fingerprint has been compared.",
+                "ssh-host-unknown",
+                "SSH does not know the server's key, as in a new container or a build.",
+                "Clone with https, or run `ssh-keyscan HOST >> ~/.ssh/known_hosts` after comparing the fingerprint "
+                "with the one that the server's owner publishes.",
+                tell="`ssh-keygen -F HOST` prints nothing",
+                given=~says(r"IDENTIFICATION HAS CHANGED|key mismatch"),
+            ),
+            Cause(
+                "ssh-host-changed",
+                "The server's key is not the one that SSH knows: the server was reinstalled, or somebody intercepts "
+                "the connection.",
+                "Compare the fingerprint with the one that the server's owner publishes; if it is right, run "
+                "`ssh-keygen -R HOST` and connect again.",
+                tell="the text has `HAS CHANGED`",
+                given=says(r"IDENTIFICATION HAS CHANGED|key mismatch"),
             ),
         ),
         look=HOST,
+        program=True,
     ),
     Rule(
         "ssh-key",
         "git@github.com: Permission denied (publickey).",
         (r"Permission denied \((?:publickey|password)[^)]*\)",),
-        (
-            Cause(
-                "ssh-key",
-                "The other side does not know a key of yours, or yours is not in the container.",
-                "ssh-add on the machine, from where VS Code hands it on; or clone by https.",
-            ),
-        ),
+        (SSH_NO_KEY, SSH_KEY_UNKNOWN),
         look=HOST,
+        program=True,
     ),
     Rule(
         "git-login",
@@ -526,12 +847,22 @@ RULES = (
         ),
         (
             Cause(
-                "git-login",
-                "git asks for a login, which a build cannot give: the repository is private, renamed or gone.",
-                "Check its address; for a private one a build secret or a token.",
+                "git-login-missing",
+                "The repository is private, and git has no login for it here.",
+                "Use a token: `gh auth login`, VS Code's login, or, in a build, `RUN --mount=type=secret`.",
+                tell="its address opens in a browser only when you are logged in",
+            ),
+            GIT_ADDRESS,
+            Cause(
+                "git-password",
+                "The login for git is wrong, or is a password where the server accepts only tokens.",
+                "Create a personal access token on the server, and use it in place of the password.",
+                tell="the text has `Authentication failed`",
+                given=only(says(r"Authentication failed|password authentication was removed")),
             ),
         ),
         look=HOST,
+        program=True,
     ),
     Rule(
         "submodule-entry",
@@ -539,13 +870,15 @@ RULES = (
         (r"no submodule mapping found in \.gitmodules for path '([^']+)'",),
         (
             Cause(
-                "submodule-entry",
-                "The repository holds {0} as a submodule, and its .gitmodules does not say from where: a mistake in "
-                "the repository.",
-                "Clone it without --recursive; in a repository of yours: git rm --cached on that path.",
+                "submodule-without-address",
+                "The repository lists {0} as a submodule, but its .gitmodules has no address for it: an error in "
+                "that repository.",
+                "Clone it without `--recursive`; in a repository of yours, run `git rm --cached PATH` and commit.",
             ),
         ),
+        certain=True,
         look=HOST,
+        program=True,
     ),
     Rule(
         "git-broken-off",
@@ -558,12 +891,42 @@ RULES = (
         ),
         (
             Cause(
-                "git-broken-off",
-                "git's download broke off: the network is slow, or cuts long connections.",
-                "git clone --depth 1, or once more.",
+                "git-download-interrupted",
+                "The connection was cut while git was downloading.",
+                "Try again, with less data: `git clone --depth 1 ADDRESS`.",
+                tell="a retry gets further, or works",
+            ),
+            Cause(
+                "git-memory",
+                "Memory or disk space ran out while git was unpacking the download.",
+                "Free memory and disk space (`free -h`, `df -h`), or use `git clone --depth 1 ADDRESS`.",
+                tell="`df -h` or `free -h` shows that nothing is left",
+                given=says(r"out of memory|No space left|signal 9|unable to write"),
             ),
         ),
         look=HOST,
+        program=True,
+    ),
+    Rule(
+        "no-such-service",
+        "HTTPConnectionPool(host='mlflow', port=5000): Max retries exceeded (Caused by NameResolutionError(Failed to "
+        "resolve 'mlflow'))",
+        (
+            r"host='([\w-]+)', port=\d+\)[\s\S]{0,600}?(?:Name or service not known|name resolution|Failed to resolve)",
+            r"could not translate host name \"([\w-]+)\" to address",
+        ),
+        (
+            Cause(
+                "service-name-unknown",
+                "The program looks for a server named {0}, and this network has none: the name of a Compose service is "
+                "known only in containers of the same Compose project.",
+                "Start the service and join its network (in a project, `./launch up`), or use an address that exists, "
+                "such as `http://127.0.0.1:5000` on the machine.",
+                tell="`docker compose ps` does not list it",
+            ),
+        ),
+        look="`docker compose ps`",
+        program=True,
     ),
     Rule(
         "no-name-resolution",
@@ -584,10 +947,19 @@ RULES = (
         ),
         (
             Cause(
-                "no-name-resolution",
-                "The network, or the name service, cannot be reached from here, or there is no such name.",
-                "Look whether the machine itself reaches it; behind a proxy set HTTPS_PROXY; offline: HF_HUB_OFFLINE=1",
+                "no-name-server",
+                "Host names cannot be resolved here: the network or the name server (DNS) is down, or the container "
+                "uses one that it cannot reach.",
+                "Run `getent hosts github.com` on the machine and in the container. If only the container fails, add "
+                '`"dns": ["1.1.1.1"]` (or your network\'s server) to /etc/docker/daemon.json and restart Docker; in '
+                "WSL, run `wsl --shutdown` in Windows.",
+                tell="`getent hosts github.com` prints nothing",
+                given=says(
+                    r"resol|Name or service|getaddrinfo|EAI_AGAIN|no such host|lookup|Unknown host|server misbehaving"
+                ),
             ),
+            NETWORK_DOWN,
+            PROXY,
         ),
         look=HOST,
     ),
@@ -606,9 +978,25 @@ RULES = (
         ),
         (
             Cause(
-                "registry-login",
-                "The registry does not give this image without a login or from here, or there is none under this name.",
-                "Check the image's name, then docker login with its registry (nvcr.io: user $oauthtoken).",
+                "registry-login-missing",
+                "The registry gives this image only to users who are logged in and have access to it.",
+                "Run `docker login REGISTRY`; for nvcr.io, the user name is `$oauthtoken` and the password an NGC "
+                "API key.",
+                tell="the image is private, or its page asks for a login",
+            ),
+            Cause(
+                "registry-login-stale",
+                "A stored login is expired or wrong, which blocks public images as well.",
+                "Run `docker logout REGISTRY`, then pull again.",
+                tell="~/.docker/config.json lists the registry, and the image is public",
+                given=silent_on(r"anonymous token"),
+            ),
+            Cause(
+                "image-name-unknown",
+                "The registry has no image with this name: registries answer so for images that do not exist as well.",
+                "Correct the name, or build the image first: `./launch build`.",
+                tell="the registry's web page does not list the image",
+                given=says(r"pull access denied|repository does not exist"),
             ),
         ),
         look=BUILD,
@@ -629,12 +1017,28 @@ RULES = (
         ),
         (
             Cause(
-                "port-in-use",
-                "Another program listens on that port.",
-                "End it, or take another port: torchrun --master-port, MLFLOW_PORT or TENSORBOARD_PORT in .env.",
+                "port-of-other-training",
+                "Another training on this machine uses the same port, or an earlier one has not ended.",
+                "If an earlier one is left, end it with `kill PID`; to run two at a time, start the second with "
+                "`torchrun --standalone` or `--master-port=29501`.",
+                tell="`ss -ltnp | grep 29500` lists a python process and its PID",
+                given=only(
+                    says(
+                        r"29500|torchrun|TCPStore|server socket has "
+                        r"failed|MASTER_PORT|init_process_group|NCCL|accelerate|deepspeed"
+                    )
+                ),
+            ),
+            Cause(
+                "port-of-other-program",
+                "Another program already listens on this port.",
+                "Run `ss -ltnp | grep :PORT` to find and end it, or use another port (in a project: `MLFLOW_PORT` or "
+                "`TENSORBOARD_PORT` in .env).",
+                tell="`ss -ltnp | grep :PORT` lists it",
             ),
         ),
-        look="./launch doctor --only ports",
+        look=PORTS,
+        program=True,
     ),
     Rule(
         "no-such-address",
@@ -642,71 +1046,39 @@ RULES = (
         (r"Cannot assign requested address",),
         (
             Cause(
-                "no-such-address",
-                "The server wants to listen on, or reach, an address that the container does not have.",
-                "0.0.0.0 as the address to listen on.",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    # about: This transformers knows no kind of model named {0}.
-    Rule(
-        "model-kind-unknown",
-        "config_class = CONFIG_MAPPING[config_dict[\"model_type\"]] ... KeyError: 'llaga'",
-        (r"CONFIG_MAPPING\[config_dict\[\"model_type\"\]\][\s\S]{0,1500}KeyError: '(\w+)'",),
-        (
-            Cause(
-                "model-kind-unknown-1",
-                "It is older than the model.",
-                "pip show transformers",
-                tell="the model's page names a newer release: ./launch add transformers",
+                "address-not-here",
+                "A program is to listen on, or send from, an address that this machine or container does not have.",
+                "Use `0.0.0.0` as the address to listen on. For a training on several machines, `MASTER_ADDR` must "
+                "be the address of rank 0's machine.",
+                tell="`ip addr` does not list the address",
             ),
             Cause(
-                "model-kind-unknown-2",
-                "The model brings its own code or package.",
-                "pip show transformers",
-                tell="its page imports a package of its own, or says trust_remote_code=True",
+                "localhost-ipv6",
+                "The name localhost means an IPv6 address (::1), and the container has no IPv6, or the server "
+                "listens only on IPv4.",
+                "Use `127.0.0.1` in place of `localhost`.",
+                tell="it works with 127.0.0.1",
+                given=says(r"localhost|::1"),
+            ),
+            Cause(
+                "connections-used-up",
+                "Too many connections were opened in a short time, and no local port is left.",
+                "Reuse connections (for example one `requests.Session`), or open fewer at a time.",
+                tell="`ss -s` shows tens of thousands of connections",
             ),
         ),
-        look=VERIFY,
+        look="`ip addr`",
         level=GENERAL,
-    ),
-    # about: transformers here does not have the model's tokenizer.
-    Rule(
-        "tokenizer-class",
-        "ValueError: Tokenizer class LlamaTokenizer does not exist or is not currently imported.",
-        (r"Tokenizer class \w+ does not exist or is not currently imported",),
-        (
-            Cause(
-                "tokenizer-class-1",
-                "It is older than the model.",
-                "pip show transformers sentencepiece tokenizers",
-                tell="the model's page names a newer release: ./launch add transformers",
-            ),
-            Cause(
-                "tokenizer-class-2",
-                "A package that this tokenizer needs is missing.",
-                "pip show transformers sentencepiece tokenizers",
-                tell="./launch add sentencepiece protobuf",
-            ),
-        ),
-        look=VERIFY,
-        level=GENERAL,
+        program=True,
     ),
     Rule(
         "git-unreachable",
         "fatal: Could not read from remote repository.",
         (r"Could not read from remote repository|Please make sure you have the correct access rights",),
-        (
-            Cause(
-                "git-unreachable",
-                "git does not get at that repository: no key of yours is known there, its name is wrong, or the way to it is "
-                "closed; the line before says which.",
-                "Its address by https; a private one needs a key or a token in the container.",
-            ),
-        ),
+        (SSH_NO_KEY, SSH_KEY_UNKNOWN, GIT_ADDRESS),
         look=HOST,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "server-fails",
@@ -717,12 +1089,18 @@ RULES = (
             r"HTTP status server error \(50\d",
         ),
         (
+            TRY_AGAIN,
             Cause(
-                "server-fails", "The server there has trouble of its own.", "Later again; a mirror, where there is one."
+                "own-server-failed",
+                "A server of your own, such as MLflow or vLLM, failed or is still starting.",
+                "Look at its log: `./launch logs mlflow`, or `docker logs NAME`.",
+                tell="the address in the text is one of yours",
+                given=only(says(LOCAL)),
             ),
         ),
         look=HOST,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "address-refused",
@@ -735,13 +1113,31 @@ RULES = (
         ),
         (
             Cause(
-                "address-refused",
-                "The server refuses this: a login, token or right is missing, or too many have asked for it.",
-                "A token for it in the environment, or the file fetched by hand.",
+                "server-login-missing",
+                "The server requires a login or token for this, or the account has no access.",
+                "Set the token that the server's documentation names, such as `HF_TOKEN`, before the program starts.",
+                tell="the address opens in a browser only when you are logged in",
+                given=silent_on(r"Credentials|AccessDenied|public link|Too many users"),
+            ),
+            Cause(
+                "cloud-credentials",
+                "The credentials for the cloud's storage are missing, or do not allow this.",
+                "Check `aws sts get-caller-identity`; pass `AWS_PROFILE` or `AWS_ACCESS_KEY_ID` and "
+                "`AWS_SECRET_ACCESS_KEY` to the container.",
+                tell="`aws sts get-caller-identity` fails in the container",
+                given=only(says(r"NoCredentials|Unable to locate credentials|AccessDenied")),
+            ),
+            Cause(
+                "drive-quota",
+                "Google Drive limits downloads of this file, or it is not shared with everybody.",
+                "Wait a day, or download it in a browser while logged in and mount it.",
+                tell="the address is of Google Drive",
+                given=only(says(r"public link|Too many users")),
             ),
         ),
         look=TOKENS,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "address-gone",
@@ -753,12 +1149,20 @@ RULES = (
         (
             Cause(
                 "address-gone",
-                "There is nothing at that address (any more): it was moved, or a version in it does not exist.",
-                "The address as the project's page names it today.",
+                "Nothing is at this address: the file was moved or deleted, or the version in it does not exist.",
+                "Use the address that the project's page names today.",
+                tell="a browser shows the same error",
+            ),
+            Cause(
+                "address-private",
+                "The address needs a login: GitHub and others answer `404` for what is private.",
+                "Set a token for that server, or download the file in a browser while logged in.",
+                tell="it opens in a browser when you are logged in",
             ),
         ),
         look=HOST,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "hub-missing",
@@ -769,16 +1173,18 @@ RULES = (
             r"We\s+assumed \'[^\'\n]+\' was a path, a model identifier",
         ),
         (
+            HUB_NAME,
             Cause(
-                "hub-missing",
-                "transformers finds these files neither in the container nor on Hugging Face: another name, no "
-                "network, no right to it, a local folder of that name without them, or a transformers too old to "
-                "look there.",
-                "Check the name, and that no folder of that name lies where the program starts.",
+                "hub-folder-shadows",
+                "A local folder has the same name as the model, and does not have the files.",
+                "Rename that folder, or start the program in another one.",
+                tell="`ls NAME` shows a folder where the program starts",
             ),
+            HUB_UNREACHABLE,
         ),
         look=TOKENS,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "network-breaks",
@@ -806,13 +1212,24 @@ RULES = (
         ),
         (
             Cause(
-                "network-breaks",
-                "A download broke off, or the server does not answer in time.",
-                "Once more; where it stays so, look whether the machine itself reaches that address.",
+                "connection-interrupted",
+                "The connection was interrupted, or the server did not respond in time.",
+                "Run the command again. If it fails again, check the address with `curl -I ADDRESS` on the machine "
+                "and in the container.",
+                tell="another try gets further, or works",
+            ),
+            PROXY,
+            Cause(
+                "server-slow",
+                "The network is too slow for the time limit of the program.",
+                "Raise the limit: `HF_HUB_DOWNLOAD_TIMEOUT=60`, `UV_HTTP_TIMEOUT=300`, or `pip --timeout 100`.",
+                tell="a large download ends after the same number of seconds each time",
+                given=only(says(r"timed? ?out|timeout|deadline")),
             ),
         ),
         look=HOST,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "peer-gone",
@@ -825,13 +1242,22 @@ RULES = (
         ),
         (
             Cause(
-                "peer-gone",
-                "The other side, a process or a server, ended first; its own error stands further up or in its log.",
-                "Look for the first error above, or in that process.",
+                "other-side-ended",
+                "The process or server at the other end of the connection ended.",
+                "Look for its own error: further up in this log, in the log of another rank, or in the server's log.",
+                tell="another process ended earlier, or the server restarted",
+            ),
+            Cause(
+                "output-closed",
+                "The program that reads this one's output ended, as with `| head`.",
+                "Write the output to a file: `... > log.txt 2>&1`.",
+                tell="the command has a pipe, and the traceback ends in `print` or `flush`",
+                given=only(says(r"\[Errno 32\]|BrokenPipe|Broken pipe")),
             ),
         ),
         look=VERIFY,
         level=GENERAL,
+        program=True,
     ),
     Rule(
         "nobody-listens",
@@ -846,14 +1272,30 @@ RULES = (
         ),
         (
             Cause(
-                "nobody-listens",
-                "Nobody listens at that address: the server is not running, its container does not publish that "
-                "port, or it runs elsewhere (in a container localhost is the container).",
-                "Start it (./launch up), with that port published (-p, forwardPorts); among containers its name is "
-                "the address.",
+                "server-not-running",
+                "No server listens at that address: it is not started, still starting, or has failed.",
+                "Start it (in a project: `./launch up`), or look at its log: `./launch logs NAME`.",
+                tell="`ss -ltn` on its machine does not list the port",
+            ),
+            Cause(
+                "localhost-in-container",
+                "In a container, localhost is the container itself; the server runs on the machine or in another "
+                "container.",
+                "Use the service's name (`http://mlflow:5000`) or `host.docker.internal` as the host.",
+                tell="the same address works on the machine",
+                given=only(says(r"localhost|127\.0\.0\.1")) & CONTAINER,
+            ),
+            Cause(
+                "port-not-published",
+                "The server's container does not publish the port, or the server listens only inside of it on "
+                "127.0.0.1.",
+                "Publish it (`docker run -p 8888:8888 ...`, `forwardPorts` in devcontainer.json), and let the server "
+                "listen on 0.0.0.0.",
+                tell="`docker port NAME` does not list it",
             ),
         ),
-        look=VERIFY,
+        look=HOST,
         level=GENERAL,
+        program=True,
     ),
 )

@@ -29,7 +29,9 @@ WITH_COMPILER = "In a project, choose the base that has one: `copier update --tr
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
 NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
-CONDA = says(r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|UnsatisfiableError")
+CONDA = says(
+    r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|UnsatisfiableError"
+)
 
 
 def apt(names: str) -> str:
