@@ -253,6 +253,7 @@ RULES = (
             ),
         ),
         look=DISK,
+        kind="disk",
     ),
     Rule(
         "device-denied",

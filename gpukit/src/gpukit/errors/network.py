@@ -240,6 +240,7 @@ RULES = (
             ),
         ),
         look=BUILD,
+        kind="image",
     ),
     Rule(
         "insecure-registry",
@@ -264,6 +265,7 @@ RULES = (
             ),
         ),
         look=BUILD,
+        kind="image",
     ),
     Rule(
         "socks-proxy",
@@ -327,6 +329,7 @@ RULES = (
             ),
         ),
         look=HOST,
+        kind="image",
     ),
     Rule(
         "tls-broken",
@@ -962,6 +965,7 @@ RULES = (
             PROXY,
         ),
         look=HOST,
+        kind="image",
     ),
     Rule(
         "registry-login",
@@ -1000,6 +1004,7 @@ RULES = (
             ),
         ),
         look=BUILD,
+        kind="image",
     ),
     Rule(
         "port-in-use",
@@ -1039,6 +1044,7 @@ RULES = (
         ),
         look=PORTS,
         program=True,
+        kind="port",
     ),
     Rule(
         "no-such-address",
