@@ -43,19 +43,17 @@ def error_texts() -> str:
         "",
         '<a id="about"></a>',
         "",
-        "## Error texts: `./launch explain FILE`",
+        "## Error texts: `./launch explain`",
         "",
-        "It reads a log, or text that you paste (`-`), and prints the cause, the remedy, and what to check next, for",
-        "old and new wordings of the texts below. If a text has several possible causes, it lists them with how to",
-        "tell them apart; of an unknown text it shows the most relevant lines. The line that it recognized comes",
-        "first: if the cause does not fit that line in your case, trust the line.",
+        "It reads a log from a file or a pipe, or a text that you paste, and prints the causes that it can have on this",
+        "machine, each with its remedy and how to tell it from the others. These are the texts that it knows, in old",
+        "and new wordings, with their causes, the most frequent first.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
-        for rule in (*topic.RULES, *getattr(topic, "LATE", ()), *getattr(topic, "NOTES", ())):
-            open_ = "; or ".join(what for what, _ in rule.maybe)
-            cause = f"{rule.cause} It may be that {open_}." if open_ else rule.cause
-            lines.append(f"- {_code(_short(rule.says))} {_cell(cause)}")
+        for rule in topic.RULES:
+            causes = " Or: ".join(cause.why for cause in rule.causes)
+            lines.append(f"- {_code(_short(rule.example))} {_cell(causes)}")
     return "\n".join([*lines, ""])
 
 

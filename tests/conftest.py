@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +16,37 @@ import yaml
 from copier import run_copy
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle-sentences",
+        action="store_true",
+        help="shuffle the words of the sentences of all causes: only tests/gpukit/test_sentences.py may then fail",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("shuffle_sentences", False):
+        shuffle_sentences()
+
+
+def shuffle_sentences() -> None:
+    """From now on each new Cause has its words in another order. Commands in backticks and blanks stay whole."""
+    from gpukit.findings.finding import Cause
+
+    made = Cause.__init__
+
+    def shuffled(self: Cause, *arguments: object, **more: object) -> None:
+        made(self, *arguments, **more)
+        for name in ("why", "remedy", "tell"):
+            words = re.findall(r"\S*`[^`]*`\S*|\S+", getattr(self, name))
+            random.Random(0).shuffle(words)
+            object.__setattr__(self, name, " ".join(words))
+
+    Cause.__init__ = shuffled
+
+
 HERE = "9999.0.0"  # the tag under which the working tree, uncommitted changes included, is released to the tests
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -149,6 +150,28 @@ def test_what_is_added_is_seen_everywhere(guarded: Project, index: Index) -> Non
         assert done.returncode == 0, done.stderr
     finally:
         guarded.write("pyproject.toml", before)
+
+
+def verified(project: Project) -> dict[str, dict]:
+    done = inside(project, "gpukit", "verify", "--json", "--only", "gpukit,protected,packages,conflicts,imports")
+    return {each["id"]: each for each in json.loads(done.stdout)["findings"]}
+
+
+def test_verify_reports_no_package_of_a_new_image(guarded: Project) -> None:
+    """And none of the base's own conflicts."""
+    assert [each for each in verified(guarded).values() if each["status"] != "PASS"] == []
+
+
+def test_verify_names_a_package_that_conflicts(guarded: Project, index: Index) -> None:
+    address = f"{index.at(guarded.engine)}/{index.own('gputest_conflict', 'numpy>=99')}"
+    done = inside(guarded, "uv", "pip", "install", "--no-deps", address)
+    assert done.returncode == 0, done.stderr
+    try:
+        found = verified(guarded)["conflicts"]
+        assert (found["status"], found["cause_id"]) == ("WARN", "packages-conflict-beside")
+        assert "gputest-conflict" in found["cause"] and "numpy>=99" in found["expected"]
+    finally:
+        inside(guarded, "uv", "pip", "uninstall", "gputest-conflict")
 
 
 def test_jupyters_interpreter_is_the_same(guarded: Project) -> None:

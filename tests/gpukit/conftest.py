@@ -102,6 +102,7 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
+    from gpukit.verify.probes.imported import Imported
     from gpukit.verify.probes.seen import (
         Device,
         Devices,
@@ -115,6 +116,7 @@ def container():
         User,
         Versions,
     )
+    from gpukit.verify.requirements import Requirements
     from gpukit.verify.smi import Card, Smi
 
     off = {"error": 1e-6, "tolerance": 1e-3}
@@ -139,8 +141,15 @@ def container():
             "processors": Processors(16, 16),
             "ram": Ram(64.0, 50.0, None, 8.0),
             "clock": (datetime(2026, 11, 20, 12), datetime(2026, 11, 20, 9)),
-            "torch_requirements": (7, []),
-            "missing_requirements": [],
+            "requirements": Requirements(12, (), frozenset({"torch", "transformers"})),
+            "conflicts": (),
+            "unknown_imports": [],
+            "imported": [Imported("torch"), Imported("transformers")],
+            "library": (
+                on("cuda:0", retries=2, microbatch=16, difference=2e-7),
+                on("cuda:0", pinned=True, equal=True),
+                on("cuda:0", first=2.3, last=0.1, kept=True, scales=[65536.0, 32768.0, 32768.0]),
+            ),
             "trackers": (),
             "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),

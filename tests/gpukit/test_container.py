@@ -245,37 +245,6 @@ def distribution(folder, name, version, *requires):
     (info / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {each}" for each in requires)]), "utf-8")
 
 
-def test_what_pytorchs_packages_ask_of_each_other(tmp_path):
-    from gpukit.verify.packages import unmet
-
-    wants = ('triton==3.7.1; platform_system == "Linux"', "nvidia-cudnn-cu13 (==9.13.0.50)", "sympy>=1.13")
-    distribution(tmp_path, "torch", "2.14.1+cu130", *wants, 'optree==0.1; extra == "optree"')
-    distribution(tmp_path, "triton", "3.7.1+git5")
-    distribution(tmp_path, "nvidia_cudnn_cu13", "9.13.0.50")
-    distribution(tmp_path, "optree", "0.9")
-    distribution(tmp_path, "torchvision", "0.29.2+cu130", "torch==2.14.1", "numpy")
-    assert unmet([str(tmp_path)]) == (3, [])
-    distribution(tmp_path, "torchaudio", "2.11.0", "torch==2.11.0")
-    assert unmet([str(tmp_path)]) == (4, [("torchaudio", "torch 2.11.0", "2.14.1+cu130")])
-
-
-def test_what_came_since_the_image_was_built(tmp_path):
-    pytest.importorskip("tomllib")
-    from gpukit.verify.packages import missing
-
-    there = tmp_path / "there"
-    there.mkdir()
-    distribution(there, "einops", "0.8.1")
-    distribution(there, "Foo_Bar", "2.0+cu130")
-    assert missing(tmp_path, [str(there)]) == []  # no project
-    text = '[project]\ndependencies = ["einops>=0.8", "foo.bar[x]", "gone", "elsewhere; sys_platform == \'win32\'"]\n'
-    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    assert missing(tmp_path, [str(there)]) == [("gone", "gone is not installed")]
-    pins = "einops==0.8.0  # via me\nfoo-bar==2.0\n"
-    (tmp_path / "requirements.txt").write_text(pins, encoding="utf-8")
-    assert missing(tmp_path, [str(there)]) == [("einops==0.8.0", "einops 0.8.1"), ("gone", "gone is not installed")]
-
-
 def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_file, monkeypatch):
     """The second asks in the first one's place, which has ended by then."""
     from gpukit.verify.smi import Card, Smi

@@ -13,7 +13,7 @@ import pytest
 
 from gpukit.cli import explain as command
 from gpukit.cli.main import main
-from gpukit.errors.machine import Machine
+from gpukit.errors.machine import Card, Machine
 from tests.conftest import ROOT
 
 CERTAIN = "AssertionError: Torch not compiled with CUDA enabled"
@@ -97,7 +97,7 @@ def test_the_machine_comes_from_a_file_or_from_here(tmp_path, monkeypatch, capsy
     old = tmp_path / "machine.json"
     old.write_text('{"machine": {"gpus": [{"name": "NVIDIA GeForce GTX 1080"}]}}', encoding="utf-8")
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
-    monkeypatch.setattr(command.facts, "local", lambda *_: Machine(gpus=(command.Card(capability="12.0"),)))
+    monkeypatch.setattr(command.facts, "local", lambda *_: Machine(gpus=(Card(capability="12.0"),)))
     assert causes(capsys, NO_KERNEL)[0] == "no-kernel-newer-card"
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
 
@@ -111,10 +111,10 @@ def test_a_machine_that_cannot_be_read(content, tmp_path, capsys):
 
 
 def test_one_question_if_its_answer_changes_the_causes(terminal, capsys):
+    assert causes(capsys, LIKELY, "--in-container", "no")[0] != causes(capsys, LIKELY, "--in-container", "yes")[0]
     asked = terminal("n")
     assert main(["explain", LIKELY]) == 1
     assert len(asked) == 1
-    assert causes(capsys, LIKELY, "--in-container", "no")[0] != causes(capsys, LIKELY, "--in-container", "yes")[0]
     asked = terminal()
     main(["explain", CERTAIN])
     main(["explain", LIKELY, "--in-container", "no", "--worked-before", "no"])

@@ -13,7 +13,7 @@ from gpukit.verify import build, compute, interpreter, machine, multiprocess, pa
 from gpukit.wheel import writer
 from tests.conftest import cannot
 from tests.gpukit.conftest import ROOT
-from tests.gpukit.test_verify import same
+from tests.gpukit.test_verify import reports
 
 ENGINE = "unix:///var/run/docker.sock"
 IMAGE = "standin/pytorch:ngc"
@@ -161,7 +161,7 @@ def test_a_fault_of_the_surroundings(verify, name):
     options, changes, id, cause = FAULTS[name]
     findings = verify(*(option.format(hub=verify.hub) for option in options), **changes)
     assert failed(findings) == {id}
-    assert same(findings[id], cause)
+    assert reports(findings[id], cause)
 
 
 def test_nothing_is_wrong_without_a_fault(verify):
@@ -209,7 +209,7 @@ def test_a_fault_of_torch(verify, name):
     findings = verify(*options, checks="torch,cuda", **{key: changes[key] for key in changes if key != "options"})
     assert failed(findings) == ids
     assert next(id for id in findings if id in ids) == first
-    assert same(findings[first], cause)
+    assert reports(findings[first], cause)
 
 
 LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
@@ -249,20 +249,20 @@ def test_a_worker_of_a_data_loader_ends(verify, name):
     before = f"{customize} && export PYTHONPATH=/opt/site:$PYTHONPATH"
     findings = verify(before=before, checks="loader")
     assert failed(findings) == {id}
-    assert same(findings[id], cause)
+    assert reports(findings[id], cause)
 
 
 def test_no_compiler(verify):
     before = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
     findings = verify(before=before, checks="compile")
     assert failed(findings) == {"compile"}
-    assert same(findings["compile"], compute.NO_CPP)
+    assert reports(findings["compile"], compute.NO_CPP)
 
 
 def test_no_headers(verify):
     findings = verify(before="find / -xdev -name Python.h -delete", checks="compile")
     assert failed(findings) == {"compile"}
-    assert same(findings["compile"], compute.NO_HEADERS)
+    assert reports(findings["compile"], compute.NO_HEADERS)
 
 
 def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):
@@ -285,6 +285,6 @@ def test_an_image_that_is_older_than_vendor(verify):
             before=f"{install}; cp vendor/{wheel.name} {newer}; rm vendor/{wheel.name}", command=command, **installed
         )
         assert failed(findings) == {"gpukit"}
-        assert same(findings["gpukit"], packages.OLD_IMAGE)
+        assert reports(findings["gpukit"], packages.OLD_IMAGE)
         assert (findings["gpukit"].seen, findings["gpukit"].expected) == (version, "99.0")
         (verify.project / newer).rename(wheel)

@@ -142,7 +142,7 @@ def test_different_contents_never_share_a_name(source: Path, wheel: Path, change
 
 
 def test_what_is_not_in_the_wheel_changes_no_name(source: Path, wheel: Path) -> None:
-    edit(source / "release.py", "Run it", "Call it")
+    edit(source / "release.py", "Run the first one", "Call it")
     (source / "notes.md").write_text("x", encoding="utf-8")
     assert writer.file_name(writer.from_source(source)) == wheel.name
 

@@ -271,26 +271,29 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "cause", "words"),
     [
         (
             "error: Request failed after 3 retries\n  cause: Failed to fetch: `https://download.pytorch.org/whl/cpu/a/`",
-            "cannot reach https://download.pytorch.org:",
+            "uv-unreachable",
+            "https://download.pytorch.org",
         ),
-        ("error: No interpreter found for Python 3.12 in managed installations", "Python 3.12 is not installed"),
+        ("error: No interpreter found for Python 3.12 in managed installations", "uv-python", "Python 3.12"),
         (
             "  x No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.13.0+cpu has no wheels with a "
             "matching Python ABI tag (e.g., `cp314`) and you require torch, your requirements are unsatisfiable.",
-            "no wheel of torch",
+            "no-wheel-for-python",
+            "Python",
         ),
-        ("No solution found when resolving dependencies:\n Because you require a", "conflict with each other"),
-        ("error: failed to write to file: No space left on device (os error 28)", "disk is full"),
-        ("  x Failed to build `flash-attn==2.8.3`\n", "flash-attn==2.8.3 has no wheel"),
-        ("error: something new", "something new"),
+        ("No solution found when resolving dependencies:\n Because you require a", "packages-contradict", ""),
+        ("error: failed to write to file: No space left on device (os error 28)", "uv-disk-full", "GPUKIT_NATIVE"),
+        ("  x Failed to build `flash-attn==2.8.3`\n", "wheel-not-built", "flash-attn==2.8.3"),
+        ("error: something new", "", "something new"),
     ],
 )
-def test_what_uv_says_becomes_a_sentence(said: str, words: str) -> None:
-    assert words in str(environment.explain(said))
+def test_what_uv_says_becomes_a_sentence(said: str, cause: str, words: str) -> None:
+    refusal = environment.explain(said)
+    assert refusal.kind == cause and words in str(refusal)
 
 
 def test_what_programs_find(small: Path) -> None:
@@ -376,6 +379,22 @@ def test_what_was_taken_away_is_put_back(fresh: Native) -> None:
     shutil.rmtree(info)
     shutil.rmtree(info.parent / "fruit")
     assert fresh.launch("run", "--", "python", "-c", "import fruit").returncode == 0
+
+
+def test_build_repairs_what_a_user_replaced(fresh: Native) -> None:
+    """Other commands leave it: a user may try another version. What is within its range stays."""
+    (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit>=1"'))
+    fresh.launch("build")
+    (site,) = fresh.path.glob("lib/python*/site-packages")
+    install = ["uv", "pip", "install", "--quiet", f"--python={fresh.path / 'bin/python'}", "fruit==0.9"]
+    subprocess.run(install, env=fresh.env, check=True)
+    assert fresh.launch("run", "true").returncode == 0 and list(site.glob("fruit-0.9.dist-info"))
+    done = fresh.launch("build")
+    assert done.returncode == 0 and list(site.glob("fruit-1.0.dist-info")), done.stderr
+    (fresh.root / "pyproject.toml").write_text(PYPROJECT)
+    subprocess.run(install, env=fresh.env, check=True)
+    assert fresh.launch("build").returncode == 0 and list(site.glob("fruit-0.9.dist-info"))
+    assert fresh.launch("build", PATH="/usr/bin:/bin").returncode == 0  # uv is not needed: nothing changed
 
 
 def slow_uv(found: Native, when: str, seconds: str = "60") -> dict[str, str]:

@@ -278,7 +278,7 @@ def test_signals_for_the_group_leave_workers_alive():
 
 
 def ending(batches):
-    """What is said of the error that the loader raises."""
+    """The sentence for the error that the loader raises."""
     try:
         for _ in range(10):
             next(batches)

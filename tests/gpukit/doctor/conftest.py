@@ -93,7 +93,6 @@ class Record:
     def saw(self) -> SimpleNamespace:
         from gpukit.doctor.host import Answer, Toolkit, refused
         from gpukit.errors.refusals import explain
-        from gpukit.host.preflight import NOT_ASKED
 
         changes: dict[str, Any] = {}
         for title, text in self.sections:
@@ -106,7 +105,7 @@ class Record:
             elif kind == "engine":
                 changes["engine"] = json.loads(text)
             elif kind == "refused":
-                changes["grant"] = refused(explain(text, NOT_ASKED))
+                changes["grant"] = refused(explain(text, "The engine could not be asked"))
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
             elif kind == "containers":
@@ -118,12 +117,12 @@ class Record:
             elif kind == "toolkit":
                 from gpukit.doctor.host import Specification
 
-                said = dict(re.split(r":\s*", line, maxsplit=1) for line in text.strip().splitlines())
-                paths = [part.split("=") for part in said.get("specifications", "").split()]
+                parts = dict(re.split(r":\s*", line, maxsplit=1) for line in text.strip().splitlines())
+                paths = [part.split("=") for part in parts.get("specifications", "").split()]
                 changes["toolkit"] = Toolkit(
-                    said.get("version", ""),
-                    said.get("runtime") == "yes",
-                    said.get("hook") == "yes",
+                    parts.get("version", ""),
+                    parts.get("runtime") == "yes",
+                    parts.get("hook") == "yes",
                     tuple(Specification(*path) for path in paths),
                 )
             else:

@@ -88,6 +88,6 @@ def test_vs_code_starts_if_gpukit_cannot_run(start, missing):
 
 @pytest.mark.parametrize(("arguments", "code"), [((), 1), (("cpu",), 0)], ids=["gpu", "cpu"])
 def test_only_a_refused_gpu_stops_vs_code(start, arguments, code):
-    refusal = "could not select device driver with capabilities: [[gpu]]"
+    refusal = "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver"
     docker = DOCKER.replace("exec /none failed: no such file or directory", refusal)
     assert start("exit 9", *arguments, docker=docker).returncode == code

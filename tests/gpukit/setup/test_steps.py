@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpukit.doctor.host import Answer, Specification, Toolkit
-from tests.conftest import ROOT, cannot
+from tests.conftest import cannot
 from tests.gpukit.setup.conftest import MORE, bare
 
 VENDORS = Path(__file__).with_name("vendors.txt")
@@ -166,9 +165,9 @@ def test_what_no_step_cures_is_said_as_doctor_says_it(setting) -> None:
     from gpukit.setup.steps import elsewhere
 
     lost = setting(cards=Answer(15, "Unable to determine the device handle for GPU0: GPU is lost."))
-    assert "fallen off the bus" in elsewhere(lost)[0]
+    assert elsewhere(lost)[0].startswith(lost.driver.cause)
     rootless = setting(engine={"SecurityOptions": ["name=rootless"]})
-    assert "rootless" in elsewhere(rootless)[0]
+    assert elsewhere(rootless)[0].startswith(rootless.engine.cause)
     denied = Answer(1, "", "permission denied while trying to connect to the Docker daemon socket")
     assert "next login" in elsewhere(setting(info=denied))[0]
 

@@ -172,7 +172,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
 
 
 def clean(text: str, hide: Mask) -> str:
-    return hide(plain(text))[:LONGEST]
+    return hide.names(plain(text))[:LONGEST]
 
 
 def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:

@@ -84,7 +84,11 @@ ARGUMENTS = {
     "--apply": {"action": "store_true", "help": "run the steps one by one; a log and a way to revert them are kept"},
     "--undo": {"action": "store_true", "help": "show what --apply did, and revert it"},
     "--only": {"default": "", "metavar": "ID,..", "help": "only these steps, such as docker,toolkit"},
-    "--hardware": {"default": "", "metavar": "ID", "help": "which hardware this machine is: one of the project's targets, or any id"},
+    "--hardware": {
+        "default": "",
+        "metavar": "ID",
+        "help": "which hardware this machine is: one of the project's targets, or any id",
+    },
     "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
     "--from": {"default": "", "dest": "source", "metavar": "PATH", "help": "use the gpukit in this source folder"},
     "--check": {
@@ -121,7 +125,7 @@ examples:
   ./launch setup --only driver       only this step
   ./launch setup --hardware rtx-40   for this GPU, before its driver can name it
   ./launch setup --apply             run the steps one by one
-  ./launch setup --undo              show what --apply did, and revert it"""
+  ./launch setup --undo              show what --apply did, and revert it""",
 }
 
 

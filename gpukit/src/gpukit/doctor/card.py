@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, TEGRA
+from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, ON_CPU, TEGRA
 from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.errors import machine
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import Card, cards, hardware
@@ -39,11 +41,11 @@ NO_KERNELS = Cause(
 UNSERVED = Cause(
     "card-not-supported",
     "PyTorch's builds do not support this card: it is too old, or newer than they are.",
-    "Choose another GPU with GPUS, or run without one: `./launch --cpu ...`",
-    alone="Use another GPU, or run on the CPU: `pip install torch --index-url https://download.pytorch.org/whl/cpu`",
+    "Choose another GPU with GPUS, or run without one: `./launch --cpu verify` checks that.",
+    alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
 OTHER_PROCESSOR = Cause(
-    "other-processor",
+    "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
     "`copier update --trust {answers}`",
     ("exec format error",),
@@ -85,6 +87,13 @@ def card(saw: Any, stack: Stack) -> Finding:
     if serves:
         return UNLISTED(seen, expected)
     return NO_KERNELS(seen, expected, answers=answer) if answer else UNSERVED(seen, expected)
+
+
+def unserved(found: Iterable[machine.Card]) -> Finding:
+    """Outside a project, cards that no build of PyTorch is for."""
+    return UNSERVED(
+        ", ".join(f"{card.name} ({card.capability})" for card in found), "a GPU that PyTorch has a build for"
+    )
 
 
 def _not_asked_for(saw: Any, stack: Stack) -> Finding:

@@ -16,28 +16,31 @@ FULL_GB = 0.2
 TOO_SMALL = Cause(
     "image-does-not-fit",
     "The image takes about {size:g} GB and will not fit.",
-    "docker system prune",
+    "`docker system prune`",
     ("no space left on device",),
 )
 TIGHT = Cause(
-    "disk-nearly-full", "The image exists, but the next rebuild may fill the disk.", "docker system prune", status=WARN
+    "disk-nearly-full",
+    "The image exists, but the next rebuild may fill the disk.",
+    "`docker system prune`",
+    status=WARN,
 )
 NO_FILES = Cause(
     "no-free-inodes",
     "The disk has free space but no free inodes, so no more files can be created.",
-    "docker system prune",
+    "`docker system prune`",
     ("no space left on device",),
 )
 CACHE_FULL = Cause(
     "disk-full",
     "The disk is full: neither checkpoints nor models can be written.",
-    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    "`du -xh --max-depth=2 {folder} | sort -h | tail`",
     ("OSError: [Errno 28] No space left on device",),
 )
 CACHE_TIGHT = Cause(
     "checkpoint-space-low",
     "Little space is left for checkpoints and downloaded models.",
-    "du -xh --max-depth=2 {folder} | sort -h | tail",
+    "`du -xh --max-depth=2 {folder} | sort -h | tail`",
     status=WARN,
 )
 

@@ -13,6 +13,7 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
 NO_GPU_WANTED = "No GPU is asked for."
@@ -21,16 +22,18 @@ TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
 ADAPTER = "/dev/dxg"
 
+ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+
 NO_CARD = Cause(
-    "no-card",
+    "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
-    "Use a machine that has one, or run without: `./launch --cpu ...`",
-    alone="Use a machine that has one, or run on the CPU: `{install}`",
+    "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
+    alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
     "A Mac has no NVIDIA GPU.",
-    "Run without one: `./launch --cpu ...`",
+    "Run without one: `./launch --cpu verify` checks that.",
     alone="Run on the CPU: `pip install torch`",
 )
 NOT_INSTALLED = Cause(
@@ -50,9 +53,9 @@ GIVEN_AWAY = Cause(
     "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
 WSL_BLIND = Cause(
-    "wsl-blocked",
+    "wsl-windows-driver",
     "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
-    "In Windows: wsl --update, and install NVIDIA's current driver",
+    "In Windows: `wsl --update`, and install NVIDIA's current driver",
     ("WSL environment detected but no adapters were found", "GPU access blocked by the operating system"),
 )
 NO_TOOLS = Cause(
@@ -68,24 +71,24 @@ ABSENT = Cause(
     status=WARN,
 )
 HANGS = Cause(
-    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "sudo dmesg | grep -iE 'nvrm|xid'", status=WARN
+    "driver-hangs", "nvidia-smi hangs, and the driver may hang too.", "`sudo dmesg | grep -iE 'nvrm|xid'`", status=WARN
 )
 MISMATCH = Cause(
     "driver-updated",
     "The driver was updated, and the old one is still loaded.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Driver/library version mismatch",),
 )
 NOT_LOADED = Cause(
     "driver-not-loaded",
     "The driver's kernel module is not loaded: it was not built for this kernel, for example after a kernel update.",
-    "sudo modprobe nvidia; if it finds no module: sudo dkms autoinstall, then reboot",
+    "`sudo modprobe nvidia`; if it finds no module: `sudo dkms autoinstall`, then reboot",
     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "nvml error: driver not loaded"),
 )
 SECURE_BOOT = Cause(
     "module-unsigned",
     "The driver's kernel module is not loaded, and Secure Boot is on: it loads only signed modules.",
-    "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key",
+    "`sudo mokutil --import /var/lib/shim-signed/mok/MOK.der`, then reboot and enroll the key",
     ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",),
 )
 NOT_LISTED = Cause(
@@ -99,13 +102,13 @@ NONE_FOUND = Cause(
     "driver-finds-no-card",
     "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
     "address space (Above 4G Decoding), or it has failed.",
-    "sudo dmesg | grep -i nvrm says which",
+    "`sudo dmesg | grep -i nvrm` says which",
     ("No devices were found",),
 )
 LOST = Cause(
     "gpu-lost",
     "The GPU has fallen off the bus: power, heat, a loose card or a fault.",
-    "Switch the machine off and on again; if it comes back: sudo dmesg | grep -i xid",
+    "Switch the machine off and on again; if it comes back: `sudo dmesg | grep -i xid`",
     (
         "GPU is lost. Reboot the system to recover this GPU",
         "GPU has fallen off the bus",
@@ -115,7 +118,7 @@ LOST = Cause(
 NOT_PERMITTED = Cause(
     "nvml-permission",
     "This user does not have permission to open the driver's device files.",
-    "ls -l /dev/nvidia* shows who owns them",
+    "`ls -l /dev/nvidia*` shows who owns them",
     ("Failed to initialize NVML: Insufficient Permissions",),
 )
 HALF_INSTALLED = Cause(
@@ -127,7 +130,7 @@ HALF_INSTALLED = Cause(
 UNKNOWN_ERROR = Cause(
     "driver-stuck",
     "The driver is loaded but does not respond: it is stuck, or its device files are missing.",
-    "sudo reboot",
+    "`sudo reboot`",
     ("Failed to initialize NVML: Unknown Error",),
 )
 ANCIENT = Cause(
@@ -146,6 +149,7 @@ TOO_OLD = Cause(
         "requirement error: unsatisfied condition: cuda>=12.8",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
+    alone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
 )
 JETPACK = Cause(
     "jetpack-too-old",
@@ -159,7 +163,7 @@ FORWARD = Cause(
     "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "nvidia-smi")
+STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
 # What installs a driver elsewhere is not for a DGX Spark.
 ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
@@ -170,14 +174,11 @@ DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|
 
 # What nvidia-smi's error means, by the id of its rule or its cause.
 MEANINGS = {
-    "driver-updated": MISMATCH,
-    "gpu-lost": LOST,
+    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR, NONE_FOUND)},
     "gpu-state": LOST,
     "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
-    "nvml-permission": NOT_PERMITTED,
     "wsl-blocked": WSL_BLIND,
     "lost-after-reload": UNKNOWN_ERROR,
-    "driver-not-loaded": NOT_LOADED,
     "driver-silent": NOT_LOADED,
     "no-devices": NONE_FOUND,
 }
@@ -248,8 +249,20 @@ def _driver(saw: Any, stack: Stack) -> Finding:
         if card.driver and least and version(card.driver) < version(least):
             if least == stack.driver and _bridged(card, stack):
                 return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
-            return TOO_OLD(f"{card.driver} ({card.name})", f"{least} or newer", reason=reason, floor=least)
+            return TOO_OLD(
+                f"{card.driver} ({card.name})",
+                f"{least} or newer",
+                reason=reason,
+                floor=least,
+                older=_older(card, stack),
+            )
     return passed(", ".join(versions), expected)
+
+
+def _older(card: Card, stack: Stack) -> str:
+    """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
+    install = wheel_for(stack.targets, card.driver) if stack.alone else None
+    return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
 def _bridged(card: Card, stack: Stack) -> bool:
@@ -320,7 +333,9 @@ def _highest(stack: Stack) -> str:
 
 
 def _base(stack: Stack) -> str:
-    return f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    return (
+        f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+    )
 
 
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:

@@ -9,9 +9,8 @@ from typing import Any
 
 from gpukit.errors.known import among, known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.ask import Answer, homeless
-from gpukit.host.facts import container
 from gpukit.project.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
@@ -22,9 +21,8 @@ INSTALL = {
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
     "windows": "Work in WSL 2, and run `./launch doctor` there.",
 }
-NEEDLESS = "Docker is not installed. Only containers need it."
 START = {
-    "linux": "sudo systemctl start docker",
+    "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
     "windows": "Work in WSL 2, and run `./launch doctor` there.",
@@ -38,14 +36,14 @@ WSL_SWITCH = Cause(
     "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
     ("The command 'docker' could not be found in this WSL 2 distro.",),
 )
-CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "docker --version")
+CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "`docker --version`")
 CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
 PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
 IS_PODMAN = Cause(
     "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
 )
 NOT_RUNNING = Cause(
-    "docker-not-running",
+    "docker-down",
     "Docker is not running.",
     START["linux"],
     (
@@ -56,23 +54,23 @@ NOT_RUNNING = Cause(
 NOT_ALLOWED = Cause(
     "docker-denied",
     "You are not in the group `docker`, or you joined it after logging in.",
-    'sudo usermod -aG docker "$USER", then log out and in again',
+    '`sudo usermod -aG docker "$USER"`, then log out and in again',
     ("permission denied while trying to connect to the Docker daemon socket",),
 )
-HANGS = Cause("docker-hangs", "The engine does not respond.", "sudo systemctl restart docker")
+HANGS = Cause("docker-hangs", "The engine does not respond.", "`sudo systemctl restart docker`")
 UNREACHABLE = Cause(
-    "docker-host-unreachable", "The other machine cannot be reached.", "docker context ls", ("error during connect",)
+    "docker-host-silent", "The other machine cannot be reached.", "`docker context ls`", ("error during connect",)
 )
 NO_CONTEXT = Cause(
-    "docker-context", "The chosen context does not exist.", "docker context use default", ("context not found",)
+    "docker-context", "The chosen context does not exist.", "`docker context use default`", ("context not found",)
 )
 TOO_NEW = Cause(
-    "docker-client-too-old",
+    "client-too-old",
     "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
     ("client version 1.41 is too old. Minimum supported API version is 1.44",),
 )
-UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "docker info")
+UNKNOWN = Cause("docker-unknown-error", "The client could not talk to the engine.", "`docker info`")
 WINDOWS_CONTAINERS = Cause(
     "windows-containers",
     "Docker Desktop is set to Windows containers.",
@@ -81,12 +79,12 @@ WINDOWS_CONTAINERS = Cause(
 DESKTOP_ON_LINUX = Cause(
     "docker-desktop-on-linux",
     "Docker Desktop for Linux runs containers in a virtual machine, which has no GPU.",
-    "docker context use default, which is Docker Engine where that is installed as well",
+    "`docker context use default`, which is Docker Engine where that is installed as well",
 )
 ROOTLESS = Cause(
     "docker-rootless",
     "The engine is rootless: your user is root in the container, and GPUs need extra setup.",
-    "docker context use default",
+    "`docker context use default`",
     status=WARN,
 )
 OLD = Cause(
@@ -147,8 +145,6 @@ def client(saw: Any, stack: Stack) -> Finding:
         return CLIENT_HANGS(output)
     if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
-    if saw.client.code is None and stack.alone:
-        return skipped(NEEDLESS, remedy="" if container() else INSTALL[saw.system])
     if saw.client.code is None:
         return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
     if "podman" in output.lower():

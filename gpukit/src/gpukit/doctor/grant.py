@@ -9,7 +9,7 @@ from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
 from gpukit.errors.known import ids, known
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, version
@@ -19,11 +19,11 @@ OLD_WORDS = 'could not select device driver "" with capabilities: [[gpu]]'
 NEW_WORDS = "failed to discover GPU vendor from CDI: no known GPU vendor found"
 REFRESHED = "1.18"  # the first toolkit that writes and renews the specification by itself
 UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
-REFRESH = f"sudo systemctl enable --now {UNITS} && sudo systemctl restart docker"
-GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker"
+REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
+GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
 
 NO_TOOLKIT = Cause(
-    "toolkit-missing",
+    "toolkit-not-installed",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
     (OLD_WORDS, NEW_WORDS),
@@ -31,11 +31,11 @@ NO_TOOLKIT = Cause(
 NOT_CONFIGURED = Cause(
     "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
-    "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`",
     (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
-    "toolkit-half-installed",
+    "toolkit-incomplete",
     "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
     "in part.",
     f"Install nvidia-container-toolkit again: {GUIDE}",
@@ -44,11 +44,11 @@ HALF_INSTALLED = Cause(
 NOT_RESTARTED = Cause(
     "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
-    "sudo systemctl restart docker",
+    "`sudo systemctl restart docker`",
     (NEW_WORDS,),
 )
 NO_SPECIFICATION = Cause(
-    "cdi-missing",
+    "cdi-no-specification",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
     (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
@@ -66,22 +66,28 @@ STALE = Cause(
     ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
 )
 SNAP = Cause(
-    "docker-is-snap",
+    "docker-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
-    "sudo snap remove docker, then install Docker Engine: https://docs.docker.com/engine/install/",
+    "`sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/",
     (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
     "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
-    "In Windows: wsl --update, install NVIDIA's current driver, then restart Docker Desktop.",
+    "In Windows: `wsl --update`, install NVIDIA's current driver, then restart Docker Desktop.",
     (OLD_WORDS,),
 )
 WSL_NO_SPECIFICATION = Cause(
-    "cdi-missing-in-wsl",
+    "cdi-no-specification-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
-    "sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+    "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
     (NEW_WORDS,),
+)
+NO_SUCH_GPU = Cause(
+    "gpu-unknown",
+    "This machine has no GPU {name}.",
+    "`nvidia-smi -L` lists the GPUs of this machine; GPUS chooses one.",
+    ("unresolvable CDI devices nvidia.com/gpu=7",),
 )
 REFUSED = Cause(
     "gpu-refused",  # replaced by the cause of the engine's message, if it is known
@@ -99,14 +105,15 @@ CAUSES = (
     SNAP,
     DESKTOP,
     WSL_NO_SPECIFICATION,
+    NO_SUCH_GPU,
     REFUSED,
 )
 # What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
 UNSERVED = {"no-gpu-driver"}
-UNKNOWN_RUNTIME = {"nvidia-runtime-unknown"}
-NO_PROGRAM = {"nvidia-runtime-missing", "toolkit-missing"}
-NO_VENDOR = {"no-gpu-vendor", "no-such-gpu-here", "cdi-unresolved"}
-OF_THE_DRIVER = {"driver-unseen", "cdi-stale"}
+UNKNOWN_RUNTIME = {"runtime-unknown"}
+NO_PROGRAM = {"runtime-missing", "toolkit-missing"}
+NO_VENDOR = {"cdi-no-vendor", "cdi-unresolved"}
+OF_THE_DRIVER = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
@@ -124,11 +131,11 @@ def gpu(saw: Any, stack: Stack) -> Finding:
     expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
     if grant.id == HANGS.id:
         return HANGS(seen, expected)
-    if grant.granted is None:  # another error, such as a full disk
-        cause = known(grant.output, REFUSED)
-        return skipped(grant.message) if cause is REFUSED else cause(seen, expected)
     missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
-    return missing or known(grant.output, replace(REFUSED, why=grant.message))(seen, expected)
+    cause = known(grant.output, REFUSED)
+    if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
+        return skipped(grant.message)
+    return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
 def _ready(saw: Any) -> Finding:
@@ -144,7 +151,7 @@ def _ready(saw: Any) -> Finding:
     if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
     missing = _part(saw, OLD_WORDS, expected)
-    return replace(missing, seen=seen) if missing else passed(seen)
+    return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
 
 
 def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
@@ -175,7 +182,7 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
         return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
     if about & NO_VENDOR:
         if saw.gpus not in (None, "all") and cdi(info):
-            return None  # one GPU that is not there
+            return NO_SUCH_GPU(seen, expected, name=saw.gpus)
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
         if saw.system == "wsl":

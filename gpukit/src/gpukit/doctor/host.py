@@ -134,7 +134,12 @@ class Host:
     """This machine. Whatever may take seconds is asked at the same time, at the start."""
 
     def __init__(
-        self, stack: Stack, project: Path | None = None, gpu: bool = True, cpu: bool = False, local: Machine | None = None
+        self,
+        stack: Stack,
+        project: Path | None = None,
+        gpu: bool = True,
+        cpu: bool = False,
+        local: Machine | None = None,
     ) -> None:
         self.project = project or root()
         self._stack, self.cpu, self._known = stack, cpu, local
@@ -171,7 +176,7 @@ class Host:
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Look at this machine while the checks run."""
         known = self._known
-        self._local = Later(lambda: known or facts.local(self._stack), SLOW, Machine())
+        self._local = Later(lambda: known or facts.local(None if self._stack.alone else self.project), SLOW, Machine())
 
     @property
     def local(self) -> Machine:

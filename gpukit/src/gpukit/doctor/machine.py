@@ -13,33 +13,33 @@ from gpukit.host.cards import cards
 from gpukit.project.stack import Stack
 
 NO_SLICE = Cause(
-    "mig-without-slice",
+    "mig-empty",
     "MIG is enabled but no slice exists, so CUDA finds no device.",
-    "sudo nvidia-smi mig -cgi 19 -C creates the smallest slices; `sudo nvidia-smi -mig 0` disables MIG.",
+    "`sudo nvidia-smi mig -cgi 19 -C` creates the smallest slices; `sudo nvidia-smi -mig 0` disables MIG.",
     ("No CUDA GPUs are available",),
 )
 WHOLE_GPU = Cause(
     "mig-whole-gpu",
     "MIG divides this GPU into slices, and GPUS names the whole GPU by its index: CUDA uses only one slice.",
-    "GPUS=MIG-... with one of the UUIDs that `nvidia-smi -L` lists",
+    "`GPUS=MIG-...` with one of the UUIDs that `nvidia-smi -L` lists",
     status=WARN,
 )
 MIXED = Cause(
     "mixed-gpus",
     "A coherent GPU and an ordinary one in the same container break CUDA on this machine.",
-    "GPUS={index} in .env, the index of the {name}",
+    "`GPUS={index}` in .env, the index of the {name}",
     alone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a container",
 )
 NO_FABRIC = Cause(
     "fabric-manager",
     "The GPUs are connected by NVSwitch, and the fabric manager, which must start them, is not running.",
-    "sudo systemctl enable --now nvidia-fabricmanager, in exactly the driver's version",
+    "`sudo systemctl enable --now nvidia-fabricmanager`, in exactly the driver's version",
     ("Error 802: system not yet initialized", "CUDA_ERROR_SYSTEM_NOT_READY"),
 )
 FABRIC_WAITS = Cause(
     "fabric-not-ready",
     "The GPUs' fabric is not ready: the fabric manager has not finished, or its version is not the driver's.",
-    "sudo systemctl restart nvidia-fabricmanager",
+    "`sudo systemctl restart nvidia-fabricmanager`",
     ("Error 802: system not yet initialized",),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, ports, project, running, support
 from gpukit.doctor.host import Host
-from gpukit.doctor.needs import needs, report
+from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
 from gpukit.findings.checks import Check, More, command
 from gpukit.findings.finding import skipped
@@ -52,8 +52,10 @@ CHECKS = (
     ports.ports,
     support.base,
 )
+NEEDLESS = "Docker is not installed. Only containers need it."
 NO_ENGINE = "There is no Docker here."
 NO_GPU = "This machine has no NVIDIA GPU."
+NO_BUILD = "PyTorch has no build for this GPU."
 OF_THE_ENGINE = ("engine", "gpu", "reload", "disk")
 
 
@@ -73,8 +75,8 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
         return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
 
     def needed() -> Stack:
-        here.append(facts.local())
-        return needs(here[0], cpu)
+        here.append(facts.local(None))
+        return stacks.needs(here[0], cpu)
 
     def more(saw: Any, stack: Stack) -> More:
         document: dict[str, Any] = {"machine": facts.to_json(saw.local)}
@@ -93,7 +95,14 @@ def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
             if stack.alone and each.id in OF_THE_ENGINE and saw.client.code is None and not saw.client.late:
                 return skipped(NO_ENGINE)
             finding = each.judge(saw, stacks.without_gpu(stack) if cpu else stack)
-            return skipped(NO_GPU) if stack.alone and not cpu and finding.cause == driver.NO_GPU_WANTED else finding
+            if stack.alone and engine.NOT_INSTALLED.found(finding):
+                return skipped(NEEDLESS, remedy="" if facts.container() else finding.remedy)
+            if stack.alone and not cpu and finding.cause == driver.NO_GPU_WANTED:
+                found = saw.local.gpus
+                return (
+                    skipped(NO_BUILD if found else NO_GPU) if each.id != "card" or not found else card.unserved(found)
+                )
+            return finding
 
         return judged
 

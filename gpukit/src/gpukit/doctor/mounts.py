@@ -14,14 +14,14 @@ from gpukit.host.ask import homeless
 from gpukit.project.stack import Stack
 
 FAR = Cause(
-    "engine-on-other-machine",
+    "engine-sees-other-files",
     "The engine is on another machine and mounts that machine's folders, not this one's.",
     "Work on that machine: ssh, or VS Code's Remote - SSH.",
     ("bind source path does not exist",),
     status=WARN,
 )
 UNREADABLE = Cause(
-    "devcontainer-unreadable", "It says how the container runs, but it cannot be read.", "git diff .devcontainer"
+    "devcontainer-unreadable", "It says how the container runs, but it cannot be read.", "`git diff .devcontainer`"
 )
 COMMA = Cause(
     "comma-in-path",
@@ -29,27 +29,30 @@ COMMA = Cause(
     "Move the folder to a path without a comma.",
     status=WARN,
 )
-DANGLING = Cause("mount-source-dangling", "The link points to a path that does not exist.", "rm {source}")
-A_FILE = Cause("mount-source-is-file", "This is a file, and it must be a folder.", "mv {source} {source}.old")
+DANGLING = Cause("mount-source-dangling", "The link points to a path that does not exist.", "`rm {source}`")
+A_FILE = Cause("mount-source-is-file", "This is a file, and it must be a folder.", "`mv {source} {source}.old`")
 MISSING = Cause(
-    "mount-source-missing", "Docker mounts only what exists.", "mkdir -p {source}", ("bind source path does not exist",)
+    "mount-source-missing",
+    "Docker mounts only what exists.",
+    "`mkdir -p {source}`",
+    ("bind source path does not exist",),
 )
 NOT_TO_BE_MADE = Cause(
-    "mount-source-not-creatable", "The folder above it is not yours.", 'sudo install -d -o "$USER" {source}'
+    "mount-source-not-creatable", "The folder above it is not yours.", '`sudo install -d -o "$USER" {source}`'
 )
 NOT_YOURS = Cause(
     "mount-source-not-yours",
     "It belongs to another user, often root after a container ran as root.",
-    'sudo chown -R "$USER" {source}',
+    '`sudo chown -R "$USER" {source}`',
     ("PermissionError: [Errno 13] Permission denied",),
 )
 NOT_READABLE = Cause(
-    "mount-source-not-readable", "You do not have permission to read it.", "ls -ld {source}, and ask its owner"
+    "mount-source-not-readable", "You do not have permission to read it.", "`ls -ld {source}`, and ask its owner"
 )
 SILENT = Cause(
     "network-drive",
     "It is on a network drive that does not respond; a container that mounts it would hang.",
-    "mount | grep nfs shows which; mount it again",
+    "`mount | grep nfs` shows which; mount it again",
     ("Stale file handle",),
 )
 

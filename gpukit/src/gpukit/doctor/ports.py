@@ -10,9 +10,9 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
 TAKEN = Cause(
-    "port-in-use",
+    "port-of-program",
     "Another program on this machine uses the port that {server} needs, so {server} cannot start.",
-    "Set {variable}={free} in .env to use another port.",
+    "Set `{variable}={free}` in .env to use another port.",
     ("port is already allocated", "address already in use"),
 )
 

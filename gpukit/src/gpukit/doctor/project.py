@@ -11,20 +11,20 @@ from gpukit.project.stack import Stack
 UNMERGED = Cause(
     "conflict-markers",
     "An update conflicts with your changes; the files contain both versions.",
-    "Choose in each file between <<<<<<< and >>>>>>>, then: git add {files}",
+    "Choose in each file between <<<<<<< and >>>>>>>, then: `git add {files}`",
     ("<<<<<<< before updating", "error: Committing is not possible because you have unmerged files."),
 )
 REJECTED = Cause(
     "update-rejected",
     "An update could not apply some of its changes and left them in .rej files.",
-    "Apply those changes by hand, then: rm {files}",
+    "Apply those changes by hand, then: `rm {files}`",
     status=WARN,
 )
 SHADOW = Cause(
     "workspace-venv",
     "The container sees this folder too, and VS Code and `uv run` use a virtual environment in it instead of the "
     "image's Python, which has the base's torch.",
-    "mv {name} ~/{name}-of-this-project",
+    "`mv {name} ~/{name}-of-this-project`",
     ("ModuleNotFoundError: No module named 'torch'",),
     status=WARN,
 )

@@ -17,9 +17,9 @@ NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 LOST = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
-    "lost-after-reload",
+    "container-lost-gpu",
     "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
-    "./launch stop, then start it again",
+    "`./launch stop`, then start it again",
     (LOST,),
 )
 LOST_INSIDE = Cause(
@@ -30,25 +30,32 @@ LOST_INSIDE = Cause(
 UPDATED = Cause(
     "container-has-old-driver",
     "The driver was updated while the container was running; the container still has the old libraries.",
-    "./launch stop, then start it again",
+    "`./launch stop`, then start it again",
 )
 TRAP = Cause(
     "reload-takes-gpu",
     "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
     "systemd manages their cgroups and does not know the driver's device files.",
-    "sudo nvidia-ctk system create-dev-char-symlinks --create-all",
+    "`sudo nvidia-ctk system create-dev-char-symlinks --create-all`",
     (LOST,),
     status=WARN,
 )
 TOO_EARLY = Cause(
     "container-before-driver",
     "Docker started this container at boot before the driver was loaded, and the start failed.",
-    "docker start {name}; to prevent this: sudo systemctl enable nvidia-persistenced",
+    "`docker start {name}`; to prevent this: `sudo systemctl enable nvidia-persistenced`",
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
     status=WARN,
 )
 # What a start before the driver was loaded fails with, by the ids of its rule.
-EARLY = {"driver-silent", "driver-not-loaded", "device-files-missing", "no-such-gpu-here", "cdi-unresolved"}
+EARLY = {
+    "driver-silent",
+    "driver-not-loaded",
+    "device-files-missing",
+    "toolkit-failed",
+    "cdi-unresolved",
+    "cdi-no-vendor",
+}
 
 
 @check(

@@ -15,11 +15,11 @@ UPDATE = "copier update --trust"
 ENDED = Cause(
     "base-support-ended",
     "Its support has ended: it gets no fixes, and its image may be deleted from the registry.",
-    UPDATE,
+    f"`{UPDATE}`",
     ("manifest unknown",),
     status=WARN,
 )
-ENDING = Cause("base-support-ending", "Its support ends in {days} days.", UPDATE, status=WARN)
+ENDING = Cause("base-support-ending", "Its support ends in {days} days.", f"`{UPDATE}`", status=WARN)
 
 
 @check("base", "Base's support", causes=(ENDED, ENDING), project=True)
@@ -34,5 +34,5 @@ def base(saw: Any, stack: Stack) -> Finding:
         return passed(seen)
     command = f"{UPDATE} --data release=current" if stack.channel == "pin" else UPDATE
     expected = f"more than {NOTICE_DAYS} days"
-    cause = replace(ENDED if left < 0 else ENDING, remedy=command)
+    cause = replace(ENDED if left < 0 else ENDING, remedy=f"`{command}`")
     return cause(seen, expected, days=left)

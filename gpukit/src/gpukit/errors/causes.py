@@ -6,11 +6,19 @@ from gpukit.errors.evidence import (
     CONTAINER,
     CPU_TORCH,
     CUDA_ABOVE_DRIVER,
+    DESKTOP,
+    JETSON,
     NO_CARD,
     NO_DRIVER,
+    NO_TOOLKIT,
     OTHERS_HOLD,
+    ROOTLESS,
+    SECURE_BOOT,
+    SNAP,
     WORKED_BEFORE,
     WSL,
+    capability_from,
+    only,
     says,
     silent_on,
 )
@@ -168,4 +176,141 @@ CLOCK_WRONG = Cause(
     "The machine's clock is wrong.",
     "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
     tell="`date` does not show the current time",
+)
+GPU_LOST = Cause(
+    "gpu-lost",
+    "The GPU stopped responding on the PCIe bus. Usual reasons are power, heat, a loose card or "
+    "riser, or a defective card.",
+    "Shut the machine down, switch its power off for a minute, and start it again. If it happens "
+    "again, check the power cables, the cooling, and the card's seat.",
+    tell="`sudo dmesg | grep -i xid` shows Xid 79, usually under load",
+)
+DRIVER_STUCK = Cause(
+    "driver-stuck",
+    "The driver or the GPU does not respond any more.",
+    "Restart the machine. If that is not enough, switch its power off for a minute.",
+    tell="`nvidia-smi` hangs or fails on the host too, and it worked before",
+)
+MODULE_MISSING = Cause(
+    "driver-not-loaded",
+    "The NVIDIA driver's kernel module is not loaded. Often it was not built for the running kernel "
+    "after a kernel update.",
+    "Run `sudo modprobe nvidia` on the host. If the module is not found, run `sudo apt-get install "
+    "linux-headers-$(uname -r) && sudo dkms autoinstall` and restart; any other message names the "
+    "reason.",
+    tell="`lsmod | grep nvidia` on the host prints nothing",
+    given=~WSL,
+)
+UNSIGNED = Cause(
+    "module-unsigned",
+    "Secure Boot rejects the driver's kernel module, because the module is not signed with a key that "
+    "the machine knows.",
+    "Run `sudo mokutil --import /var/lib/shim-signed/mok/MOK.der` (`/var/lib/dkms/mok.pub` where that "
+    "file does not exist), restart, and choose `Enroll MOK`. Or switch Secure Boot off in the "
+    "firmware.",
+    tell="`mokutil --sb-state` prints `SecureBoot enabled`",
+    given=SECURE_BOOT,
+)
+NOUVEAU = Cause(
+    "nouveau",
+    "The nouveau driver holds the GPU, so NVIDIA's driver cannot use it.",
+    "Run `printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee "
+    "/etc/modprobe.d/blacklist-nouveau.conf`, then `sudo update-initramfs -u` (Fedora: `sudo dracut "
+    "--force`), and restart.",
+    tell="`lspci -k -d 10de:` shows `Kernel driver in use: nouveau`",
+)
+OPEN_MODULES = Cause(
+    "open-modules-needed",
+    "This GPU needs the driver's open kernel modules, and the proprietary ones are installed. This "
+    "applies to Blackwell and newer GPUs.",
+    "Install the driver's open variant, such as `sudo apt-get install nvidia-driver-580-open`, and restart.",
+    tell="`sudo dmesg | grep -i 'open kernel modules'` prints a line",
+)
+CARD_TOO_NEW = Cause(
+    "driver-older-than-card",
+    "The driver is older than the GPU and does not know it.",
+    "Install the newest driver in its open variant, such as `sudo apt-get install "
+    "nvidia-driver-580-open`, and restart.",
+    tell="`lspci | grep -i nvidia` shows only a number for the GPU, or the GPU is newer than the driver",
+    given=capability_from("7.5"),
+)
+CARD_TOO_OLD = Cause(
+    "card-older-than-driver",
+    "The GPU is too old for the installed driver or for its open kernel modules.",
+    "Install the proprietary variant of the last driver branch for the GPU: 580 for Maxwell, Pascal, "
+    "and Volta, 470 for Kepler.",
+    tell="the GPU is older than the Turing generation (before 2018)",
+)
+IMAGE_HAS_DRIVER = Cause(
+    "driver-files-in-image",
+    "The image contains files of an NVIDIA driver, which conflict with those of the host.",
+    "Remove them in the Dockerfile: `RUN rm -f /usr/lib/*-linux-gnu/libcuda.so* "
+    "/usr/lib/*-linux-gnu/libnvidia-*`. Do not install driver packages in an image.",
+    tell="`docker run --rm --entrypoint sh IMAGE -c 'ls /usr/lib/*-linux-gnu/libnvidia-*'` lists files",
+)
+NO_CAPABILITY = Cause(
+    "driver-capabilities",
+    "The container was given only a part of the driver.",
+    "Set `NVIDIA_DRIVER_CAPABILITIES=all` in `containerEnv`, or with `docker run -e`, and create the container again.",
+    tell="`echo $NVIDIA_DRIVER_CAPABILITIES` in the container does not print `all`",
+    given=CONTAINER,
+)
+TOOLKIT_MISSING = Cause(
+    "toolkit-not-installed",
+    "NVIDIA's Container Toolkit is not installed. Docker needs it to give a container the GPU.",
+    "Run `./launch setup`. It shows the commands that install and configure it, and runs them with `--apply`.",
+    tell="`nvidia-ctk --version` fails",
+    given=NO_TOOLKIT,
+)
+TOOLKIT_NOT_CONFIGURED = Cause(
+    "toolkit-not-configured",
+    "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
+    "Run `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`.",
+    tell="`nvidia-ctk --version` works, and `docker info` does not list the runtime `nvidia`",
+    given=~NO_TOOLKIT & ~(DESKTOP | SNAP | ROOTLESS),
+)
+TOOLKIT_OUTDATED = Cause(
+    "toolkit-outdated",
+    "NVIDIA's Container Toolkit is too old for this driver, or its packages have different versions.",
+    "Run `sudo apt-get install --only-upgrade nvidia-container-toolkit nvidia-container-toolkit-base "
+    "libnvidia-container-tools libnvidia-container1 && sudo systemctl restart docker`.",
+    tell="`nvidia-smi` works on the machine, and `nvidia-ctk --version` is below 1.17",
+)
+CDI_OUTDATED = Cause(
+    "cdi-outdated",
+    "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
+    "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
+    tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",
+)
+WSL_1 = Cause(
+    "wsl-1",
+    "This WSL distribution runs as WSL 1, which has neither a Linux kernel of its own nor a GPU.",
+    "In Windows, run `wsl --update` and `wsl --set-version DISTRIBUTION 2`.",
+    tell="`wsl --list --verbose` shows version 1",
+    given=WSL,
+)
+OTHER_ENGINE = Cause(
+    "gpu-other-engine",
+    "The engine that was asked is not the one that was configured for GPUs: it is Docker Desktop, a snap, or rootless.",
+    "Run `docker context use default` to use Docker Engine. In WSL, update Docker Desktop and use `--gpus all`.",
+    tell="`docker context ls` or `snap list docker` shows another engine",
+    given=DESKTOP | SNAP | ROOTLESS,
+)
+CUDA_AFTER_FORK = Cause(
+    "cuda-after-fork",
+    "The program used the GPU before it forked its workers, which then cannot use it.",
+    'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: '
+    "`VLLM_WORKER_MULTIPROC_METHOD=spawn`), or "
+    "touch the GPU only after the workers have started; in notebooks, restart the kernel first.",
+    tell="it fails in a worker process only",
+    given=says(r"\bfork|multiprocessing|DataLoader|worker"),
+)
+JETSON_TORCH = Cause(
+    "jetson-torch",
+    "On a Jetson, PyTorch from the package index has no CUDA support for this GPU.",
+    "Install NVIDIA's PyTorch for the installed JetPack, or use a container for it, such as one of jetson-containers "
+    "or "
+    "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
+    tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
+    given=only(JETSON),
 )

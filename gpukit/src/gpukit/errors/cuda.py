@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpukit.errors.causes import (
     CPU_BUILD,
+    CUDA_AFTER_FORK,
     CUDA_COMPAT,
     DEVICE_FILES,
     DRIVER_NOT_INSTALLED,
@@ -14,6 +15,7 @@ from gpukit.errors.causes import (
     GPU_HIDDEN,
     GPU_NOT_GIVEN,
     GPU_TAKEN,
+    JETSON_TORCH,
     LIBRARIES_MIXED,
     MIG_EMPTY,
     TORCH_TOO_OLD,
@@ -57,6 +59,15 @@ SHAPE = Cause(
     "The library does not support these tensors: their shape, precision, or memory layout.",
     "Print shapes and dtypes at that line; try `.contiguous()`, another precision, or sizes that are multiples of 16.",
     tell="only this layer fails, and `./launch verify` passes",
+)
+PACKAGE_KERNELS = Cause(
+    "package-without-kernel",
+    "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
+    "without kernels for this GPU; PyTorch itself has them.",
+    "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
+    "the card's compute capability.",
+    tell="`./launch verify` passes, and the traceback ends in that package",
+    given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
 )
 
 RULES = (
@@ -228,6 +239,7 @@ RULES = (
         ),
         (DRIVER_TOO_OLD,),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "flash-attention-card",
@@ -263,6 +275,35 @@ RULES = (
         ),
         (DRIVER_TOO_OLD, GPU_NOT_GIVEN),
         look="`./launch doctor --only driver,gpu`",
+    ),
+    Rule(
+        "sdpa-no-kernel",
+        "RuntimeError: No available kernel. Aborting execution.",
+        (
+            r"No available kernel\.\s+Aborting execution",
+            r"No operator found for `memory_efficient_attention",
+            r"No viable backend for scaled_dot_product_attention",
+            r"cutlass[FB]: no kernel found to launch",
+            r"attn_bias_ptr is not correctly aligned",
+        ),
+        (
+            Cause(
+                "no-attention-kernel",
+                "None of the allowed attention kernels supports these tensors on this GPU: their precision, head "
+                "size, or mask, or the GPU is too old.",
+                'Let PyTorch choose: remove `sdpa_kernel(...)`, or set `attn_implementation="sdpa"` (or `"eager"`) '
+                "in transformers.",
+            ),
+            Cause(
+                "xformers-without-cuda",
+                "xformers was built without CUDA kernels, for another torch, or not for this GPU.",
+                "Install the xformers release for the installed torch, or uninstall it: PyTorch's own attention is "
+                "then used.",
+                tell="`python -m xformers.info` shows memory_efficient_attention as unavailable",
+                given=says(r"xformers|memory_efficient_attention|cutlass[FB]"),
+            ),
+        ),
+        look=VERIFY,
     ),
     Rule(
         "bf16-not-here",
@@ -419,15 +460,7 @@ RULES = (
                 "Delete the cache with `rm -r ~/.triton/cache ~/.nv/ComputeCache` and run again.",
                 tell="the home directory is shared by machines with other GPUs, or the GPU or driver was exchanged",
             ),
-            Cause(
-                "package-without-kernel",
-                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
-                "without kernels for this GPU; PyTorch itself has them.",
-                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
-                "the card's compute capability.",
-                tell="`./launch verify` passes, and the traceback ends in that package",
-                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
-            ),
+            PACKAGE_KERNELS,
         ),
         look=DRIVER,
     ),
@@ -482,35 +515,6 @@ RULES = (
                 "Two versions of cuDNN are mixed, or one of its libraries is missing.",
                 "Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch "
                 "(`./launch build` in a project).",
-            ),
-        ),
-        look=VERIFY,
-    ),
-    Rule(
-        "sdpa-no-kernel",
-        "RuntimeError: No available kernel. Aborting execution.",
-        (
-            r"No available kernel\.\s+Aborting execution",
-            r"No operator found for `memory_efficient_attention",
-            r"No viable backend for scaled_dot_product_attention",
-            r"cutlass[FB]: no kernel found to launch",
-            r"attn_bias_ptr is not correctly aligned",
-        ),
-        (
-            Cause(
-                "no-attention-kernel",
-                "None of the allowed attention kernels supports these tensors on this GPU: their precision, head "
-                "size, or mask, or the GPU is too old.",
-                'Let PyTorch choose: remove `sdpa_kernel(...)`, or set `attn_implementation="sdpa"` (or `"eager"`) '
-                "in transformers.",
-            ),
-            Cause(
-                "xformers-without-cuda",
-                "xformers was built without CUDA kernels, for another torch, or not for this GPU.",
-                "Install the xformers release for the installed torch, or uninstall it: PyTorch's own attention is "
-                "then used.",
-                tell="`python -m xformers.info` shows memory_efficient_attention as unavailable",
-                given=says(r"xformers|memory_efficient_attention|cutlass[FB]"),
             ),
         ),
         look=VERIFY,
@@ -623,15 +627,7 @@ RULES = (
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
                 given=capability_from("10.0"),
             ),
-            Cause(
-                "package-without-kernel",
-                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
-                "without kernels for this GPU; PyTorch itself has them.",
-                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
-                "the card's compute capability.",
-                tell="`./launch verify` passes, and the traceback ends in that package",
-                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
-            ),
+            PACKAGE_KERNELS,
             Cause(
                 "no-kernel-older-card",
                 "The GPU is older than what this PyTorch (or the package that failed) still supports.",
@@ -842,7 +838,7 @@ RULES = (
             r"Torch not compiled with CUDA enabled",
             r"torch[^\n]{0,60}\+cpu\b[\s\S]{0,3000}(?:CUDA|GPU)[^\n]{0,40}not (?:currently )?available",
         ),
-        (CPU_BUILD,),
+        (JETSON_TORCH, CPU_BUILD),
         certain=True,
         look=VERIFY,
     ),
@@ -1055,6 +1051,7 @@ RULES = (
             r"device-side assert triggered|cudaErrorAssert\b|CUDA_ERROR_ASSERT",
             r"block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion",
             r"Target -?\d+ is out of bounds",
+            r"Assertion [`'](?:t|idx|index|\w*[Tt]arget|\w*Index)\w* >= 0 && \w+ < ",
             r"IndexError: index out of range in self",
         ),
         (
@@ -1133,15 +1130,7 @@ RULES = (
                 "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
                 tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
             ),
-            Cause(
-                "package-without-kernel",
-                "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
-                "without kernels for this GPU; PyTorch itself has them.",
-                "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
-                "the card's compute capability.",
-                tell="`./launch verify` passes, and the traceback ends in that package",
-                given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
-            ),
+            PACKAGE_KERNELS,
         ),
         look=TRACE,
         level=BROAD,
@@ -1274,6 +1263,14 @@ RULES = (
         look=VERIFY,
     ),
     Rule(
+        "symbol-not-found",
+        "RuntimeError: Error named symbol not found at line 233 in file /src/csrc/ops.cu",
+        (r"named symbol not found", r"CUDA_ERROR_NOT_FOUND|cudaErrorSymbolNotFound"),
+        (PACKAGE_KERNELS,),
+        look=CARD,
+        level=GENERAL,
+    ),
+    Rule(
         "nvml-start",
         "UserWarning: Can't initialize NVML",
         (r"Can't initialize NVML",),
@@ -1350,14 +1347,7 @@ RULES = (
                 "Restart the machine; in a container, start it again. `nvidia-smi` must work in the same place first.",
                 tell="`./launch verify --only gpu` fails too",
             ),
-            Cause(
-                "cuda-after-fork",
-                "The program used the GPU before it forked a process, which then cannot use it.",
-                'Use the start method spawn: `torch.multiprocessing.set_start_method("spawn")`, and touch the GPU '
-                "only in the workers.",
-                tell="it fails in a worker process only",
-                given=says(r"\bfork|multiprocessing|DataLoader|worker"),
-            ),
+            CUDA_AFTER_FORK,
             MIG_EMPTY,
         ),
         level=GENERAL,
@@ -1394,7 +1384,7 @@ RULES = (
             r"No platform detected, vLLM is running on UnspecifiedPlatform",
             r"UnspecifiedPlatform",
         ),
-        (GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
+        (JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
         level=GENERAL,
         look=VERIFY,
     ),

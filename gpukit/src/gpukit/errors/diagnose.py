@@ -23,7 +23,7 @@ QUIET = re.compile(
     r"factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|configuration|platform)(?: \(.*\))?: "
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|models and configuration|platform)(?: \(.*\))?: "
 )
 # Lines that a program did not mean as an error. They count in a short text that has nothing else.
 INFORMS = re.compile(
@@ -34,7 +34,7 @@ INFORMS = re.compile(
 ALARM = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
     r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
-    r"^E: |\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
+    r"^E: |^Stacktrace:|\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
     r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
     r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
     re.IGNORECASE,
@@ -174,7 +174,8 @@ def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
     """In the order of the rules. Where lines may be broken, the text with joined lines counts as well."""
     found = {rule.id: hit for rule in rules if (hit := whole.hit(rule))}
     if not any(hit.rule.level == SPECIFIC for hit in found.values()):
-        for each in joined(whole.text):
+        spoken = "\n".join(line for line, quiet in zip(whole.lines, whole.quiet) if not quiet)
+        for each in joined(spoken):
             other = Text(each)
             for rule in rules:
                 if rule.id not in found and rule.level in (SPECIFIC, BROAD) and (hit := other.hit(rule)):
@@ -223,11 +224,13 @@ def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
-    chosen = {found.cause.id: found for found in causes[:MOST]}
-    for hit, others in rest:
-        if hit.rule.level in (SPECIFIC, first.rule.level) and len(chosen) < MOST:
-            chosen.setdefault(others[0].cause.id, others[0])
-    return Diagnosis(LIKELY, tuple(chosen.values()), first.line, program)
+    others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]
+    elsewhere = [found for found in others if found.line != first.line and found.rule.level == SPECIFIC]
+    order = [*causes[: MOST - bool(elsewhere)], *elsewhere[:1], *causes, *others]
+    chosen: dict[str, Found] = {}
+    for found in order:  # the other error of a text has its place among them
+        chosen.setdefault(found.cause.id, found)
+    return Diagnosis(LIKELY, tuple(chosen.values())[:MOST], first.line, program)
 
 
 def _ended_well(whole: Text, hits: list[Hit]) -> bool:

@@ -2,10 +2,83 @@
 
 from __future__ import annotations
 
-from gpukit.errors.rule import BROAD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
+from gpukit.errors.causes import (
+    CARD_TOO_NEW,
+    CARD_TOO_OLD,
+    CDI_OUTDATED,
+    DEVICE_FILES,
+    DRIVER_NOT_INSTALLED,
+    DRIVER_STUCK,
+    DRIVER_UPDATED,
+    FABRIC_MANAGER,
+    GPU_LOST,
+    GPU_NOT_GIVEN,
+    IMAGE_HAS_DRIVER,
+    MIG_EMPTY,
+    MODULE_MISSING,
+    NO_CAPABILITY,
+    NO_GPU_HERE,
+    NOUVEAU,
+    OLD_WINDOWS_DRIVER,
+    OPEN_MODULES,
+    UNSIGNED,
+    WSL_1,
+)
+from gpukit.errors.evidence import CONTAINER, JETSON, ROOTLESS, SECURE_BOOT, SELINUX, WORKED_BEFORE, WSL, says
+from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
 from gpukit.findings.finding import Cause
 
 XID = r"\bXid\b[^\n]{0,60}[:,]\s*"
+MIG, HOLDERS = "`./launch doctor --only mig`", "`sudo fuser -v /dev/nvidia*`"
+
+# Causes that several rules have.
+HEADERS = Cause(
+    "kernel-headers",
+    "The kernel's headers or the compiler, from which the driver's module is built, are not installed.",
+    "Install them with `sudo apt-get install build-essential linux-headers-$(uname -r)` (Fedora: "
+    "`sudo dnf install gcc make kernel-devel-$(uname -r)`), run `sudo dkms autoinstall`, and restart.",
+    tell="`ls /lib/modules/$(uname -r)/build/` fails, or the build log says `not found`",
+    given=says(
+        r"headers?\b[^\n]{0,80}(?:cannot be found|does not exist|not present)",
+        r"kernel source tree|development tool|BUILD_DEPENDS",
+    ),
+)
+DRIVER_OLDER_THAN_KERNEL = Cause(
+    "driver-older-than-kernel",
+    "This driver release does not support the kernel, usually after an upgrade of the system.",
+    "Install a newer driver release, or start the previous kernel from the boot menu.",
+    tell="the log in /var/lib/dkms/nvidia/*/build/make.log shows errors in C code, or `GPL-incompatible`",
+    given=says(r"GPL-incompatible|implicit declaration|error: (?:too (?:few|many)|incompatible|unknown type)"),
+)
+OTHER_COMPILER = Cause(
+    "kernel-compiler",
+    "The driver's module is compiled with another gcc version than the kernel was.",
+    "Run `cat /proc/version`, install the gcc version that it names, such as `sudo apt-get install "
+    "gcc-12`, and build again: `sudo CC=gcc-12 dkms autoinstall`.",
+    tell="`gcc --version` and `cat /proc/version` name different versions",
+    given=says(r"unrecognized command|version check failed|compiler used|gcc-\d+: "),
+)
+SELINUX_DEVICES = Cause(
+    "selinux-devices",
+    "SELinux does not let the container use the GPU's device files.",
+    "Run `sudo setsebool -P container_use_devices=true` on the host.",
+    tell="`getenforce` prints `Enforcing`, and it works after `sudo setenforce 0`",
+    given=SELINUX,
+)
+WSL_OLD = Cause(
+    "wsl-old",
+    "WSL or its kernel is too old.",
+    "Run `wsl --update` in Windows.",
+    tell="`wsl --version` fails or shows a version below 2",
+    given=says(r"kernel component"),
+)
+USERS_OF_GPU = Cause(
+    "gpu-in-use",
+    "Something still uses the GPU: a display, a container, monitoring, or nvidia-persistenced.",
+    "Run `sudo fuser -v /dev/nvidia*`, end what it lists (also `sudo systemctl stop "
+    "nvidia-persistenced`), and try again; or restart the machine.",
+    tell="`sudo fuser -v /dev/nvidia*` lists processes",
+)
 
 RULES = (
     Rule(
@@ -18,15 +91,9 @@ RULES = (
             r"NVRM: API mismatch",
             r"API mismatch: the client has the version",
         ),
-        (
-            Cause(
-                "driver-updated",
-                "The NVIDIA driver was updated, and the old one is still loaded; or only a container says it: then it "
-                "was made before the update, or its image holds driver files of its own.",
-                "Restart this machine; where only a container says it, recreate it from an image without libnvidia-* files.",
-            ),
-        ),
+        (DRIVER_UPDATED, IMAGE_HAS_DRIVER, CDI_OUTDATED),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "gpu-lost",
@@ -40,10 +107,15 @@ RULES = (
             XID + r"79\b",
         ),
         (
+            GPU_LOST,
             Cause(
-                "gpu-lost",
-                "The GPU stopped answering on the bus: power, heat, a loose card, its firmware or a fault of it.",
-                "Switch the machine off and on again; where it comes back, look at power supply and cooling.",
+                "gpu-lost-asleep",
+                "The GPU went to a power-saving state and did not come back. This happens in laptops, with "
+                "external GPUs, and after suspend.",
+                "Restart the machine. To prevent it, put `options nvidia NVreg_DynamicPowerManagement=0x00` in "
+                "/etc/modprobe.d/nvidia-power.conf, and start the kernel with `pcie_aspm=off`.",
+                tell="it happens when idle or after suspend",
+                given=says(r"\b(?:suspend|resume|runtime PM|D3cold|Laptop|Thunderbolt|eGPU)\b"),
             ),
         ),
         look=KERNEL_LOG,
@@ -53,17 +125,19 @@ RULES = (
         "NVIDIA-SMI 550.54.14   Driver Version: 550.54.14   CUDA Version: ERR!",
         (r"CUDA Version: ERR!",),
         (
+            NO_CAPABILITY,
             Cause(
-                "cuda-version-unseen",
-                "nvidia-smi reaches the driver and does not find the driver's part for CUDA (libcuda), or not the "
-                "driver's own.",
-                "In a container: NVIDIA_DRIVER_CAPABILITIES with compute; else the driver's package with libcuda "
-                "(libnvidia-compute, libcuda1).",
+                "libcuda-missing",
+                "`nvidia-smi` reaches the driver, but the driver's CUDA library (libcuda.so.1) is not installed.",
+                "Install the driver's compute package in the driver's version: `sudo apt-get install "
+                "libnvidia-compute-580` on Ubuntu, `libcuda1` on Debian, `nvidia-driver-cuda-libs` on Fedora.",
+                tell="`ldconfig -p | grep libcuda.so.1` on the host prints nothing",
+                given=~CONTAINER,
             ),
+            IMAGE_HAS_DRIVER,
         ),
-        look="./launch doctor --only driver,gpu",
+        look="`./launch doctor --only driver,gpu`",
     ),
-    # about: A GPU of this machine does not answer its driver as it should.
     Rule(
         "gpu-state",
         "Unable to determine the device handle for GPU 0000:0B:00.0: Unknown Error",
@@ -74,23 +148,14 @@ RULES = (
             r"NVIDIA-SMI[\s\S]{0,3000}(?<!CUDA Version: )\bERR!",
         ),
         (
+            GPU_LOST,
+            DRIVER_STUCK,
             Cause(
-                "gpu-state-1",
-                "It fell off the bus: power, heat, a loose card or a fault of it.",
-                "sudo dmesg | grep -i -e nvrm -e xid",
-                tell="Xid 79 or `fallen off the bus` stands there: switch the machine off and on",
-            ),
-            Cause(
-                "gpu-state-2",
-                "An error before has stopped it.",
-                "sudo dmesg | grep -i -e nvrm -e xid",
-                tell="another Xid stands there: restart the machine",
-            ),
-            Cause(
-                "gpu-state-3",
-                "The driver does not serve this card, or does not know one of its sensors.",
-                "sudo dmesg | grep -i -e nvrm -e xid",
-                tell="it was so from the first start on, and no Xid is there: another driver",
+                "gpu-sensor-missing",
+                "The driver does not support this GPU fully, or cannot read one of its sensors.",
+                "Install the newest driver. If only a fan or power figure is missing, training is not affected.",
+                tell="it was so from the first start, and `sudo dmesg | grep -i xid` prints nothing",
+                given=~WORKED_BEFORE,
             ),
         ),
         look=KERNEL_LOG,
@@ -110,24 +175,33 @@ RULES = (
         (
             Cause(
                 "gpu-memory-fault",
-                "The GPU's memory has a fault that it cannot correct.",
-                "Restart the machine, so that the bad rows are replaced; where it comes back, have the card exchanged.",
+                "The GPU's memory had an error that cannot be corrected.",
+                "Restart the machine, so that the GPU replaces the faulty memory rows. If it happens again, have "
+                "the card replaced.",
             ),
         ),
-        look="nvidia-smi -q -d ECC,ROW_REMAPPER",
+        look="`nvidia-smi -q -d ECC,ROW_REMAPPER`",
     ),
     Rule(
         "firmware-file",
         "nvidia 0000:01:00.0: Direct firmware load for nvidia/535.54.03/gsp_ga10x.bin failed with error -2",
-        (
-            r"Direct firmware load for nvidia/\S+ failed with error",
-            r"firmware: failed to load nvidia/\S+",
-        ),
+        (r"Direct firmware load for nvidia/\S+ failed with error", r"firmware: failed to load nvidia/\S+"),
         (
             Cause(
-                "firmware-file",
-                "The driver's firmware file is not on this machine, or is of another release than its kernel module.",
-                "Install the driver again, all its packages (also nvidia-firmware) of one release; then restart.",
+                "driver-parts-mixed",
+                "The driver's firmware file is missing or has another version than its kernel module.",
+                "Reinstall all packages of the driver in one version (on Debian and Ubuntu also "
+                "`nvidia-firmware-...` or `firmware-nvidia-gsp`), then restart the machine.",
+                tell="the path in the text has a driver version, such as 535.54.03",
+                given=says(r"nvidia/\d{3}\.\d+"),
+            ),
+            Cause(
+                "nouveau-firmware",
+                "The nouveau driver looks for a firmware file that is not installed. NVIDIA's own driver does not "
+                "need it.",
+                "Install NVIDIA's driver; for nouveau itself, `sudo apt-get install linux-firmware`.",
+                tell="the line has `nouveau`, or the path has a chip's name such as ga102",
+                given=says(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
             ),
         ),
         look=DRIVER,
@@ -146,8 +220,17 @@ RULES = (
         (
             Cause(
                 "gpu-firmware",
-                "The GPU's own processor (GSP) did not start, or stopped answering its driver.",
-                "Switch the machine off and on, and install the newest driver of its branch.",
+                "The GPU's system processor (GSP) did not start or stopped responding to the driver.",
+                "Shut the machine down, switch its power off for a minute, and start it again. If it happens "
+                "again, install the newest release of the driver.",
+                tell="it works again after a restart",
+            ),
+            Cause(
+                "gpu-in-vm",
+                "The GPU was passed into a virtual machine without being reset, or another driver used it before.",
+                "Shut the virtual machine and then the host down completely, and start them again.",
+                tell="`systemd-detect-virt` prints a hypervisor, or the GPU is bound to vfio-pci on the host",
+                given=says(r"WPR2 already up|vfio"),
             ),
         ),
         look=KERNEL_LOG,
@@ -164,11 +247,12 @@ RULES = (
         (
             Cause(
                 "nvlink-fault",
-                "The connection between GPUs (NVLink) had an error that it cannot correct.",
-                "Restart the machine; where it comes back, have bridge, switch or card looked at.",
+                "The NVLink connection between GPUs had an error that cannot be corrected.",
+                "Restart the machine. If it happens again, have the NVLink bridge, the switch, or the card "
+                "checked; `NCCL_P2P_DISABLE=1` avoids NVLink until then.",
             ),
         ),
-        look="nvidia-smi nvlink --errorcounters",
+        look="`nvidia-smi nvlink --errorcounters`",
     ),
     Rule(
         "inforom",
@@ -177,11 +261,12 @@ RULES = (
         (
             Cause(
                 "inforom",
-                "The card's own memory for its settings is damaged: a fault of the card, which goes on working for now.",
-                "Have the card looked at; training on it can go on.",
+                "The card's infoROM, which stores its settings, is damaged. The card still works.",
+                "Update the driver. If the warning stays, have the card checked; training can go on.",
             ),
         ),
         look=KERNEL_LOG,
+        certain=True,
     ),
     Rule(
         "gpu-heat",
@@ -194,11 +279,13 @@ RULES = (
         (
             Cause(
                 "gpu-heat",
-                "The GPU is too hot, and slows down or switches itself off.",
-                "Look at its fans, and at the air that reaches it.",
+                "The GPU is hot and runs at a lower clock rate, or switches off.",
+                "Check the fans, the dust filters, and the air flow. `sudo nvidia-smi -pl 250` limits the power "
+                "to 250 W until then.",
             ),
         ),
-        look="nvidia-smi -q -d TEMPERATURE,PERFORMANCE",
+        look="`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`",
+        beside=r"gpu|nvidia|slowdown",
     ),
     Rule(
         "gpu-power-brake",
@@ -207,11 +294,13 @@ RULES = (
         (
             Cause(
                 "gpu-power-brake",
-                "The GPU is slowed down from outside: too little power reaches it.",
-                "Look at its power cables and at the power supply.",
+                "The machine slows the GPU down because too little power reaches it.",
+                "Check the card's power cables and the power supply; in a server, also the power limits in its "
+                "management controller.",
             ),
         ),
-        look="nvidia-smi -q -d POWER,PERFORMANCE",
+        look="`nvidia-smi -q -d POWER,PERFORMANCE`",
+        beside=r"gpu|nvidia|power brake",
     ),
     Rule(
         "open-modules-needed",
@@ -221,14 +310,9 @@ RULES = (
             r"requires? the (?:NVIDIA )?open (?:GPU )?kernel modules",
             r"requires the open GPU kernel",
         ),
-        (
-            Cause(
-                "open-modules-needed",
-                "This card works with the driver's open kernel modules only, and the other ones are installed.",
-                "Install the driver's open variant, such as nvidia-driver-580-open, and restart.",
-            ),
-        ),
+        (OPEN_MODULES,),
         look=DRIVER,
+        certain=True,
     ),
     Rule(
         "card-too-old-for-driver",
@@ -238,16 +322,10 @@ RULES = (
             r"supported through the NVIDIA \S+ Legacy drivers",
             r"following NVIDIA GPUs are supported through NVIDIA",
         ),
-        (
-            Cause(
-                "card-too-old-for-driver",
-                "The card is too old for the driver, or for its open kernel modules, that is installed.",
-                "Install the driver branch that lists this card, in its proprietary variant.",
-            ),
-        ),
+        (CARD_TOO_OLD,),
         look=DRIVER,
+        certain=True,
     ),
-    # about: The driver that is installed does not serve the card, or does not find it.
     Rule(
         "card-not-in-driver",
         "NVRM: The NVIDIA GPU 0000:01:00.0 installed in this system is not supported by the NVIDIA 550.120 "
@@ -257,30 +335,10 @@ RULES = (
             r"GPU installed in this system is\s+not supported by the",
             r"could not insert (?:module )?'?\"?nvidia\w*'?\"?:? No such device",
         ),
-        (
-            Cause(
-                "card-not-in-driver-1",
-                "The driver is older than the card.",
-                "lspci -nn | grep -i nvidia, and the list of cards in the driver's own page",
-                tell="a card of the last two years: the newest driver, in its open variant",
-            ),
-            Cause(
-                "card-not-in-driver-2",
-                "The card is older than the driver, or than its open kernel modules.",
-                "lspci -nn | grep -i nvidia, and the list of cards in the driver's own page",
-                tell="a card before Turing: the proprietary variant; before Maxwell: the 470 branch",
-            ),
-            Cause(
-                "card-not-in-driver-3",
-                "No card reaches this system.",
-                "lspci -nn | grep -i nvidia, and the list of cards in the driver's own page",
-                tell="lspci does not show it: seat, firmware, or it was not passed into the virtual machine",
-            ),
-        ),
-        look=DRIVER,
+        (CARD_TOO_NEW, CARD_TOO_OLD, NO_GPU_HERE),
+        look=CARD,
         level=BROAD,
     ),
-    # about: The driver finds the card and cannot start it.
     Rule(
         "driver-cannot-start-card",
         "NVRM: RmInitAdapter failed! (0x22:0x56:884)",
@@ -293,24 +351,15 @@ RULES = (
             r"nvidia\w*: probe of \S+ failed",
         ),
         (
+            OPEN_MODULES,
             Cause(
-                "driver-cannot-start-card-1",
-                "The driver, or its kind of kernel modules (open or not), does not serve the card.",
-                "Switch the machine off and on, and install the newest driver of the kind (open or not) that the card needs.",
-                tell="`./launch doctor --only card,driver`; a newer driver starts it",
+                "pci-address-space",
+                "The firmware, or the virtual machine, gives the card too little address space.",
+                "Enable `Above 4G Decoding` in the firmware; in a virtual machine, use UEFI and the machine type q35.",
+                tell="`sudo dmesg | grep -i BAR` shows that a BAR could not be assigned",
+                given=says(r"BAR\d is 0M|I/O region"),
             ),
-            Cause(
-                "driver-cannot-start-card-2",
-                "The firmware, or a virtual machine around it, gives it too little address space.",
-                "Switch the machine off and on, and install the newest driver of the kind (open or not) that the card needs.",
-                tell="BAR or I/O region stands in dmesg: Above 4G Decoding",
-            ),
-            Cause(
-                "driver-cannot-start-card-3",
-                "The card is stuck or failing.",
-                "Switch the machine off and on, and install the newest driver of the kind (open or not) that the card needs.",
-                tell="it worked before: after a while without power it does again",
-            ),
+            DRIVER_STUCK,
         ),
         look=KERNEL_LOG,
         level=BROAD,
@@ -326,11 +375,14 @@ RULES = (
             r"Kernel driver in use: nouveau",
         ),
         (
+            NOUVEAU,
             Cause(
-                "other-kernel-driver",
-                "Another kernel driver (mostly nouveau, or vfio for a virtual machine) holds the card.",
-                "Keep nouveau from being loaded (blacklist nouveau, update-initramfs -u), then restart; lspci -k "
-                "names who holds it.",
+                "vfio-holds-card",
+                "The card is reserved for a virtual machine: the driver vfio-pci holds it.",
+                "Use the GPU in that virtual machine, or remove its `vfio-pci.ids=` from the kernel's command "
+                "line and /etc/modprobe.d, then restart.",
+                tell="`lspci -k -d 10de:` shows `Kernel driver in use: vfio-pci`",
+                given=says(r"vfio"),
             ),
         ),
         look=DRIVER,
@@ -339,15 +391,8 @@ RULES = (
         "no-card",
         "NVRM: No NVIDIA GPU found.",
         (r"NVRM: No NVIDIA (?:graphics adapter|GPU|devices?)[^\n]{0,20}(?:found|probed)",),
-        (
-            Cause(
-                "no-card",
-                "The driver finds no NVIDIA GPU here that it can take: none is there, it is switched off, it was not "
-                "passed into the virtual machine, or this driver does not serve it.",
-                "lspci -nn | grep -i nvidia shows whether the machine sees it at all.",
-            ),
-        ),
-        look=DRIVER,
+        (NO_GPU_HERE, OPEN_MODULES, NOUVEAU),
+        look=CARD,
     ),
     Rule(
         "nvml-permission",
@@ -359,9 +404,19 @@ RULES = (
         ),
         (
             Cause(
-                "nvml-permission",
-                "This user may not open the driver's device files; on a machine with SELinux it may be that which refuses.",
-                "ls -l /dev/nvidia* shows to whom they belong; with SELinux: sudo setsebool -P container_use_devices=true",
+                "device-files-closed",
+                "This user may not open the GPU's device files.",
+                "Run `ls -l /dev/nvidia*` on the host. If they belong to a group, add the user: `sudo usermod -aG "
+                "GROUP $USER`, then log in again.",
+                tell="`sudo nvidia-smi` works",
+            ),
+            SELINUX_DEVICES,
+            Cause(
+                "rootless-device-access",
+                "The rootless engine cannot open the device files for the container.",
+                "Give the GPU through CDI: `--device nvidia.com/gpu=all`.",
+                tell="it works with the engine that runs as root",
+                given=ROOTLESS,
             ),
         ),
         look=DRIVER,
@@ -369,20 +424,20 @@ RULES = (
     Rule(
         "selinux",
         'avc:  denied  { read write } for  comm="nvidia-smi" name="nvidiactl"',
+        (r"avc:\s+denied", r"SELinux is preventing"),
         (
-            r"avc:\s+denied",
-            r"SELinux is preventing",
-        ),
-        (
+            SELINUX_DEVICES,
             Cause(
-                "selinux",
-                "SELinux refused a program or a container something.",
-                "For GPUs: sudo setsebool -P container_use_devices=true; for folders: mount them with :z",
+                "selinux-mount",
+                "SELinux does not let the container use a mounted folder.",
+                "Mount the folder with the suffix `:z`, or start the container with `--security-opt label=disable`.",
+                tell="`sudo ausearch -m avc -ts recent` names a file or folder",
             ),
         ),
-        look="sudo ausearch -m avc -ts recent",
+        look="`sudo ausearch -m avc -ts recent`",
+        level=GENERAL,
+        beside=r"nvidia|container|podman|docker|/dev/dri|\bgpu",
     ),
-    # about: The driver's library is there and does not get at the driver.
     Rule(
         "nvml-other",
         "Failed to initialize NVML: N/A",
@@ -390,54 +445,38 @@ RULES = (
             r"Failed to initialize NVML: (?:N/A|Not Found|Not Supported|Timeout|Uninitialized)",
             r"nvml error: (?:not found|timeout|uninitialized)",
         ),
-        (
-            Cause(
-                "nvml-other-1",
-                "In WSL the driver of Windows is missing, old or is not NVIDIA's.",
-                "nvidia-smi on the machine itself",
-                tell="nvidia-smi.exe in Windows",
-            ),
-            Cause(
-                "nvml-other-2",
-                "The library and the driver are of different kinds, as after a half update.",
-                "nvidia-smi on the machine itself",
-                tell="cat /proc/driver/nvidia/version against the library's number: restart the machine",
-            ),
-        ),
+        (OLD_WINDOWS_DRIVER, DRIVER_UPDATED, DRIVER_STUCK),
         look=DRIVER,
         level=BROAD,
+        kind="gpu",
     ),
-    # about: NVML, by which the driver is asked, may not open the GPU's device files, or gets no sense from the driver.
     Rule(
         "lost-after-reload",
         "Failed to initialize NVML: Unknown Error",
-        (
-            r"Failed to initialize NVML: Unknown Error",
-            r"NVMLError_Unknown\b",
-            r"NVML: Unknown Error",
-        ),
+        (r"Failed to initialize NVML: Unknown Error", r"NVMLError_Unknown\b", r"NVML: Unknown Error"),
         (
             Cause(
-                "lost-after-reload-1",
-                "In a container that worked before: `systemctl daemon-reload` on the machine took its device files away.",
-                "In a container: ./launch stop, then start it again. On the machine: restart it.",
-                tell="nvidia-smi works on the machine: stop the container and start it again",
+                "lost-after-reload",
+                "A `systemctl daemon-reload` on the host removed the container's access to the GPU.",
+                "Start the container again: `./launch stop`, then your command. To prevent it, give the GPU "
+                'through CDI, or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
+                tell="`nvidia-smi` works on the host, and it worked in this container before",
+                given=CONTAINER & WORKED_BEFORE,
             ),
             Cause(
-                "lost-after-reload-2",
-                "In a container from its start: no-cgroups = true, LXC, or an engine without root.",
-                "In a container: ./launch stop, then start it again. On the machine: restart it.",
-                tell="it fails in a new container too, and works with --privileged",
+                "no-cgroups",
+                "The container never got access to the GPU: the toolkit's option `no-cgroups` is on for an engine "
+                "that runs as root, or the engine runs in LXC.",
+                "Run `sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=false && sudo "
+                "systemctl restart docker`. In LXC, allow the devices in its configuration.",
+                tell="it fails in a new container too, and works with `--privileged`",
+                given=CONTAINER & ~WORKED_BEFORE,
             ),
-            Cause(
-                "lost-after-reload-3",
-                "On the machine itself: the driver or the GPU is stuck.",
-                "In a container: ./launch stop, then start it again. On the machine: restart it.",
-                tell="nvidia-smi fails there; sudo dmesg | grep -i nvrm: restart the machine",
-            ),
+            DRIVER_STUCK,
         ),
-        look="./launch doctor --only reload",
+        look="`./launch doctor --only reload`",
         level=BROAD,
+        kind="gpu",
     ),
     Rule(
         "wsl-virtualization",
@@ -454,13 +493,22 @@ RULES = (
         (
             Cause(
                 "wsl-virtualization",
-                "Windows cannot start WSL 2: its virtual machines are switched off, or its kernel is old.",
-                "Switch virtualization on in the firmware, then in Windows: wsl --install --no-distribution; wsl --update",
+                "Virtualization is off in the firmware, or Windows' Virtual Machine Platform is not installed.",
+                "Enable virtualization in the firmware. Then run `wsl.exe --install --no-distribution` in "
+                "PowerShell as administrator, and restart Windows.",
+                tell="Task Manager, tab Performance, CPU, shows `Virtualization: Disabled`",
+            ),
+            WSL_OLD,
+            Cause(
+                "wsl-nested",
+                "Windows itself is a virtual machine without nested virtualization.",
+                "Enable nested virtualization for this virtual machine in its hypervisor.",
+                tell="Task Manager shows `Virtual machine: Yes`",
+                given=says(r"Nested virtualization"),
             ),
         ),
         look=HOST,
     ),
-    # about: WSL itself does not start, or has ended.
     Rule(
         "wsl-does-not-start",
         "The Windows Subsystem for Linux instance has terminated.",
@@ -471,22 +519,19 @@ RULES = (
         ),
         (
             Cause(
-                "wsl-does-not-start-1",
-                "Its virtual disk is missing, in use or damaged.",
-                "In Windows: wsl --shutdown, then wsl --status",
-                tell="MountVhd or VHD stands in the code; wsl --list shows it",
+                "wsl-disk",
+                "The virtual disk of the WSL distribution is missing, in use, or damaged.",
+                "Run `wsl --shutdown` in Windows and start it again. If that fails, `wsl --list --verbose` names "
+                "the distribution; restore it from a backup.",
+                tell="the error has `MountVhd`, `MountDisk`, or `ERROR_FILE_NOT_FOUND`",
+                given=says(r"Mount(?:Vhd|Disk)|\.vhdx|ERROR_(?:FILE|PATH)_NOT_FOUND|ERROR_SHARING_VIOLATION"),
             ),
+            WSL_OLD,
             Cause(
-                "wsl-does-not-start-2",
-                "WSL or its kernel is old, or virtualization is off.",
-                "In Windows: wsl --shutdown, then wsl --status",
-                tell="wsl --update; HCS or 0x8037 stands in the code",
-            ),
-            Cause(
-                "wsl-does-not-start-3",
-                "Memory ran out, or Windows ended it.",
-                "In Windows: wsl --shutdown, then wsl --status",
-                tell="the event log; memory= in .wslconfig",
+                "wsl-memory",
+                "Windows ended WSL, usually because its memory ran out.",
+                "Run `wsl --shutdown` in Windows, and set `memory=` under `[wsl2]` in %UserProfile%\\.wslconfig.",
+                tell="Windows' event log or Task Manager shows that memory was full",
             ),
         ),
         look=HOST,
@@ -498,17 +543,23 @@ RULES = (
         (
             r"GPU access blocked by the operating system",
             r"dxcore initialization failed",
-            r"no adapters were found",
+            r"WSL environment detected but no adapters were found",
             r"/dev/dxg[^\n]{0,40}(?:No such file|not found|failed)",
         ),
         (
+            OLD_WINDOWS_DRIVER,
+            WSL_1,
             Cause(
-                "wsl-blocked",
-                "Windows gives this WSL no GPU: it is WSL 1, or the driver of Windows is missing, old, or set to TCC.",
-                "In Windows: wsl --update, and install NVIDIA's current driver.",
+                "windows-no-gpu",
+                "Windows gives WSL no GPU: the GPU is disabled, in TCC mode, in a remote or virtual session "
+                "without it, or Windows is too old (Windows 10 before 21H2).",
+                "Check that Task Manager in Windows shows the GPU, install all Windows updates, and run `wsl "
+                "--update` and `wsl --shutdown`.",
+                tell="Task Manager does not show the GPU, or `nvidia-smi.exe` shows `TCC`",
             ),
         ),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "module-unsigned",
@@ -521,39 +572,30 @@ RULES = (
             r"Lockdown: [^\n]{0,40}unsigned module loading is restricted",
         ),
         (
+            UNSIGNED,
             Cause(
-                "module-unsigned",
-                "Secure Boot refuses the driver's kernel module, which is not signed with a key that this machine knows.",
-                "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, then reboot and enroll the key.",
+                "modules-in-container",
+                "Kernel modules cannot be loaded from inside a container.",
+                "Run the command on the host.",
+                tell="it ran in a container",
+                given=CONTAINER,
+            ),
+            Cause(
+                "signatures-enforced",
+                "The kernel accepts only signed modules, although Secure Boot is off.",
+                "Remove `module.sig_enforce=1` or `lockdown=` from the kernel's command line, and restart.",
+                tell="`cat /proc/cmdline /sys/kernel/security/lockdown` shows it",
+                given=~SECURE_BOOT,
             ),
         ),
         look=DRIVER,
+        beside=r"nvidia|\bgpu\b",
     ),
-    # about: The driver's kernel module was built and does not load.
     Rule(
         "module-not-loadable",
         "ERROR: Unable to load the kernel module 'nvidia.ko'.",
         (r"Unable to load the (?:NVIDIA )?kernel module", r"Kernel module load error"),
-        (
-            Cause(
-                "module-not-loadable-1",
-                "Secure Boot refuses it.",
-                "sudo dmesg | tail",
-                tell="mokutil --sb-state says enabled",
-            ),
-            Cause(
-                "module-not-loadable-2",
-                "Another driver (nouveau) holds the card.",
-                "sudo dmesg | tail",
-                tell="lsmod shows nouveau",
-            ),
-            Cause(
-                "module-not-loadable-3",
-                "It does not serve this card, or was built for another kernel or by another compiler.",
-                "sudo dmesg | tail",
-                tell="sudo dmesg | tail says so",
-            ),
-        ),
+        (UNSIGNED, NOUVEAU, OPEN_MODULES),
         look=DRIVER,
         level=BROAD,
     ),
@@ -568,8 +610,9 @@ RULES = (
         (
             Cause(
                 "dkms-remains",
-                "dkms holds remains of a driver that was taken away, and stumbles over them.",
-                "sudo rm -r /var/lib/dkms/nvidia/VERSION of the one that is gone; then sudo dkms autoinstall",
+                "DKMS still lists a module whose sources are gone, such as an NVIDIA driver that was removed.",
+                "Run `dkms status`, remove the entry with `sudo dkms remove nvidia/VERSION --all` (or `sudo rm -r "
+                "/var/lib/dkms/nvidia/VERSION`), then `sudo dkms autoinstall`.",
             ),
         ),
         look=DRIVER,
@@ -586,13 +629,7 @@ RULES = (
             r"gcc-version-check failed",
             r"compiler used to compile the kernel [^\n]{0,40}\s*[^\n]{0,40}does not exactly match",
         ),
-        (
-            Cause(
-                "kernel-compiler",
-                "The driver's module is compiled with another gcc than this machine's kernel was.",
-                "Install the gcc that /proc/version names (such as gcc-12), make it the default, then: sudo dkms autoinstall",
-            ),
-        ),
+        (OTHER_COMPILER, HEADERS, DRIVER_OLDER_THAN_KERNEL),
         look=DRIVER,
     ),
     Rule(
@@ -610,18 +647,9 @@ RULES = (
             r"kernel header files? (?:'[^']*' )?(?:exists|does not exist)",
             r"due to missing BUILD_DEPENDS",
         ),
-        (
-            Cause(
-                "module-not-built",
-                "There is no kernel module of the driver for the kernel that runs: the driver is not installed, or "
-                "its module was not built for this kernel, as after an update.",
-                "Install the headers of this kernel, then: sudo dkms autoinstall, and reboot; where no driver is "
-                "installed, install it.",
-            ),
-        ),
+        (MODULE_MISSING, DRIVER_NOT_INSTALLED, HEADERS),
         look=DRIVER,
     ),
-    # about: The driver's kernel module could not be built for this kernel, or what was built does not fit it.
     Rule(
         "module-build-failed",
         "ERROR: The nvidia kernel module was not created.",
@@ -643,26 +671,7 @@ RULES = (
             r"could not insert (?:module )?\S{0,2}nvidia\S*:? (?:Exec format error|Invalid module format|"
             r"Unknown symbol|Invalid argument)",
         ),
-        (
-            Cause(
-                "module-build-failed-1",
-                "The kernel's headers, or a compiler, are not installed or are another kernel's.",
-                "Install gcc, make and the headers of this kernel, then: sudo dkms autoinstall, and reboot.",
-                tell="/var/lib/dkms/nvidia/*/build/make.log, or the installer's log, says not found",
-            ),
-            Cause(
-                "module-build-failed-2",
-                "This driver is older than the kernel, as after a system's upgrade.",
-                "Install gcc, make and the headers of this kernel, then: sudo dkms autoinstall, and reboot.",
-                tell="the log names C code that does not compile, or GPL-only symbols: a newer driver",
-            ),
-            Cause(
-                "module-build-failed-3",
-                "The kernel was made by another gcc, or was exchanged and not restarted.",
-                "Install gcc, make and the headers of this kernel, then: sudo dkms autoinstall, and reboot.",
-                tell="/proc/version names both: that gcc, or a restart",
-            ),
-        ),
+        (HEADERS, DRIVER_OLDER_THAN_KERNEL, OTHER_COMPILER),
         look=DRIVER,
         level=BROAD,
     ),
@@ -673,52 +682,21 @@ RULES = (
             r"Attempting to remove device \S+ with non-zero usage count",
             r"rmmod: ERROR: Module nvidia\S* is in use",
             r"modprobe: FATAL: Module nvidia\S* is in use",
-        ),
-        (
-            Cause(
-                "card-in-use",
-                "The driver is to let go of the card or to be unloaded, and something still uses it: a display, "
-                "nvidia-persistenced, a container.",
-                "sudo fuser -v /dev/nvidia* shows who does; end that, also nvidia-persistenced, then again.",
-            ),
-        ),
-        look=DRIVER,
-    ),
-    Rule(
-        "installer-driver-in-use",
-        "An NVIDIA kernel module 'nvidia-drm' appears to already be loaded in your kernel",
-        (
             r"An NVIDIA kernel module '[\w-]+' appears to already be loaded",
             r"You appear to be running an X server",
         ),
         (
+            USERS_OF_GPU,
             Cause(
-                "installer-driver-in-use",
-                "The driver cannot be exchanged while programs, mostly the display, still use the old one.",
-                "sudo systemctl isolate multi-user.target, then install; or take the distribution's packages, and restart.",
+                "display-uses-driver",
+                "The display runs on this driver, so it cannot be replaced while the display is on.",
+                "Run `sudo systemctl isolate multi-user.target` and install again, or install the distribution's "
+                "driver package and restart.",
+                tell="`loginctl` shows a graphical session",
+                given=says(r"X server|nvidia[-_](?:drm|modeset)"),
             ),
         ),
-        look=DRIVER,
-    ),
-    Rule(
-        "wsl-no-driver",
-        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver (in WSL)",
-        (
-            r"(?:\bWSL ?[12]?\b|microsoft-standard|/mnt/c/|Windows Subsystem)[\s\S]{0,2000}couldn'?t communicate "
-            r"with the NVIDIA driver",
-            r"couldn'?t communicate with the NVIDIA driver[\s\S]{0,2000}(?:\bWSL ?[12]?\b|microsoft-standard|"
-            r"Windows Subsystem)",
-        ),
-        (
-            Cause(
-                "wsl-no-driver",
-                "In WSL the driver is that of Windows: it is WSL 1, Windows has none for this card or an old one, or a "
-                "driver for Linux was installed inside WSL.",
-                "Take a driver for Linux out of WSL again; in Windows: NVIDIA's current driver, then wsl --update and "
-                "wsl --shutdown",
-            ),
-        ),
-        look=DRIVER,
+        look=HOLDERS,
     ),
     Rule(
         "driver-not-loaded",
@@ -732,34 +710,38 @@ RULES = (
             r"Failed to initialize NVML: Driver Not Loaded|NVMLError_DriverNotLoaded|NVML: Driver Not Loaded",
             r"module '?\"?nvidia\w*\"?'? is not loaded",
             r"nvidia-smi'?\]?'? (?:returned non-zero exit status|failed with exit (?:code|status)) (?:9|15)\b",
+            r"(?:\bWSL ?[12]?\b|microsoft-standard|/mnt/c/|Windows Subsystem)[\s\S]{0,2000}couldn'?t communicate "
+            r"with the NVIDIA driver",
+            r"couldn'?t communicate with the NVIDIA driver[\s\S]{0,2000}(?:\bWSL ?[12]?\b|microsoft-standard|"
+            r"Windows Subsystem)",
         ),
-        (
-            Cause(
-                "driver-not-loaded",
-                "The NVIDIA driver's kernel module is not reached: it is not installed, not built for this kernel, "
-                "refused by Secure Boot, not yet loaded when a container started at boot, or this machine has no "
-                "NVIDIA GPU that it serves.",
-                "Make `nvidia-smi` work on the machine itself first; lspci | grep -i nvidia shows whether it has a GPU.",
-            ),
-        ),
+        (MODULE_MISSING, OLD_WINDOWS_DRIVER, NO_GPU_HERE),
         look=DRIVER,
+        kind="gpu",
+        beside=r"nvidia|nvml|cuda|\buvm\b|\bgpu",
     ),
     Rule(
         "no-nvswitch",
         "request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to "
         "do [NV_WARN_NOTHING_TO_DO]",
-        (
-            r"NV_WARN_NOTHING_TO_DO",
-            r"query NVSwitch device information[^\n]{0,60}(?:Nothing to do|failed)",
-        ),
+        (r"NV_WARN_NOTHING_TO_DO", r"query NVSwitch device information[^\n]{0,60}(?:Nothing to do|failed)"),
         (
             Cause(
                 "no-nvswitch",
-                "This machine has no NVSwitch, so that the fabric manager has nothing to do and ends: its GPUs need none.",
-                "sudo systemctl disable --now nvidia-fabricmanager; GPUs joined by bridges work without it.",
+                "The fabric manager found no NVSwitch. Only machines with NVSwitch, such as HGX and DGX, need it.",
+                "Run `sudo systemctl disable --now nvidia-fabricmanager`. GPUs with NVLink bridges work without it.",
+                tell="`lspci | grep -i bridge.*nvidia` prints nothing",
+            ),
+            Cause(
+                "nvswitch-not-passed",
+                "The machine has NVSwitches, but they were not passed into this virtual machine, or their driver "
+                "is not loaded.",
+                "Check `lspci | grep -i nvidia`, and load the driver before the service starts: `sudo "
+                "nvidia-modprobe && sudo systemctl restart nvidia-fabricmanager`.",
+                tell="`lspci | grep -i bridge.*nvidia` lists NVSwitches, or the machine is an HGX or DGX system",
             ),
         ),
-        look=DRIVER,
+        look="`./launch doctor --only fabric`",
     ),
     Rule(
         "fabric-manager",
@@ -773,15 +755,24 @@ RULES = (
             r"NVLink fabric is not (?:yet )?initialized|Fabric[^\n]{0,20}State\s*: *In Progress",
         ),
         (
+            FABRIC_MANAGER,
             Cause(
-                "fabric-manager",
-                "The GPUs of this machine wait for what joins them: with NVSwitch its fabric manager does not run, "
-                "or is of another version than the driver; with confidential computing they were not set ready.",
-                "sudo systemctl enable --now nvidia-fabricmanager, of the driver's very version; with confidential "
-                "computing: nvidia-smi conf-compute -srs 1",
+                "gpu-not-ready",
+                "The GPU runs in confidential-computing mode and was not set to ready.",
+                "Run `sudo nvidia-smi conf-compute -srs 1` after attestation.",
+                tell="`nvidia-smi conf-compute -f` shows that it is on",
+                given=says(r"confidential|conf-compute|\bCC mode"),
+            ),
+            Cause(
+                "fabric-in-vm",
+                "In a virtual machine or container with some GPUs of an NVSwitch system, the host has not "
+                "activated the partition.",
+                "On the host, check `systemctl status nvidia-fabricmanager` and `nvidia-smi -q | grep -A3 "
+                "Fabric`, then start the virtual machine again.",
+                tell="`systemd-detect-virt` prints a hypervisor",
             ),
         ),
-        look="./launch doctor --only fabric",
+        look="`./launch doctor --only fabric`",
     ),
     Rule(
         "reset-in-use",
@@ -789,32 +780,12 @@ RULES = (
         (
             r"could not be reset:[\s\S]{0,200}?In use by another client",
             r"GPU \S+ is currently in use by another process",
-        ),
-        (
-            Cause(
-                "reset-in-use",
-                "The GPU cannot be reset while something uses it, for which persistence mode is enough.",
-                "sudo fuser -v /dev/nvidia* shows who does; sudo nvidia-smi -pm 0, then again; or restart the machine.",
-            ),
-        ),
-        look="nvidia-smi",
-    ),
-    Rule(
-        "mig-in-use",
-        "Unable to enable MIG Mode for GPU 00000000:07:00.0: In use by another client",
-        (
             r"\bMIG\b[\s\S]{0,200}In use by another client",
             r"currently being used by one or more other processes \(e\.g\. CUDA application",
             r"MIG mode is in pending (?:enable|disable) state",
         ),
-        (
-            Cause(
-                "mig-in-use",
-                "MIG cannot be changed while something uses the GPU.",
-                "End what uses it (nvidia-smi, also monitoring and nvidia-persistenced), then again; or restart the machine.",
-            ),
-        ),
-        look="./launch doctor --only mig",
+        (USERS_OF_GPU,),
+        look=HOLDERS,
     ),
     Rule(
         "mig-no-room",
@@ -823,24 +794,35 @@ RULES = (
         (
             Cause(
                 "mig-no-room",
-                "The slices that are there leave no room for this one.",
-                "sudo nvidia-smi mig -dci && sudo nvidia-smi mig -dgi takes all slices away, so that new ones fit.",
+                "The existing MIG slices leave no room for this one.",
+                "List them with `nvidia-smi mig -lgi`. To remove all of them: `sudo nvidia-smi mig -dci && sudo "
+                "nvidia-smi mig -dgi`.",
+                tell="`nvidia-smi mig -lgip` shows 0 free instances of this profile",
+            ),
+            Cause(
+                "mig-no-profile",
+                "This GPU has no such profile, or MIG is not enabled on it.",
+                "List the profiles with `nvidia-smi mig -lgip`; enable MIG with `sudo nvidia-smi -i 0 -mig 1`.",
+                tell="`nvidia-smi mig -lgip` does not list the profile",
             ),
         ),
-        look="nvidia-smi mig -lgi",
+        look="`nvidia-smi mig -lgip`",
     ),
     Rule(
         "mig-empty",
         "No MIG-enabled devices found",
         (r"No MIG(?:[- ]enabled)? (?:devices|instances) (?:were )?found", r"No GPU instances found"),
         (
+            MIG_EMPTY,
             Cause(
-                "mig-empty",
-                "MIG is off on every GPU, or on without a slice.",
-                "sudo nvidia-smi -mig 1, then sudo nvidia-smi mig -cgi with the profiles wanted, and -C",
+                "mig-off",
+                "MIG is not enabled on any GPU.",
+                "Run `sudo nvidia-smi -i 0 -mig 1`, then create slices: `sudo nvidia-smi mig -cgi PROFILE -C`.",
+                tell="`nvidia-smi -q | grep -A1 MIG` shows Disabled",
+                given=says(r"No MIG-enabled"),
             ),
         ),
-        look="./launch doctor --only mig",
+        look=MIG,
     ),
     Rule(
         "vgpu-license",
@@ -855,11 +837,12 @@ RULES = (
         (
             Cause(
                 "vgpu-license",
-                "This virtual GPU has no license, and slows down or refuses CUDA after a while.",
-                "Set the license in the machine's gridd.conf or client token, then: sudo systemctl restart nvidia-gridd",
+                "The virtual GPU has no license. After a while it becomes slow or refuses CUDA.",
+                "Put the client token into /etc/nvidia/ClientConfigToken, then run `sudo systemctl restart "
+                "nvidia-gridd`.",
             ),
         ),
-        look="nvidia-smi -q | grep -i license",
+        look="`nvidia-smi -q | grep -i license`",
     ),
     Rule(
         "nvml-function",
@@ -871,10 +854,12 @@ RULES = (
         ),
         (
             Cause(
-                "nvml-function",
-                "The driver is older than what asks it, and has no such function yet.",
-                "Install a newer driver, or take an older release of what asks.",
+                "driver-older-than-program",
+                "The driver is older than the program that asks it, and does not have this function yet.",
+                "Install a newer driver, or an older release of the program.",
+                tell="it fails on the host too",
             ),
+            IMAGE_HAS_DRIVER,
         ),
         look=DRIVER,
     ),
@@ -891,12 +876,12 @@ RULES = (
         (
             Cause(
                 "nvml-no-value",
-                "NVML does not tell that value on this GPU, as on unified memory (DGX Spark, Jetson), in WSL or of a slice "
-                "of MIG.",
-                "Take the newest release of what asks for it; training itself does not need it.",
+                "NVML does not report this value on this GPU: on unified memory (DGX Spark, Jetson), in WSL, for "
+                "a MIG slice, or on GeForce cards. Training does not need it.",
+                "Update the package that asks for the value, or turn its GPU monitoring off.",
             ),
         ),
-        look="nvidia-smi -q",
+        look="`nvidia-smi -q`",
     ),
     Rule(
         "profiling-denied",
@@ -905,8 +890,20 @@ RULES = (
         (
             Cause(
                 "profiling-denied",
-                "The driver lets only root read the GPU's performance counters.",
-                "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/nvidia.conf, then restart.",
+                "By default the driver lets only root read the GPU's performance counters.",
+                "Put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
+                "/etc/modprobe.d/nvidia-profiling.conf on the host, run `sudo update-initramfs -u`, and restart. "
+                "In a container, `--cap-add=SYS_ADMIN` is enough.",
+                tell="`grep RmProfilingAdminOnly /proc/driver/nvidia/params` shows 1",
+                given=~WSL,
+            ),
+            Cause(
+                "profiling-wsl",
+                "In WSL, Windows decides who may read the GPU's performance counters.",
+                "In Windows, open the NVIDIA Control Panel, enable its developer settings, and allow access to "
+                "the GPU performance counters for all users.",
+                tell="it runs in WSL",
+                given=WSL,
             ),
         ),
         look=DRIVER,
@@ -918,44 +915,21 @@ RULES = (
         (
             Cause(
                 "needs-root",
-                "Settings of the GPU can be changed by root on the machine only.",
-                "The same with sudo, on the machine and not in the container.",
+                "Only root on the host may change settings of the GPU.",
+                "Run the same command with `sudo`, on the host and not in a container.",
             ),
         ),
-        look="nvidia-smi -q",
+        look="`nvidia-smi -q`",
     ),
-    # about: The driver runs, and finds no GPU that it can start.
     Rule(
         "no-devices",
         "No devices were found",
         (r"No devices were found",),
-        (
-            Cause(
-                "no-devices-1",
-                "In a container: the GPU's device files were not there when it began.",
-                "Run `nvidia-smi` on the machine, and start the container again; where it finds none there: sudo dmesg | "
-                "grep -i nvrm",
-                tell="nvidia-smi on the machine finds the GPU: start the container again",
-            ),
-            Cause(
-                "no-devices-2",
-                "The driver does not serve the card, or this card needs its open kernel modules.",
-                "Run `nvidia-smi` on the machine, and start the container again; where it finds none there: sudo dmesg | "
-                "grep -i nvrm",
-                tell="sudo dmesg | grep -i nvrm names it",
-            ),
-            Cause(
-                "no-devices-3",
-                "The firmware, or the virtual machine around it, does not give the card what it needs, or the card failed or is badly seated.",
-                "Run `nvidia-smi` on the machine, and start the container again; where it finds none there: sudo dmesg | "
-                "grep -i nvrm",
-                tell="lspci shows it or not; RmInitAdapter stands in dmesg",
-            ),
-        ),
+        (OPEN_MODULES, DEVICE_FILES, DRIVER_STUCK),
         look=DRIVER,
         level=BROAD,
+        beside=r"nvidia|cuda|\bgpu|\A\s*(?:Error: )?No devices were found",
     ),
-    # about: No NVIDIA driver can be seen here.
     Rule(
         "driver-not-installed",
         "bash: nvidia-smi: command not found",
@@ -973,29 +947,21 @@ RULES = (
             r"The NVIDIA Driver was not detected",
         ),
         (
+            GPU_NOT_GIVEN,
+            DRIVER_NOT_INSTALLED,
             Cause(
-                "driver-not-installed-1",
-                "It runs in a container, or a step of a build, that was given no GPU.",
-                "In a container: start it with ./launch, which asks for the GPU. On the machine: install the driver.",
-                tell="nvidia-smi works on the machine: start it with ./launch",
-            ),
-            Cause(
-                "driver-not-installed-2",
-                "The machine has no driver.",
-                "In a container: start it with ./launch, which asks for the GPU. On the machine: install the driver.",
-                tell="nvidia-smi is not found on the machine either, and lspci shows an NVIDIA card",
-            ),
-            Cause(
-                "driver-not-installed-3",
-                "The driver is there, and its tools or libraries are not where they are looked for: WSL, a Jetson, a container without the capability utility.",
-                "In a container: start it with ./launch, which asks for the GPU. On the machine: install the driver.",
-                tell="ls /dev/nvidia* /usr/lib/wsl/lib; echo $NVIDIA_DRIVER_CAPABILITIES",
+                "driver-files-unseen",
+                "The driver is installed, but `nvidia-smi` and its libraries are not in the search path: in WSL, "
+                "on a Jetson, or in a container without the capability `utility`.",
+                "In WSL, add /usr/lib/wsl/lib to `PATH`. In a container, set "
+                "`NVIDIA_DRIVER_CAPABILITIES=compute,utility`.",
+                tell="`ls /dev/nvidia* /dev/dxg /usr/lib/wsl/lib` lists files",
+                given=WSL | JETSON | CONTAINER,
             ),
         ),
-        look="./launch doctor --only driver,gpu",
+        look="`./launch doctor --only driver,gpu`",
         level=BROAD,
     ),
-    # about: The driver's daemon nvidia-persistenced does not start.
     Rule(
         "persistenced",
         "nvidia-persistenced failed to initialize. Check syslog for more details.",
@@ -1004,45 +970,43 @@ RULES = (
             r"Failed to start NVIDIA Persistence Daemon|nvidia-persistenced\.service: (?:Failed|Control process)",
         ),
         (
+            MODULE_MISSING,
             Cause(
-                "persistenced-1",
-                "The driver's module is not loaded.",
-                "nvidia-smi; sudo journalctl -u nvidia-persistenced",
-                tell="nvidia-smi fails too",
-            ),
-            Cause(
-                "persistenced-2",
-                "Another one runs already, or its folder /var/run/nvidia-persistenced is not its own.",
-                "nvidia-smi; sudo journalctl -u nvidia-persistenced",
-                tell="nvidia-smi works",
+                "persistenced-runs",
+                "Another nvidia-persistenced is running, or its folder /var/run/nvidia-persistenced belongs to "
+                "another user.",
+                "Run `sudo systemctl stop nvidia-persistenced && sudo rm -rf /var/run/nvidia-persistenced && sudo "
+                "systemctl start nvidia-persistenced`.",
+                tell="`nvidia-smi` works",
             ),
         ),
-        look=DRIVER,
+        look="`sudo journalctl -u nvidia-persistenced`",
         level=GENERAL,
     ),
-    # about: The driver ended the work of a program on the GPU.
     Rule(
         "gpu-program-fault",
         "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, MMU Fault",
         (XID + r"(?:13|31|43|45|68|69|109)\b",),
         (
             Cause(
-                "gpu-program-fault-1",
-                "The program did what it may not: most often memory that is not its own.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the line; other programs are not touched.",
-                tell="it comes back at the same line, on another card too",
+                "gpu-program-fault",
+                "A program on the GPU made an error, usually an access to memory that is not its own. Other "
+                "programs are not affected.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1`, which names the line.",
+                tell="it fails at the same place on another GPU too",
             ),
             Cause(
-                "gpu-program-fault-2",
-                "The program was ended from outside, or another error came before.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the line; other programs are not touched.",
-                tell="another Xid, or `Killed`, stands before it",
+                "gpu-program-ended",
+                "The program was ended from outside, or an earlier error on the GPU ended it.",
+                "Look at what comes before this line: `sudo dmesg | grep -i -e xid -e 'out of memory'`.",
+                tell="another Xid or `Killed` comes before it",
+                given=says(r"Killed process|\bSIGKILL\b|Xid[^\n]*: (?:43|45)\b"),
             ),
             Cause(
-                "gpu-program-fault-3",
-                "The driver or the card is at fault.",
-                "Run it once with CUDA_LAUNCH_BLOCKING=1, which names the line; other programs are not touched.",
-                tell="it comes with other programs too: another driver, then the card",
+                "driver-or-card-fault",
+                "The driver or the card is defective.",
+                "Install the newest driver. If other programs fail as well, have the card checked.",
+                tell="it happens with different programs",
             ),
         ),
         look=KERNEL_LOG,
@@ -1055,8 +1019,9 @@ RULES = (
         (
             Cause(
                 "gpu-reported",
-                "The driver reported a fault of the GPU under the number {0}.",
-                "Look that number up in NVIDIA's list of Xid errors; where it comes back: a newer driver, then the card.",
+                "The driver reported a GPU fault with the Xid number {0}.",
+                "Look the number up in NVIDIA's list of Xid errors (https://docs.nvidia.com/deploy/xid-errors/). "
+                "If it happens again, install a newer driver, then have the card checked.",
             ),
         ),
         look=KERNEL_LOG,
@@ -1069,8 +1034,8 @@ RULES = (
         (
             Cause(
                 "wsl-links",
-                "A warning and no error: in WSL the driver's library is a file of Windows.",
-                "Nothing is to be done.",
+                "This is only a warning: in WSL, the driver's library is a file of Windows.",
+                "You do not have to do anything.",
             ),
         ),
         look=DRIVER,

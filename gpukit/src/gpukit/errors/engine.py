@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import WSL_1
 from gpukit.errors.evidence import (
     CONTAINER,
     DESKTOP,
@@ -172,6 +173,7 @@ STALE_LISTS = Cause(
     "apt-lists-old",
     "The package lists are older than the server's files, as in a cached layer of the build.",
     "Rebuild with `./launch build --no-cache`; on a machine, run `sudo apt-get update`.",
+    alone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
     tell="`404 Not Found` is in the text",
     given=says(r"404\s+Not Found") | silent_on(r"Could not (?:resolve|connect)|Temporary failure"),
 )
@@ -186,7 +188,7 @@ INTERRUPTED = Cause(
     "An earlier installation was interrupted.",
     "Run `sudo dpkg --configure -a && sudo apt-get --fix-broken install`.",
     tell="the text has `was interrupted` or `unmet dependencies`",
-    given=says(r"was interrupted"),
+    given=says(r"was interrupted", r"fix-broken install"),
 )
 TWO_SOURCES = Cause(
     "apt-two-sources",
@@ -235,7 +237,7 @@ SECCOMP_OLD = Cause(
 )
 NO_SHEBANG = Cause(
     "script-without-first-line",
-    "The script ({0}) does not begin with a line that names its interpreter.",
+    "The script does not begin with a line that names its interpreter.",
     "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
     tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
     given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
@@ -354,7 +356,6 @@ RULES = (
         (
             r"(?:Cannot connect to the Docker daemon|failed to connect to the docker API) at "
             r"(?!unix:///var/run/docker\.sock|unix:///run/docker\.sock|npipe:)([a-z]+:[^\s;,]*[^\s;,.])",
-            r"unable to resolve docker endpoint: context[^\n]{0,40}(not found)",
         ),
         (
             Cause(
@@ -874,6 +875,7 @@ RULES = (
             ENGINE_FILES,
         ),
         look=MOUNTS,
+        unless=r"/run/desktop/mnt/host",
         kind="mount",
     ),
     Rule(
@@ -916,6 +918,7 @@ RULES = (
                 "The container's working folder was deleted or replaced on the machine while the container was "
                 "running.",
                 "Run `./launch stop`, then start it again.",
+                alone="Restart the container: `docker restart NAME`.",
             ),
         ),
         look=MOUNTS,
@@ -967,7 +970,7 @@ RULES = (
                 given=says(r"must be lowercase"),
             ),
         ),
-        look="`./launch shell --dry-run`",
+        look=CLIENT,
         kind="image",
     ),
     Rule(
@@ -982,8 +985,8 @@ RULES = (
             Cause(
                 "gpus-form",
                 "The value of `--gpus` is not one that Docker reads. Often a list of GPUs lost its quotes.",
-                "Use `--gpus all`, or a list with both kinds of quotes: `--gpus '\"device=0,1\"'`. For "
-                "`./launch`, set `GPUS=0,1`.",
+                "Use `--gpus all`, or a list with both kinds of quotes: `--gpus '\"device=0,1\"'`. In a project, "
+                "set `GPUS=0,1`.",
             ),
         ),
         look="`nvidia-smi -L`",
@@ -1057,14 +1060,14 @@ RULES = (
             Cause(
                 "gpu-unknown",
                 "There is no GPU {0} on this machine.",
-                "Run `nvidia-smi -L`, and choose one of those with `GPUS`, such as `GPUS=0`.",
+                "Run `nvidia-smi -L`, and choose one of those: `--gpus device=0`, or `GPUS=0` in a project.",
                 tell="`nvidia-smi -L` does not list it",
             ),
             Cause(
                 "mig-changed",
                 "The MIG device {0} no longer exists. MIG devices get new ids when they are created again, for "
                 "example after a restart.",
-                "Run `nvidia-smi -L`, and set `GPUS` to the new id.",
+                "Run `nvidia-smi -L`, and use the new id, as `GPUS` in a project.",
                 tell="the id begins with `MIG-`, or has a colon",
                 given=says(r"MIG-|device error: \d+:\d+"),
             ),
@@ -1096,7 +1099,7 @@ RULES = (
     Rule(
         "run-args",
         "unknown flag: --gpus all",
-        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ \S+",),
+        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|in\b)\S+",),
         (
             Cause(
                 "run-args",
@@ -1104,6 +1107,7 @@ RULES = (
                 'Write two strings, `"--gpus", "all"`, or one with an equals sign, `"--gpus=all"`.',
             ),
         ),
+        beside=r"docker|runArgs|devcontainer|--gpus",
         kind="engine",
     ),
     Rule(
@@ -1217,7 +1221,8 @@ RULES = (
             Cause(
                 "network-of-old-container",
                 "The container was created on a network that was removed later.",
-                "Recreate the container: `docker compose up --force-recreate`, or `./launch stop` and start it again.",
+                "Recreate the container: `docker compose up --force-recreate`, or `docker rm --force NAME` and "
+                "start it again.",
                 tell="the name in the message is a long hexadecimal id",
                 given=says(r"network [0-9a-f]{24,} not found"),
             ),
@@ -1235,6 +1240,7 @@ RULES = (
                 "container-name",
                 "A container with the name {0} already exists.",
                 "Run `./launch stop` if it is this project's, or `docker rm --force {0}`.",
+                alone="Remove it with `docker rm --force NAME`, or use another name.",
             ),
         ),
         certain=True,
@@ -1282,7 +1288,7 @@ RULES = (
     Rule(
         "docker-too-old",
         "unknown flag: --gpus",
-        (r"unknown flag: --gpus\b",),
+        (r"unknown flag: --gpus\b(?! (?!See)\S)",),
         (
             Cause(
                 "gpus-flag-misplaced",
@@ -1334,7 +1340,7 @@ RULES = (
             Cause(
                 "no-terminal",
                 "Docker was asked for a terminal (`-t`), but there is none, as in a script or in CI.",
-                "Leave out `-t`. `./launch run` requests a terminal only if there is one.",
+                "Leave out `-t`.",
                 tell="it ran in a script, in cron, or in CI",
             ),
             Cause(
@@ -1548,10 +1554,10 @@ RULES = (
             Cause(
                 "vscode-server-system",
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
-                "Use a base image with a newer system (`copier update --trust`). For an old machine, use VS Code 1.98.",
+                "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
+                "machine, use VS Code 1.98.",
             ),
         ),
-        certain=True,
     ),
     Rule(
         "vscode-architecture",
@@ -1732,8 +1738,8 @@ RULES = (
             Cause(
                 "image-missing",
                 "The image {0} does not exist, or no longer does. Old CUDA images are removed from time to time.",
-                "Use another tag: set `BASE_IMAGE`, or change `ARG BASE_IMAGE` in the Dockerfile. `copier update "
-                "--trust` brings a newer base.",
+                "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
+                "with `copier update --trust`.",
                 tell="the registry's web page does not list the tag",
             ),
             Cause(
@@ -1799,8 +1805,7 @@ RULES = (
             Cause(
                 "no-dockerfile",
                 "There is no Dockerfile at the given place.",
-                "Run the command in the folder that has the Dockerfile, or name it with `--file`. `./launch "
-                "build` finds the project's own.",
+                "Run the command in the folder that has the Dockerfile, or name it with `--file`.",
                 tell="`ls` does not find it",
             ),
             TWO_DOCKERS,
@@ -1821,7 +1826,7 @@ RULES = (
             Cause(
                 "dockerfile-form",
                 "The Dockerfile has an error in the line that the message names.",
-                "Correct that line, then run `./launch build` again.",
+                "Correct that line, then build again.",
                 tell="the line is not valid",
             ),
             Cause(
@@ -1991,13 +1996,7 @@ RULES = (
                 tell="`uname -r` is below 4.18",
                 given=~WSL,
             ),
-            Cause(
-                "wsl-1",
-                "This WSL distribution runs as WSL 1, which has no Linux kernel of its own.",
-                "In Windows, run `wsl --update` and `wsl --set-version DISTRIBUTION 2`.",
-                tell="`wsl -l -v` shows version 1",
-                given=WSL,
-            ),
+            WSL_1,
             Cause(
                 "kernel-emulated",
                 "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not offer the system calls "
@@ -2057,19 +2056,17 @@ RULES = (
         kind="engine",
     ),
     Rule(
-        "lxc-apparmor",
-        "open sysctl net.ipv4.ip_unprivileged_port_start file: reopen fd 8: permission denied",
-        (r"ip_unprivileged_port_start[^\n]{0,60}permission denied",),
+        "crun-too-old",
+        "Error: OCI runtime error: crun: unknown version specified",
+        (r"crun: unknown version specified",),
         (
             Cause(
-                "lxc-apparmor",
-                "Docker runs in an LXC container (Proxmox, Incus) whose AppArmor profile denies what current "
-                "releases of runc need.",
-                "Update the outer machine (on Proxmox, `apt update && apt full-upgrade`; LXC 6.0.6 has the fix) "
-                "and restart the container. Until then, `lxc.apparmor.profile: unconfined` in the container's "
-                "configuration helps.",
+                "crun-too-old",
+                "crun is too old for this Podman.",
+                "Update crun to the release that belongs to this Podman: install both from the same package source.",
             ),
         ),
+        certain=True,
         look=ENGINE,
         kind="engine",
     ),
@@ -2210,6 +2207,7 @@ RULES = (
             r"(\S*/[\w+-]+|\S*[\w+-]\.(?:sh|py|run|bin|pl)): Permission denied$",
             r"(?:^|[\s/])sh: \d+: (\S+): Permission denied$",
             r"(?:bash|sh): (?:(?:line )?\d+: )?(\S+): cannot execute: Permission denied$",
+            r"exec user process caused:? \\?\"?permission denied",
         ),
         (
             Cause(
@@ -2232,7 +2230,10 @@ RULES = (
     Rule(
         "entrypoint-missing",
         "exec /entrypoint.sh: no such file or directory",
-        (r"exec user process caused:? \\?\"?no such file or directory", r"exec (/\S+): no such file or directory$"),
+        (
+            r"exec user process caused:? \\?\"?no such file or directory",
+            r"exec (\.{0,2}/[^\s:\"]+): no such file or directory$",
+        ),
         (
             WINDOWS_LINES,
             Cause(
@@ -2302,7 +2303,8 @@ RULES = (
             Cause(
                 "apt-not-root",
                 "The command needs root.",
-                "Put `sudo` before it. In a container, add the package to apt.txt and run `./launch build`.",
+                "Put `sudo` before it. For an image, install the package in the Dockerfile, or list it in "
+                "apt.txt in a project.",
                 tell="the text has `are you root`",
                 given=says(r"13: Permission|are you root"),
             ),
@@ -2337,6 +2339,7 @@ RULES = (
             ),
         ),
         look=BUILD,
+        unless=r"NO_PUBKEY A4B469963BF863CC",
     ),
     Rule(
         "apt-two-entries",
@@ -2450,11 +2453,11 @@ RULES = (
             TWO_SOURCES,
             INTERRUPTED,
             Cause(
-                "apt-other-release",
-                "A package is for another release of the distribution than this one.",
-                "Install the package for this release: `cat /etc/os-release` shows it.",
-                tell="the message names libc6 or another basic package",
-                given=says(r"libc6|libstdc\+\+|python3 \("),
+                "apt-version-required",
+                "A package requires another version of a package than the one that would be installed.",
+                "Install that version as well: `sudo apt-get install NAME=VERSION`, with both from the message.",
+                tell="the text has `(= VERSION) but VERSION is to be installed`",
+                given=says(r"\(= [^)]+\) but \S+ is to be installed"),
             ),
         ),
         look=BUILD,
@@ -2563,7 +2566,7 @@ RULES = (
             Cause(
                 "apt-mirror-updating",
                 "The package mirror was being updated.",
-                "Run it again later; for an image, `./launch build --no-cache`.",
+                "Run it again later. Build an image with `--no-cache`.",
                 tell="it works an hour later",
             ),
             Cause(
@@ -2601,7 +2604,7 @@ RULES = (
             Cause(
                 "apt-name",
                 "The package {0} has another name in this release of the distribution, or does not exist.",
-                "Search for it with `apt-cache search NAME`. In a project, correct apt.txt, then run `./launch build`.",
+                "Search for it with `apt-cache search NAME`. In a project, correct apt.txt.",
                 tell="`apt-get update` ran just before",
             ),
             NOT_UPDATED,
@@ -2753,7 +2756,7 @@ RULES = (
             Cause(
                 "no-such-image",
                 "The engine has no image {0}: it was not built or pulled, or was removed.",
-                "Build or pull it: `./launch build`, or `docker pull {0}`.",
+                "Build it again, or run `docker pull {0}`.",
                 tell="`docker image ls` does not list it",
             ),
             Cause(
@@ -2828,7 +2831,6 @@ RULES = (
                 "Run that command in a terminal of the container.",
             ),
         ),
-        look="`./launch shell`",
         level=GENERAL,
         program=True,
     ),
@@ -2868,7 +2870,7 @@ RULES = (
             Cause(
                 "vscode-container-ended",
                 "The container has ended.",
-                "Start it again: run `Dev Containers: Reopen in Container`, or `./launch up`.",
+                "Run `Dev Containers: Reopen in Container` in VS Code.",
                 tell="`docker ps` does not list it",
             ),
             Cause(
@@ -2938,7 +2940,7 @@ RULES = (
             Cause(
                 "no-such-command",
                 "The container has no command `{0}`.",
-                "Check the spelling, or install it: add its package to apt.txt and run `./launch build`.",
+                "Check the spelling, or install it in the Dockerfile. In a project, list its package in apt.txt.",
                 tell="the image does not have it: `docker run --rm --entrypoint ls IMAGE /usr/bin`",
             ),
             Cause(

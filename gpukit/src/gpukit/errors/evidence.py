@@ -204,3 +204,9 @@ def python_from(number: str) -> Evidence:
     return _is(
         lambda m: at_least(m.python, number), f"this Python is {number} or newer", f"this Python is older than {number}"
     )
+
+
+def needs(*patterns: str) -> Evidence:
+    """The text has one of these; its absence rules the cause out."""
+    found = says(*patterns)
+    return Evidence(lambda scene: bool(found.test(scene)), found.yes, "the text does not name it")

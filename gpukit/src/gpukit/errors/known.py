@@ -9,12 +9,20 @@ from gpukit.findings.finding import Cause
 
 
 def ids(text: str) -> list[str]:
-    """The ids of the causes that a text can have and of their rules, the most likely first."""
+    """The ids of a text's rules and causes, the most likely first."""
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose  # many patterns, and seldom needed
 
     found = diagnose(text)
     causes = found.causes if found.confidence in (CERTAIN, LIKELY) else ()
-    return [id for cause in causes for id in (cause.cause.id, cause.rule.id)]
+    return [id for cause in causes for id in (cause.rule.id, cause.cause.id)]
+
+
+def rules(text: str) -> set[str]:
+    """The ids of the rules whose words a text has."""
+    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
+
+    found = diagnose(text)
+    return {each.rule.id for each in found.causes} if found.confidence in (CERTAIN, LIKELY) else set()
 
 
 def among(text: str, causes: Mapping[str, Cause]) -> Cause | None:
@@ -33,4 +41,4 @@ def known(text: str, otherwise: Cause) -> Cause:
     if found.confidence not in (CERTAIN, LIKELY) or found.program:
         return otherwise
     first = found.causes[0]
-    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy)
+    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy, alone="")

@@ -30,6 +30,7 @@ OPEN_FILES = Cause(
     "The process has more files open than its limit allows, usually because data loader workers share tensors "
     "through files.",
     'Run `ulimit -n 65536` before the program, or call `torch.multiprocessing.set_sharing_strategy("file_system")`.',
+    tell="`ulimit -n` shows 1024",
 )
 CRASH = Cause(
     "library-crashed",

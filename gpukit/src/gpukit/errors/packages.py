@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpukit.errors.causes import CPU_BUILD, HOST_MEMORY, LIBRARIES_MIXED
 from gpukit.errors.evidence import (
     ARM64,
     CONTAINER,
@@ -12,6 +13,7 @@ from gpukit.errors.evidence import (
     NO_CARD,
     WINDOWS,
     capability_below,
+    needs,
     python_from,
     says,
     silent_on,
@@ -37,8 +39,8 @@ def apt(names: str) -> str:
 
 NEEDS_TORCH = Cause(
     "build-isolation",
-    "The package imports torch or another package ({0}) while it is built, and pip builds it in an isolated "
-    "environment that does not have it.",
+    "The package imports torch (or another package) while it is built, and pip builds it in an isolated environment "
+    "that does not have it.",
     "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
     "offers a prebuilt wheel for this torch, install that instead.",
     tell="`No module named` stands above, and `--no-build-isolation` was not used",
@@ -70,7 +72,7 @@ NO_NVCC = Cause(
 )
 TOO_OLD_FOR_PYTHON = Cause(
     "python-too-new",
-    "The package is older than this Python and uses a part of the standard library that was removed ({0}).",
+    "The package is older than this Python and uses a part of the standard library that was removed.",
     "Install a newer release of the package: `pip install -U PACKAGE`. If there is none, use an older Python: `uv "
     "venv --python 3.11`.",
     tell="the missing name is Python's own, such as distutils, imp, or pkgutil.ImpImporter",
@@ -100,7 +102,7 @@ STALE_EXTENSION = Cause(
     "torch's cache holds an extension that was compiled for another torch, CUDA, or Python, or not completely.",
     "Delete the cache: `rm -r ~/.cache/torch_extensions`. The next start compiles the extension again.",
     tell="the path in the message has torch_extensions in it",
-    given=says(r"torch_extensions/"),
+    given=needs(r"torch_extensions/"),
 )
 NOT_COMPILED = Cause(
     "not-compiled",
@@ -125,7 +127,7 @@ NOT_RESTARTED = Cause(
     "The package was installed or upgraded while the notebook had another release loaded.",
     "Restart the kernel (in Colab: Runtime, Restart session), then run the imports again.",
     tell="the package was installed in the same session",
-    given=NOTEBOOK,
+    given=NOTEBOOK & says(r"pip3? install|Successfully installed|uv add|restart"),
 )
 OTHER_PYTHON = Cause(
     "other-python",
@@ -160,7 +162,7 @@ OFFLINE = Cause(
     "The index could not be reached, so only the local cache was searched.",
     "Check the network and the proxy settings (`HTTPS_PROXY`), then try again without `--offline`.",
     tell="the text mentions the cache, offline mode, or failed connections",
-    given=says(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
+    given=needs(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
 )
 OTHER_RELEASE = Cause(
     "other-release",
@@ -176,13 +178,6 @@ OLD_BITSANDBYTES = Cause(
     "which file it looked for.",
     tell="torch finds the GPU: `python -c 'import torch; print(torch.cuda.is_available())'` prints True",
     given=~CPU_TORCH,
-)
-TORCH_WITHOUT_CUDA = Cause(
-    "torch-without-cuda",
-    "The installed torch is a build without CUDA.",
-    "Install PyTorch's build for CUDA with the command from https://pytorch.org/get-started/locally/.",
-    tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
-    given=CPU_TORCH | says(r"\btorch\S*\+cpu\b"),
 )
 DEBIAN_DISTUTILS = Cause(
     "debian-distutils",
@@ -426,7 +421,7 @@ RULES = (
                 "The package works only with an NVIDIA GPU, and this machine has none.",
                 "Leave the package out, or use the program's option for CPUs.",
                 tell="`nvidia-smi` finds no GPU",
-                given=NO_CARD | says(r"macosx|darwin|\barm64-apple"),
+                given=says(r"macosx|darwin|\barm64-apple"),
             ),
         ),
         look=VERIFY,
@@ -678,7 +673,7 @@ RULES = (
                 tell="`python -c 'import torch, PACKAGE'` works",
                 given=says(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
             ),
-            replace(TORCH_WITHOUT_CUDA, given=CPU_TORCH),
+            CPU_BUILD,
         ),
         look=VERIFY,
     ),
@@ -701,12 +696,7 @@ RULES = (
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
         (r"undefined symbol: (__nvJitLink\w*|cu(?:blas|sparse|solver|dnn|fft|rand)\w*|nccl\w+|cuda[A-Z]\w*)",),
         (
-            Cause(
-                "mixed-cuda-libraries",
-                "One of CUDA's libraries is loaded from another place than torch's own, and its version is different.",
-                "Remove the other place from the search path: `unset LD_LIBRARY_PATH`, then try again.",
-                tell="`echo $LD_LIBRARY_PATH` prints a folder with CUDA libraries",
-            ),
+            LIBRARIES_MIXED,
             Cause(
                 "mixed-cuda-packages",
                 "The CUDA libraries that pip installed for torch (nvidia-...) are not of the versions that this torch "
@@ -779,14 +769,14 @@ RULES = (
                 "The build links with the driver's library libcuda, which is not there while an image is built.",
                 "Link with the Toolkit's placeholder: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
                 tell="it fails in the build of an image",
-                given=says(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=needs(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "libcuda-not-listed",
                 "Triton or torch.compile links with the driver's library libcuda at run time and does not find it.",
                 "Update the linker's list: `sudo ldconfig`. In WSL: `export LIBRARY_PATH=/usr/lib/wsl/lib`.",
                 tell="it fails while the program runs",
-                given=says(r"/tmp/tmp\w+/main\.c|triton"),
+                given=needs(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
         look=BUILD,
@@ -810,7 +800,7 @@ RULES = (
         ),
         (
             OLD_BITSANDBYTES,
-            TORCH_WITHOUT_CUDA,
+            CPU_BUILD,
             Cause(
                 "bitsandbytes-from-source",
                 "bitsandbytes has no build for this processor's GPU, such as a Jetson's.",
@@ -906,7 +896,8 @@ RULES = (
         "built-for-other-cuda",
         "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
         (
-            r"(lib(?:cudart|cublas|cublasLt|cudnn\w*|cusparse\w*|cufft\w*|curand|cusolver\w*|cupti|nvrtc|nvJitLink|"
+            r"(?<!dlerror: )(lib(?:cudart|cublas|cublasLt|cudnn\w*|cusparse\w*|cufft\w*|curand|cusolver\w*|cupti|"
+            r"nvrtc|nvJitLink|"
             r"nccl|nvToolsExt|cufile|nvshmem\w*|npp\w+|nvjpeg\w*|nvinfer\w*|nvfatbin|cudss)\.so(?:\.\d+)*)[^\n]{0,10}: "
             r"cannot open shared object file",
             r"(lib(?:cudart|cublas\w*|cudnn\w*|nvrtc|cufft|curand)[\w.]*) is not found or cannot be loaded",
@@ -940,7 +931,6 @@ RULES = (
             ),
         ),
         look=VERIFY,
-        unless=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "other-libc",
@@ -961,7 +951,7 @@ RULES = (
                 "VS Code's server is started on a system that is older than it supports.",
                 "Connect to a newer system or image (glibc 2.28 or newer), such as Debian 10 or Ubuntu 20.04.",
                 tell="VS Code was connecting",
-                given=says(r"vscode|code-server|attach docker container"),
+                given=needs(r"vscode|code-server|attach docker container"),
             ),
         ),
         look=VERIFY,
@@ -1109,7 +1099,7 @@ RULES = (
                 "The installed NumPy is older than the program or the saved file expects, and does not have {0}.",
                 "`pip install -U numpy`",
                 tell="the name is new, such as numpy._core or numpy.exceptions",
-                given=says(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=needs(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
         look=VERIFY,
@@ -1137,7 +1127,7 @@ RULES = (
                 "A package contains code that was generated for a newer protobuf than the installed one.",
                 "`pip install -U protobuf`",
                 tell="the message asks for `builder` or compares Gencode and Runtime",
-                given=says(r"name 'builder'|Gencode/Runtime"),
+                given=needs(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
         look=VERIFY,
@@ -1178,7 +1168,7 @@ RULES = (
                 "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
                 "package that is being built.",
                 tell="pkg_resources or pip-build-env stands in the traceback",
-                given=says(r"ImpImporter"),
+                given=needs(r"ImpImporter"),
             ),
         ),
         look=VERIFY,
@@ -1210,7 +1200,7 @@ RULES = (
                 "An older torch or package imports packaging from pkg_resources, which setuptools 70 removed.",
                 "`pip install 'setuptools<70'`, or install a newer torch.",
                 tell="the name that cannot be imported is packaging",
-                given=says(r"name 'packaging'"),
+                given=needs(r"name 'packaging'"),
             ),
         ),
         look=VERIFY,
@@ -1565,7 +1555,7 @@ RULES = (
                 "`conda info` lists the virtual packages. On a machine without a GPU: `export "
                 "CONDA_OVERRIDE_CUDA=12.8`.",
                 tell="the missing package begins with two underscores",
-                given=says(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
+                given=needs(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
         look=VERIFY,
@@ -1591,12 +1581,12 @@ RULES = (
         "version-check",
         "huggingface-hub>=0.23.2,<1.0 is required for a normal functioning of this module, but found 1.1.2.",
         (
-            r"([\w.-]+[\w.<>=!~,-]*) is required for a normal functioning of this module",
+            r"(\b[\w.<>=!~,-]{1,80}) is required for a normal functioning of this module",
             r"((?:MMCV|mmdet|mmengine)==\S+) is used but incompatible",
             r"VersionConflict: \(([\w.-]+)",
             r"Using `[^`]+` requires `?([\w-]+)[^\n]{0,20}[`:]",
             r"(?:requires|needs) (?:the latest version of )?`?(?:(?:pip|"
-            r"uv) install (?:-U )?)?([\w-]+`? ?[<>=~!]=? ?[\d.]+)"
+            r"uv) install (?:-U )?)?([\w-]+`?[<>=~!]=?[\d.]+)"
             r"[^\n]{0,80}(?:but|found|installed|you have)",
             r"^\w*(?:Error|Exception): ([\w.-]+ ?(?:>=|==|~=) ?[\d.]+) (?:is|are) required",
             r"requires the latest version of `?([\w-]+)",
@@ -1655,7 +1645,7 @@ RULES = (
         ),
         (
             Cause(
-                "torch-too-old",
+                "torch-older-than-code",
                 "A package or the program needs a newer torch, torchvision, or torchaudio: this one does not have {0} "
                 "yet.",
                 "Upgrade them together, `pip install -U torch torchvision torchaudio`, or install a release of the "
@@ -1668,7 +1658,7 @@ RULES = (
                 ),
             ),
             Cause(
-                "torch-too-new",
+                "torch-newer-than-code",
                 "A package or the program is older than this torch, torchvision, or torchaudio, which no longer has "
                 "{0}.",
                 "Upgrade the package that the traceback's last lines belong to. If there is no newer release, install "
@@ -1773,8 +1763,8 @@ RULES = (
         (
             Cause(
                 "jupyter-old-page",
-                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the kernel was "
-                "restarted.",
+                "Only a warning: a page in a browser asks for a kernel that no longer exists, because Jupyter or the "
+                "kernel was restarted.",
                 "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
@@ -1835,6 +1825,7 @@ RULES = (
             ),
         ),
         look=VERIFY,
+        kind="build",
     ),
     Rule(
         "protected",
@@ -2102,7 +2093,7 @@ RULES = (
                 "The program was built for an older system: {0} is a version that this system no longer has.",
                 "Install a newer release of the program, or use an image of the system that it was built for.",
                 tell="the system has the library with a higher number",
-                given=says(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+                given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
             ),
         ),
         look=BUILD,
@@ -2202,7 +2193,7 @@ RULES = (
                 "Mount the host's file, `docker run -v /etc/passwd:/etc/passwd:ro ...`, or create the user in the "
                 "Dockerfile.",
                 tell="ssh or git prints the message",
-                given=says(r"No user exists for uid|You don't exist"),
+                given=needs(r"No user exists for uid|You don't exist"),
             ),
         ),
         look=VERIFY,
@@ -2279,13 +2270,7 @@ RULES = (
             r"Failed to start the Kernel",
         ),
         (
-            Cause(
-                "kernel-out-of-memory",
-                "The machine's memory ran out, and the kernel was killed.",
-                "Load less at once, such as smaller batches or fewer workers, and watch `free -h` while it runs.",
-                tell="`sudo dmesg | grep -i 'out of memory'` shows it",
-                given=silent_on(r"Failed to start the Kernel"),
-            ),
+            HOST_MEMORY,
             Cause(
                 "notebook-kernel-crashed",
                 "A compiled library crashed.",
@@ -2435,13 +2420,13 @@ RULES = (
                 given=~WINDOWS,
             ),
             Cause(
-                "triton-windows",
+                "triton-on-windows",
                 "Triton has no official builds for Windows.",
                 "`pip install triton-windows` in a version for this torch, or use WSL 2.",
                 tell="it runs in Windows",
                 given=WINDOWS,
             ),
-            TORCH_WITHOUT_CUDA,
+            CPU_BUILD,
         ),
         look=VERIFY,
         level=GENERAL,
@@ -2491,7 +2476,13 @@ RULES = (
         "ModuleNotFoundError: No module named 'transformers.deepspeed'",
         (r"No module named '(\w+\.[\w.]+)'",),
         (
-            replace(OTHER_RELEASE, given=says(r"(?:site|dist)-packages/")),
+            replace(
+                OTHER_RELEASE,
+                id="module-of-other-release",
+                why="The installed release of the package does not have {0}: it is newer or older than the code "
+                "expects.",
+                given=says(r"(?:site|dist)-packages/"),
+            ),
             replace(
                 SHADOWED,
                 tell="the first part of the name is a folder of the program, or another package has the same name",
@@ -2561,7 +2552,7 @@ RULES = (
     Rule(
         "library-missing",
         "libfoo.so.3: cannot open shared object file: No such file or directory",
-        (r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
+        (r"(?<!dlerror: )(lib[\w.+-]+\.so[\w.]*): cannot open shared object file",),
         (
             Cause(
                 "library-missing",
@@ -2587,8 +2578,8 @@ RULES = (
         (
             r"fatal error: '?([\w./+-]+\.h(?:pp)?)'?(?: file not found|: No such file)",
             r"ld: cannot find -l([\w.+-]+)",
-            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? (?:not found|"
-            r"found: NO)",
+            r"(?:static library(?! kineto)|shared library|Dependency|Run-time dependency) \W?([\w.+-]+)\W? "
+            r"(?:not found|found: NO)",
         ),
         (
             Cause(
@@ -2679,7 +2670,7 @@ RULES = (
     Rule(
         "no-module",
         "ModuleNotFoundError: No module named 'einops'",
-        (r"(?:^|[^\w])No module named '?(?!triton\b)([\w-]+)(?![\w.-])",),
+        (r"(?:^|[^\w])No module named '?(?!(?:triton|flash_attn)\b)([\w-]+)(?![\w.-])",),
         (
             NOT_INSTALLED,
             OTHER_PYTHON,
@@ -2725,14 +2716,19 @@ RULES = (
             r"missing \d+ required positional argument)",
         ),
         (
-            replace(OTHER_RELEASE, id="other-version", given=says(r"(?:site|dist)-packages/")),
+            replace(
+                OTHER_RELEASE,
+                id="other-version",
+                why="The code asks for something that the installed release of a package does not have ({0}): the "
+                "release is newer or older than the code expects.",
+                given=says(r"(?:site|dist)-packages/"),
+            ),
             Cause(
                 "own-call",
                 "The program's own code asks for something that does not exist in the installed release, or misspells "
                 "it.",
                 "Check the call against the documentation of the installed release: `pip show PACKAGE` prints it.",
                 tell="the traceback's last frame lies in the program's own file",
-                given=silent_on(r"(?:site|dist)-packages/"),
             ),
             SHADOWED,
         ),
@@ -2808,7 +2804,10 @@ RULES = (
     Rule(
         "tensorflow-on-cpu",
         "Could not load dynamic library 'libcudart.so.11.0'\nIgnore above cudart dlerror if you do not have a GPU",
-        (r"Ignore above cudart dlerror if you do not have a GPU",),
+        (
+            r"Could not load dynamic library[\s\S]{0,400}?Ignore above cudart dlerror|"
+            r"Ignore above cudart dlerror if you",
+        ),
         (
             Cause(
                 "tensorflow-on-cpu",

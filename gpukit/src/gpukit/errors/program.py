@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpukit.errors.causes import CPU_BUILD, LIBRARIES_MIXED
+from gpukit.errors.causes import CPU_BUILD, CUDA_AFTER_FORK, LIBRARIES_MIXED
 from gpukit.errors.evidence import says
 from gpukit.errors.rule import BROAD, GENERAL, VERIFY, Rule
 from gpukit.findings.finding import Cause
@@ -16,15 +16,7 @@ RULES = (
             r"can't create new processes if CUDA is already initialized",
             r"CUDA (?:has been|was|is already) initialized before",
         ),
-        (
-            Cause(
-                "cuda-after-fork",
-                "The program used the GPU before it forked its workers, which then cannot use it.",
-                'Call `torch.multiprocessing.set_start_method("spawn")` at the start (vLLM: '
-                "`VLLM_WORKER_MULTIPROC_METHOD=spawn`), or touch the GPU only after the workers have started; in "
-                "notebooks, restart the kernel first.",
-            ),
-        ),
+        (CUDA_AFTER_FORK,),
         certain=True,
         program=True,
         look=VERIFY,

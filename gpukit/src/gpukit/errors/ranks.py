@@ -2,27 +2,99 @@
 
 from __future__ import annotations
 
+from gpukit.errors.causes import DRIVER_TOO_OLD, GPU_FULL, SHM_FULL
+from gpukit.errors.evidence import CONTAINER, says
 from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-TORCHRUN = "torchrun --nproc-per-node with the number of GPUs"
+COLLECTIVE = "`./launch verify --only collective`"
+NCCL_DEBUG, DETAIL = "`NCCL_DEBUG=INFO`", "`TORCH_DISTRIBUTED_DEBUG=DETAIL`"
+
+# Causes that several rules have.
+TOO_MANY_RANKS = Cause(
+    "more-ranks-than-gpus",
+    "More processes were started on the machine than it has GPUs.",
+    "Start one process per GPU: `torchrun --standalone --nproc-per-node=gpu train.py`.",
+    tell="`nvidia-smi -L` lists fewer GPUs than there are processes",
+)
+NO_SET_DEVICE = Cause(
+    "rank-without-device",
+    "The processes do not select a GPU of their own, so all of them use GPU 0.",
+    'Call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before the program uses the GPU.',
+    tell="there are enough GPUs, and `nvidia-smi` shows several processes on GPU 0",
+)
+RANK_FAILED = Cause(
+    "rank-failed",
+    "Another process of the training failed or was ended. The error here only follows from that.",
+    "Look for the first error in the output of the other ranks: `torchrun --log-dir logs --tee 3 ...` "
+    "writes one log for each.",
+    tell="another rank has an earlier error, or `sudo dmesg | grep -i 'out of memory'` names it",
+    given=says(
+        r"ncclRemoteError|remote process exited|Connection (?:closed|reset)|Broken pipe|got 0 bytes|SIGKILL|exitcode"
+    ),
+)
+OUT_OF_STEP = Cause(
+    "ranks-out-of-step",
+    "The ranks are not at the same place: one is much slower or makes other calls. Often only rank 0 "
+    "evaluates, saves, or prepares data.",
+    "Run it with `TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`, which records "
+    "where each rank waits. If a step is only slow, pass `timeout=timedelta(hours=2)` to "
+    "`init_process_group`.",
+    tell="no rank has an earlier error, and it worked for a while",
+)
+GPU_PATH = Cause(
+    "gpu-path",
+    "The GPUs cannot exchange data directly (P2P). Common reasons are virtual machines, an active "
+    "IOMMU, and consumer cards.",
+    "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the "
+    "kernel's command line (`iommu=pt`).",
+    tell="the first collective hangs or fails, and it works with `NCCL_P2P_DISABLE=1`",
+    given=says(r"SeqNum=1\b|\bP2P\b|peer access"),
+)
+WRONG_INTERFACE = Cause(
+    "nccl-interface",
+    "NCCL or gloo uses a network interface that does not lead to the other machine, or that does not exist.",
+    "Set `NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` to the interface that `ip route get "
+    "OTHER_ADDRESS` prints; on a single machine, to `lo`.",
+    tell="`ip -brief address` does not show the interface that the text names, or it is docker0",
+    given=says(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
+)
+NAME_UNKNOWN = Cause(
+    "host-name-unknown",
+    "A host name of the training does not resolve to an address that works here.",
+    "Use IP addresses, or add the names: `docker run --add-host NAME:ADDRESS ...`, or a line in "
+    "/etc/hosts. On a single machine: `torchrun --standalone ...`.",
+    tell="`getent hosts NAME` prints nothing or a wrong address",
+    given=says(r"gai error|cannot be retrieved|resolve|makeDeviceForHostname|Unable to find address"),
+)
+FIREWALL = Cause(
+    "ranks-unreachable",
+    "A firewall, or the container's own network, blocks the connection between the machines.",
+    "Allow all ports between the machines, and start the containers with `--network=host` (in `runArgs`).",
+    tell="`nc -vz OTHER_ADDRESS PORT` fails while the program waits",
+)
+OTHER_NCCL = Cause(
+    "nccl-versions",
+    "The processes load different versions of NCCL.",
+    "Use the same image on every machine, and run `unset LD_LIBRARY_PATH LD_PRELOAD`. "
+    "`NCCL_DEBUG=VERSION` prints the version of each process.",
+    tell="`NCCL_DEBUG=VERSION` prints different versions",
+)
+RANKS_DIFFER = Cause(
+    "ranks-differ",
+    "The ranks make different calls, or hold parameters of different shapes.",
+    "Look for an `if rank == 0` around a collective, for data of unequal length, and for a model that "
+    "depends on the rank. `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the call.",
+    tell="`TORCH_DISTRIBUTED_DEBUG=DETAIL` names different calls",
+)
 
 RULES = (
     Rule(
         "two-ranks-one-gpu",
         "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
-        (
-            r"Duplicate GPU detected ?: rank",
-            r"Multiple Ranks are using the same GPU",
-        ),
-        (
-            Cause(
-                "two-ranks-one-gpu",
-                "Two processes use the same GPU: more were started than there are GPUs, or each of them takes GPU 0.",
-                TORCHRUN + ", and torch.cuda.set_device(local rank).",
-            ),
-        ),
-        look=VERIFY,
+        (r"Duplicate GPU detected ?: rank", r"Multiple Ranks are using the same GPU"),
+        (TOO_MANY_RANKS, NO_SET_DEVICE),
+        look="`nvidia-smi -L`",
     ),
     Rule(
         "not-torchrun",
@@ -34,11 +106,22 @@ RULES = (
         (
             Cause(
                 "not-torchrun",
-                "The program wants to be one of several, and was started alone.",
-                "torchrun --standalone --nproc-per-node=1 before it, with more where there are more GPUs.",
+                "The program runs on several GPUs together, and was started without `torchrun`.",
+                "Start it with `torchrun --standalone --nproc-per-node=gpu train.py`.",
+                tell="it was started with `python`",
+            ),
+            Cause(
+                "rank-names",
+                "The program was started by `srun` or `mpirun`, which set other variables.",
+                "Set them in the job script: `export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID "
+                "WORLD_SIZE=$SLURM_NTASKS`, with `MASTER_ADDR` and `MASTER_PORT`; or let `srun` start `torchrun`.",
+                tell="`env | grep -e SLURM_PROCID -e OMPI_COMM` prints something",
+                given=says(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
             ),
         ),
         look=VERIFY,
+        program=True,
+        beside=r"environ|expected, but not set|torch|distributed|accelerate|deepspeed",
     ),
     Rule(
         "local-rank-argument",
@@ -47,11 +130,13 @@ RULES = (
         (
             Cause(
                 "local-rank-argument",
-                "torch.distributed.launch gives each process --local-rank, which this program does not take.",
-                "torchrun instead, which sets LOCAL_RANK in the environment.",
+                "`torch.distributed.launch` passes `--local-rank` to the program, which does not know that option.",
+                "Start it with `torchrun`, and read `LOCAL_RANK` from the environment.",
             ),
         ),
         look=VERIFY,
+        certain=True,
+        program=True,
     ),
     Rule(
         "no-process-group",
@@ -64,11 +149,19 @@ RULES = (
         (
             Cause(
                 "no-process-group",
-                "The program itself: it uses the others before it has met them.",
-                "torch.distributed.init_process_group() first, and a start with torchrun.",
+                "The program calls a function of torch.distributed before the process group exists.",
+                "Call `torch.distributed.init_process_group()` first, and start the program with `torchrun`.",
+                tell="it fails at the start",
+            ),
+            Cause(
+                "process-group-destroyed",
+                "The process group was destroyed before this call.",
+                "Move `destroy_process_group()` to the end of the program.",
+                tell="it fails at the end of the training",
             ),
         ),
         look=VERIFY,
+        program=True,
     ),
     Rule(
         "ranks-interface",
@@ -80,15 +173,8 @@ RULES = (
             r"makeDeviceForHostname\(\): unsupported gloo device",
             r"unable to resolve hostname[^\n]{0,20}gloo|gloo[^\n]{0,80}(?:resolve|address)",
         ),
-        (
-            Cause(
-                "ranks-interface",
-                "The processes find no network card to talk over: the name in NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME is "
-                "not here, or the container's own name leads nowhere.",
-                "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with the card that `ip addr` shows; lo on a single machine.",
-            ),
-        ),
-        look="./launch verify --only collective",
+        (WRONG_INTERFACE, NAME_UNKNOWN),
+        look=COLLECTIVE,
     ),
     Rule(
         "nccl-rdma",
@@ -101,14 +187,23 @@ RULES = (
         ),
         (
             Cause(
-                "nccl-rdma",
-                "The fast network between the machines (InfiniBand, RoCE) does not carry NCCL: another fabric, GID "
-                "or firewall on one side, or the process there has ended.",
-                "NCCL_IB_DISABLE=1 goes over the ordinary network; where that works, look at NCCL_IB_HCA and "
-                "NCCL_IB_GID_INDEX.",
+                "rdma-network",
+                "The fast network between the machines (InfiniBand, RoCE) does not work for NCCL: wrong port, "
+                "GID, or fabric settings.",
+                "Set `NCCL_IB_DISABLE=1` to use the ordinary network. If that works, set `NCCL_IB_HCA` and "
+                "`NCCL_IB_GID_INDEX` to what `show_gids` lists.",
+                tell="it works with `NCCL_IB_DISABLE=1`",
+            ),
+            RANK_FAILED,
+            Cause(
+                "rdma-memory",
+                "The container may not lock memory or lacks the devices of the network card.",
+                "Start it with `--ulimit memlock=-1 --device=/dev/infiniband --cap-add=IPC_LOCK`.",
+                tell="`ulimit -l` does not print `unlimited`, or `ls /dev/infiniband` fails",
+                given=says(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
             ),
         ),
-        look=VERIFY,
+        look=NCCL_DEBUG,
     ),
     Rule(
         "ranks-differ",
@@ -119,15 +214,9 @@ RULES = (
             r"appears not to match sizes of the same param in process",
             r"last enqueued NCCL work[^\n]{0,200}last completed[^\n]{0,200}(?:mismatch|desync)",
         ),
-        (
-            Cause(
-                "ranks-differ",
-                "The program itself: the processes do not do the same, so that they call other collectives or hold other "
-                "parameters.",
-                "Look for an `if` that only some ranks take, and for data of unequal length.",
-            ),
-        ),
-        look="TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        (RANKS_DIFFER,),
+        look=DETAIL,
+        program=True,
     ),
     Rule(
         "ddp-unused",
@@ -140,11 +229,13 @@ RULES = (
         (
             Cause(
                 "ddp-unused",
-                "The program itself: some parameters took no part in the loss, and DDP waits for their gradients.",
-                "find_unused_parameters=True in DDP, or take those parameters out.",
+                "Some parameters took no part in the loss, and DDP waits for their gradients.",
+                "Pass `find_unused_parameters=True` to DistributedDataParallel (in transformers: "
+                "`ddp_find_unused_parameters=True`), or remove those parameters.",
             ),
         ),
-        look="TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        look=DETAIL,
+        program=True,
     ),
     Rule(
         "ddp-twice",
@@ -152,12 +243,21 @@ RULES = (
         (r"Expected to mark a variable ready only once",),
         (
             Cause(
-                "ddp-twice",
-                "The program itself: a parameter is used twice in a step, as with checkpointing, which DDP does not expect.",
-                "use_reentrant=False in checkpointing, or static_graph=True in DDP.",
+                "ddp-checkpointing",
+                "Gradient checkpointing marks a parameter twice in one step, which DDP does not expect.",
+                "Pass `use_reentrant=False` to `checkpoint` (in transformers: "
+                '`gradient_checkpointing_kwargs={"use_reentrant": False}`).',
+                tell="the model uses gradient checkpointing",
+            ),
+            Cause(
+                "ddp-shared-parameter",
+                "A parameter is used in several forward passes, or shared between modules.",
+                "Pass `static_graph=True` to DistributedDataParallel, or do all in one forward pass.",
+                tell="the model does not use gradient checkpointing",
             ),
         ),
         look=VERIFY,
+        program=True,
     ),
     Rule(
         "cpu-tensor-nccl",
@@ -166,11 +266,13 @@ RULES = (
         (
             Cause(
                 "cpu-tensor-nccl",
-                "The program itself: a tensor on the CPU is handed to NCCL, which serves the GPU only.",
-                'init_process_group("cpu:gloo,cuda:nccl"), or move the tensor to the GPU.',
+                "A tensor on the CPU was given to NCCL, which only works with tensors on the GPU.",
+                'Move the tensor to the GPU, or use both backends: `init_process_group("cpu:gloo,cuda:nccl")`.',
             ),
         ),
         look=VERIFY,
+        certain=True,
+        program=True,
     ),
     Rule(
         "no-libuv",
@@ -179,11 +281,12 @@ RULES = (
         (
             Cause(
                 "no-libuv",
-                "This torch, as on Windows, was built without a part (libuv) that torchrun asks for.",
-                "USE_LIBUV=0; or the project's container.",
+                "This build of torch has no libuv, as on Windows, and the program asks for it.",
+                "Set `USE_LIBUV=0` in the environment.",
             ),
         ),
         look=VERIFY,
+        certain=True,
     ),
     Rule(
         "rendezvous-left",
@@ -197,12 +300,19 @@ RULES = (
             r"RendezvousConnectionError[\s\S]{0,900}(?:Connection reset by peer|Broken pipe)",
         ),
         (
+            RANK_FAILED,
             Cause(
-                "rendezvous-left",
-                "The place where the processes meet (rank 0) has ended or does not take this one, so that they lost "
-                "each other.",
-                "Look for the first error of rank 0, further up; where it has none: the same torch, address and "
-                "rdzv-id for all.",
+                "rendezvous-closed",
+                "The other nodes have already finished or given up, so this one cannot join any more.",
+                "Start all nodes again within a minute of each other, with a new `--rdzv-id`.",
+                tell="this node started later than the others",
+                given=says(r"RendezvousClosedError"),
+            ),
+            Cause(
+                "store-other-version",
+                "Another program listens on that port, or the nodes have different versions of torch.",
+                "Choose another `--master-port`, and use the same image on every node.",
+                tell="it fails at once, at the start, on every try",
             ),
         ),
         look=VERIFY,
@@ -224,15 +334,24 @@ RULES = (
         ),
         (
             Cause(
-                "rendezvous",
-                "The processes of one training do not find each other: another address or port, one that never "
-                "started or has ended, or a firewall between the machines.",
-                "The same --master-addr and --master-port for all, reachable from each; on one machine: torchrun --standalone",
+                "master-unreachable",
+                "The process does not reach rank 0: the address or port is wrong, or a firewall is between them.",
+                "Give every node the same `--master-addr` and `--master-port`, and check with `nc -vz ADDRESS "
+                "PORT`. On a single machine: `torchrun --standalone ...`.",
+                tell="`nc -vz ADDRESS PORT` fails while rank 0 waits",
             ),
+            Cause(
+                "ranks-missing",
+                "Not all processes have started, or one ended before it joined.",
+                "Check that `--nnodes` and `--nproc-per-node` match what runs, and look for an earlier error of "
+                "another rank.",
+                tell="fewer processes run than `--nnodes` times `--nproc-per-node`",
+                given=says(r"waiting for clients|store based barrier|default_pg|waiting for key"),
+            ),
+            NAME_UNKNOWN,
         ),
         look=VERIFY,
     ),
-    # about: NCCL was called in a way that it does not allow.
     Rule(
         "nccl-usage",
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
@@ -240,21 +359,8 @@ RULES = (
             r"ncclInvalidUsage|ncclInvalidArgument|NCCL[^\n]{0,120}invalid (?:usage|argument)",
             r"mismatch in rank count|already checked in",
         ),
-        (
-            Cause(
-                "nccl-usage-1",
-                "More processes than GPUs, or the same GPU for two of them.",
-                "NCCL_DEBUG=WARN names it.",
-                tell="nvidia-smi -L against --nproc-per-node; torch.cuda.set_device(local rank)",
-            ),
-            Cause(
-                "nccl-usage-2",
-                "The processes differ in what they call, or pass a tensor that it does not take.",
-                "NCCL_DEBUG=WARN names it.",
-                tell="NCCL_DEBUG=WARN names it",
-            ),
-        ),
-        look=VERIFY,
+        (TOO_MANY_RANKS, NO_SET_DEVICE, RANKS_DIFFER),
+        look=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -265,31 +371,33 @@ RULES = (
             r"NCCL version mismatch with remote peer",
             r"NCCL library is not backwards compatible",
         ),
-        (
-            Cause(
-                "nccl-versions",
-                "The processes have NCCLs of different versions.",
-                "The same image on each machine; without LD_PRELOAD and LD_LIBRARY_PATH for another NCCL.",
-            ),
-        ),
-        look=VERIFY,
+        (OTHER_NCCL,),
+        look="`NCCL_DEBUG=VERSION`",
     ),
     Rule(
         "imex",
         "MNNVL is available but not working on this system. Check the IMEX channel configuration",
-        (
-            r"IMEX channel",
-            r"nvidia-imex[^\n]{0,60}(?:fail|error)",
-            r"/dev/nvidia-caps-imex-channels",
-        ),
+        (r"IMEX channel", r"nvidia-imex[^\n]{0,60}(?:fail|error)", r"/dev/nvidia-caps-imex-channels"),
         (
             Cause(
-                "imex",
-                "The GPUs of several machines are joined by NVLink, and IMEX, which lets them share memory, is not set up.",
-                "sudo systemctl enable --now nvidia-imex, and its channel in the container; NCCL_MNNVL_ENABLE=0 goes without.",
+                "imex-down",
+                "The machines' GPUs are connected by NVLink, and the service IMEX, which lets them share memory, "
+                "is not running.",
+                "Run `sudo systemctl enable --now nvidia-imex` on every node. `NCCL_MNNVL_ENABLE=0` works without it.",
+                tell="`nvidia-imex-ctl -N` does not show that all nodes are ready",
+            ),
+            Cause(
+                "imex-channel",
+                "The container has no IMEX channel.",
+                "On every node, put `options nvidia NVreg_CreateImexChannel0=1` into "
+                "/etc/modprobe.d/nvidia-imex.conf and restart. Start the container with `-e "
+                "NVIDIA_IMEX_CHANNELS=0`.",
+                tell="`ls /dev/nvidia-caps-imex-channels` in the container prints nothing",
+                given=CONTAINER,
             ),
         ),
-        look=VERIFY,
+        look=NCCL_DEBUG,
+        beside=r"fail|error|not (?:working|found|available)|no such|denied|unable|cannot",
     ),
     Rule(
         "p2p-consumer",
@@ -298,11 +406,12 @@ RULES = (
         (
             Cause(
                 "p2p-consumer",
-                "These cards cannot reach each other directly (P2P), and accelerate asks to say so.",
-                "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1, or a start by accelerate launch, which sets both.",
+                "These cards cannot access each other directly, and accelerate asks for that to be stated.",
+                "Set `NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1`, or start with `accelerate launch`, which sets both.",
             ),
         ),
         look=VERIFY,
+        certain=True,
     ),
     Rule(
         "nccl-aborted",
@@ -320,15 +429,9 @@ RULES = (
             r"Watchdog[^\n]{0,40}(?:heartbeat|got stuck)",
             r"has most likely crashed",
         ),
-        (
-            Cause(
-                "nccl-aborted",
-                "NCCL waited in vain for another process: it died, hangs, is slower than the time limit, is not "
-                "reached, or calls other collectives.",
-                "Look for the first error of the other ranks; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 tells who waited where.",
-            ),
-        ),
-        look=VERIFY,
+        (RANK_FAILED, OUT_OF_STEP, GPU_PATH),
+        look=NCCL_DEBUG,
+        beside=r"nccl|\brank|torch|distributed|watchdog",
     ),
     Rule(
         "gloo-waited",
@@ -339,13 +442,7 @@ RULES = (
             r"Application timeout|Connection closed|Connection reset)",
             r"Gloo connectFullMesh failed",
         ),
-        (
-            Cause(
-                "gloo-waited",
-                "gloo waited in vain for another process: it ended, hangs, or the network between the two is closed.",
-                "Look for the first error of the other ranks; GLOO_SOCKET_IFNAME with the network card that leads there.",
-            ),
-        ),
+        (RANK_FAILED, WRONG_INTERFACE, FIREWALL),
         look=VERIFY,
     ),
     Rule(
@@ -356,96 +453,40 @@ RULES = (
             r"NCCL WARN[^\n]{0,120}(?:No route to host|Connection refused|Connection timed out|"
             r"Network is unreachable)",
         ),
-        (
-            Cause(
-                "nccl-network",
-                "NCCL does not reach the other machine: it chose a network card that does not lead there, or a firewall is "
-                "between.",
-                "NCCL_SOCKET_IFNAME with the card that does, and --network=host in runArgs.",
-            ),
-        ),
-        look=VERIFY,
+        (WRONG_INTERFACE, FIREWALL, RANK_FAILED),
+        look=NCCL_DEBUG,
     ),
-    # about: NCCL was refused something by the system.
     Rule(
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
-        (
-            r"ncclSystemError",
-            r"NCCL[^\n]{0,160}unhandled system error",
-            r"unhandled system error[^\n]{0,60}NCCL",
-        ),
-        (
-            Cause(
-                "nccl-system-1",
-                "Shared memory among processes of one machine, which Docker bounds to 64 MB.",
-                "NCCL_DEBUG=INFO names the call.",
-                tell="df -h /dev/shm; start with ./launch",
-            ),
-            Cause(
-                "nccl-system-2",
-                "The network among machines or its interface.",
-                "NCCL_DEBUG=INFO names the call.",
-                tell="NCCL_DEBUG=INFO names a socket or an interface: NCCL_SOCKET_IFNAME",
-            ),
-            Cause(
-                "nccl-system-3",
-                "Direct access among GPUs.",
-                "NCCL_DEBUG=INFO names the call.",
-                tell="it works with NCCL_P2P_DISABLE=1",
-            ),
-        ),
-        look=VERIFY,
+        (r"ncclSystemError", r"NCCL[^\n]{0,160}unhandled system error", r"unhandled system error[^\n]{0,60}NCCL"),
+        (SHM_FULL, WRONG_INTERFACE, RANK_FAILED),
+        look=NCCL_DEBUG,
         level=BROAD,
     ),
-    # about: A call of CUDA failed inside NCCL, whose message does not say which.
     Rule(
         "nccl-cuda",
         "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         (r"ncclUnhandledCudaError", r"NCCL[^\n]{0,160}unhandled cuda error", r"NCCL WARN Cuda failure"),
-        (
-            Cause(
-                "nccl-cuda-1",
-                "The GPU's memory is full, or two processes use the same GPU.",
-                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-                tell="nvidia-smi while it starts",
-            ),
-            Cause(
-                "nccl-cuda-2",
-                "This NCCL or torch has no kernels for the card, or the driver is too old.",
-                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-                tell="`./launch verify` fails with one GPU too",
-            ),
-            Cause(
-                "nccl-cuda-3",
-                "Direct access among the GPUs does not work.",
-                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-                tell="it works with NCCL_P2P_DISABLE=1",
-            ),
-        ),
-        look=VERIFY,
+        (GPU_FULL, GPU_PATH, DRIVER_TOO_OLD),
+        look=NCCL_DEBUG,
         level=BROAD,
     ),
-    # about: NCCL found something that it does not expect and does not name here.
     Rule(
         "nccl-internal",
         "ncclInternalError: Internal check failed.",
         (r"ncclInternalError", r"NCCL[^\n]{0,160}internal error"),
         (
+            OTHER_NCCL,
             Cause(
-                "nccl-internal-1",
-                "The processes have different NCCLs, or the same GPU.",
-                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-                tell="NCCL_DEBUG=VERSION on each",
+                "nccl-topology",
+                "NCCL cannot read the machine's topology or network card, as in some virtual machines.",
+                "Set `NCCL_IB_DISABLE=1` or `NCCL_P2P_DISABLE=1`, and update torch, which brings a newer NCCL.",
+                tell="`NCCL_DEBUG=INFO` shows a line with `topo` or `NET` before the error",
             ),
-            Cause(
-                "nccl-internal-2",
-                "A network card or topology that it cannot read, as in a virtual machine.",
-                "NCCL_DEBUG=INFO names it; give that text to `./launch explain -`.",
-                tell="NCCL_DEBUG=INFO names it; NCCL_IB_DISABLE=1 or NCCL_P2P_DISABLE=1 helps",
-            ),
+            NO_SET_DEVICE,
         ),
-        look=VERIFY,
+        look=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -455,11 +496,13 @@ RULES = (
         (
             Cause(
                 "mpi-root",
-                "Open MPI does not run as root unless told to.",
-                "Start as your own user with ./launch; else OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                "Open MPI refuses to run as root.",
+                "Start it as your own user with `./launch`, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
             ),
         ),
         look=HOST,
+        certain=True,
     ),
     Rule(
         "mpi-program",
@@ -468,11 +511,14 @@ RULES = (
         (
             Cause(
                 "mpi-program",
-                "mpirun does not find the program that it is to start, or may not execute it.",
-                "mpirun ... python train.py rather than the script alone; else chmod +x and its whole path.",
+                "`mpirun` does not find the program, or may not execute it.",
+                "Start scripts with their interpreter, such as `mpirun -n 2 python train.py`, and other programs "
+                "by their full path.",
+                tell="`ls -l` on every node finds the file, or not",
             ),
         ),
         look=VERIFY,
+        program=True,
     ),
     Rule(
         "mpi-slots",
@@ -481,11 +527,13 @@ RULES = (
         (
             Cause(
                 "mpi-slots",
-                "Open MPI is asked for more processes than it counts processors.",
-                "As many processes as GPUs, or --oversubscribe.",
+                "Open MPI is asked for more processes than it has slots. Without a host file, it counts processor "
+                "cores.",
+                "Start as many processes as there are GPUs, add `slots=8` to the host file, or pass `--oversubscribe`.",
             ),
         ),
         look=VERIFY,
+        certain=True,
     ),
     Rule(
         "mpi-copy",
@@ -494,11 +542,13 @@ RULES = (
         (
             Cause(
                 "mpi-copy",
-                "Open MPI's copying between processes is not allowed in a container; it goes on another way.",
-                "OMPI_MCA_btl_vader_single_copy_mechanism=none silences it.",
+                "This is only a warning: the container does not allow Open MPI's direct copying between "
+                "processes, and it copies in another way.",
+                "Set `OMPI_MCA_btl_vader_single_copy_mechanism=none` to silence it.",
             ),
         ),
         look=VERIFY,
+        level=NOTE,
     ),
     Rule(
         "launcher-missing",
@@ -506,38 +556,31 @@ RULES = (
         (r"launcher '(\w+)' not installed",),
         (
             Cause(
-                "launcher-missing",
-                "DeepSpeed wants to start other machines by {0}, which the image has not.",
-                "pdsh in apt.txt, then ./launch build; on one machine: torchrun instead.",
+                "deepspeed-launcher",
+                "DeepSpeed starts other machines through {0}, which the image does not have.",
+                "Add it to apt.txt and run `./launch build`; or choose another way with `--launcher openmpi`.",
+                tell="the training uses several machines",
+            ),
+            Cause(
+                "deepspeed-hostfile",
+                "DeepSpeed found a host file, although only this machine is used.",
+                "Start it with `torchrun --standalone --nproc-per-node=gpu train.py`, or remove /job/hostfile.",
+                tell="`ls /job/hostfile` finds it, or the command has `--hostfile`",
             ),
         ),
         look=VERIFY,
     ),
-    # about: NCCL, over which the GPUs talk to each other, failed; this line does not say at what.
     Rule(
         "nccl-failed",
         "RuntimeError: NCCL communicator failed",
         (r"\bnccl\w*\b[^\n]{0,80}(?:error|failed|failure|timed out|timeout)",),
-        (
-            Cause(
-                "nccl-failed-1",
-                "Another process ended or hangs.",
-                "NCCL_DEBUG=WARN names it; give that text to `./launch explain -`.",
-                tell="the first error of the other ranks",
-            ),
-            Cause(
-                "nccl-failed-2",
-                "The way between the GPUs or machines does not work.",
-                "NCCL_DEBUG=WARN names it; give that text to `./launch explain -`.",
-                tell="it works with NCCL_P2P_DISABLE=1, NCCL_IB_DISABLE=1 or another NCCL_SOCKET_IFNAME",
-            ),
-        ),
-        look=VERIFY,
+        (RANK_FAILED, GPU_PATH, WRONG_INTERFACE),
+        look=NCCL_DEBUG,
         level=GENERAL,
     ),
     Rule(
         "nccl-chatter",
-        "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
+        'NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instability or hang!',
         (
             r"NET/Plugin ?: (?:Could not find|No plugin found|Failed to find)",
             r"Missing \"iommu=pt\" from kernel command line",
@@ -545,7 +588,9 @@ RULES = (
         ),
         (
             Cause(
-                "nccl-chatter", "A remark by which nothing ends: it does without that part.", "Nothing is to be done."
+                "nccl-chatter",
+                "This is only a remark: NCCL works without that part.",
+                "You do not have to do anything.",
             ),
         ),
         look=VERIFY,
@@ -558,8 +603,8 @@ RULES = (
         (
             Cause(
                 "ipv6-warning",
-                "A warning and no error: the container has no IPv6, and torch goes on with IPv4.",
-                "Nothing is to be done.",
+                "This is only a warning: the container has no IPv6, and torch uses IPv4.",
+                "You do not have to do anything.",
             ),
         ),
         look=VERIFY,

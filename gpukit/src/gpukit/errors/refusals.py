@@ -10,8 +10,8 @@ from gpukit.findings.finding import Cause
 from gpukit.project.messages import RefusalError
 
 # What a refusal can be about: the `kind` of a rule.
-KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build")
-BUILDING = ("engine", "disk", "image", "build")  # the kinds that a build can meet; its steps may print anything
+KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
+BUILDING = ("engine", "disk", "image", "build", "uv")  # the kinds that a build can meet; its steps may print anything
 DOWN = ("docker-down", "docker-desktop-down", "docker-service-missing", "docker-host-silent")  # no engine responds
 STEP = re.compile(r"failed to solve: process|returned a non-zero code")
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."

@@ -2,10 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpukit.errors.causes import (
+    CDI_OUTDATED,
+    DEVICE_FILES,
+    DRIVER_NOT_INSTALLED,
+    DRIVER_STUCK,
+    IMAGE_HAS_DRIVER,
+    MODULE_MISSING,
+    NO_CAPABILITY,
+    OLD_WINDOWS_DRIVER,
+    OTHER_ENGINE,
+    TOOLKIT_MISSING,
+    TOOLKIT_NOT_CONFIGURED,
+    TOOLKIT_OUTDATED,
+)
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, says, silent_on
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
-BOTH = "./launch doctor --only driver,gpu"
+BOTH, ENGINE_GPU = "`./launch doctor --only driver,gpu`", "`./launch doctor --only engine,gpu`"
+
+# Causes that several rules have.
+JETSON_RUNTIME = Cause(
+    "jetson-runtime",
+    "On this Jetson, the container was started without NVIDIA's runtime.",
+    "Start it with `--runtime=nvidia`, or with `./launch`.",
+    tell="the container was started with `--gpus` alone or without both",
+    given=JETSON,
+)
+JETSON_RELEASE = Cause(
+    "jetson-release",
+    "The image is made for another release of Jetson Linux (L4T).",
+    "Use an image for the release that `cat /etc/nv_tegra_release` prints.",
+    tell="the image's tag names another L4T or JetPack release",
+    given=says(r"mount error|stat failed"),
+)
+CDI_OFF = Cause(
+    "cdi-off",
+    "The container asks for the GPU through CDI, which is off in this Docker. It is on by default "
+    "from release 28.3 on.",
+    'Update Docker, or put `"features": {"cdi": true}` into /etc/docker/daemon.json and run `sudo '
+    "systemctl restart docker`.",
+    tell="`docker info` shows no `CDI spec directories`",
+)
+ROOTLESS_DEVICES = Cause(
+    "rootless-devices",
+    "A rootless engine may not create device files or open them for a container.",
+    "Give the GPU through CDI: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then "
+    "`--device nvidia.com/gpu=all`. Or use the engine that runs as root: `docker context use "
+    "default`.",
+    tell="`docker info` or `podman info` shows `rootless`",
+    given=ROOTLESS,
+)
+ENGINE_INSIDE = Cause(
+    "engine-in-lxc",
+    "The engine runs inside another container (LXC, Proxmox, or Docker), which does not allow this.",
+    "Run `sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true` in that "
+    "container, and allow the GPU's devices in its own configuration on the outer machine.",
+    tell="`systemd-detect-virt --container` prints a name",
+)
+PARTS = Cause(
+    "toolkit-parts-mixed",
+    "Parts of NVIDIA's Container Toolkit are missing, have different versions, or were built for another system.",
+    "Run `sudo apt-get install --reinstall nvidia-container-toolkit nvidia-container-toolkit-base "
+    "libnvidia-container-tools libnvidia-container1`, then `sudo systemctl restart docker`.",
+    tell="`nvidia-container-cli --version` and `nvidia-ctk --version` fail or show different versions",
+)
+CONFIGURATION = Cause(
+    "toolkit-configuration",
+    "The configuration of NVIDIA's Container Toolkit is missing or has an error.",
+    "Run `sudo nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml && sudo "
+    "systemctl restart docker`.",
+    tell="`nvidia-ctk config` reports an error",
+)
+ENGINE_TOO_OLD = Cause(
+    "engine-without-cdi",
+    "This engine is too old for CDI: Docker has it from release 25 on, Podman from 4.1 on.",
+    "Update the engine. Until then, use `docker run --gpus all ...`.",
+    tell="`docker --version` or `podman --version` shows an older release",
+)
 
 RULES = (
     Rule(
@@ -17,13 +94,18 @@ RULES = (
             r"(?:cannot|could not|unable to|failed to) find nvidia-container-cli",
         ),
         (
+            TOOLKIT_MISSING,
             Cause(
-                "toolkit-missing",
-                "NVIDIA's container tools are not installed on this machine.",
-                "Install the package nvidia-container-toolkit; Apptainer's --nv alone does without it.",
+                "apptainer-nvccli",
+                "Apptainer or Singularity was started with `--nvccli`, which needs NVIDIA's Container Toolkit.",
+                "Use `--nv` alone.",
+                tell="the command has `--nvccli`",
+                given=says(r"apptainer|singularity"),
             ),
+            PARTS,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "old-driver-files",
@@ -35,29 +117,44 @@ RULES = (
         ),
         (
             Cause(
-                "old-driver-files",
-                "This machine's list of libraries names a driver's file that is not there ({0}): left by an earlier "
-                "driver, or hidden from a Docker that is a snap.",
-                "sudo ldconfig, then restart Docker; where it stays, install the driver again, all its packages of one "
-                "release.",
+                "library-list-old",
+                "The host's list of libraries names a driver file that does not exist any more ({0}).",
+                "Run `sudo ldconfig && sudo systemctl restart docker`.",
+                tell="`ldconfig -p | grep {0}` prints a file that does not exist",
+            ),
+            Cause(
+                "driver-half-installed",
+                "The driver's packages have different versions, for example after an interrupted update.",
+                "Install the driver again, with all packages in one version, then restart the machine.",
+                tell="`dpkg -l | grep nvidia` shows two driver versions",
+            ),
+            Cause(
+                "docker-snap",
+                "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
+                "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
+                tell="`snap list docker` shows it",
+                given=SNAP,
             ),
         ),
-        look="./launch doctor --only engine,driver",
+        look="`./launch doctor --only engine,driver`",
+        kind="gpu",
     ),
     Rule(
         "tools-cannot-look",
         "nvidia-container-cli: detection error: cuda error: invalid device ordinal",
         (r"nvidia-container-cli(?:\.real)?: detection error: (?!open failed|stat failed)",),
         (
+            DRIVER_STUCK,
+            TOOLKIT_OUTDATED,
             Cause(
-                "tools-cannot-look",
-                "NVIDIA's container tools cannot look at the GPUs of this machine: one of them or the driver is "
-                "stuck or was updated, the tools are too old for it (as for MIG), or this driver does not serve one "
-                "of them.",
-                "Restart the machine, and update nvidia-container-toolkit; nvidia-smi -L shows which GPUs answer.",
+                "gpu-without-driver",
+                "One GPU of the machine is not supported by the driver, and the toolkit stops at it.",
+                "Run `nvidia-smi -L` to see which GPUs respond, and select one of them, such as `GPUS=0`.",
+                tell="`lspci | grep -i nvidia` lists more GPUs than `nvidia-smi -L`",
             ),
         ),
-        look="./launch doctor --only driver,mig,gpu",
+        look="`./launch doctor --only driver,mig,gpu`",
+        kind="gpu",
     ),
     Rule(
         "podman-session",
@@ -74,12 +171,14 @@ RULES = (
         (
             Cause(
                 "podman-session",
-                "Podman without root needs this user's own session of systemd, which su, sudo or a plain ssh command does "
-                "not bring.",
-                "loginctl enable-linger, and log in again as that user; or --cgroup-manager=cgroupfs",
+                "Rootless Podman needs the user's own systemd session. `su`, `sudo`, cron, and plain SSH commands "
+                "do not start one.",
+                "Run `sudo loginctl enable-linger $USER`, and log in again as that user, not with `su`. Or use "
+                "`podman --cgroup-manager=cgroupfs ...`.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "user-namespaces",
@@ -95,14 +194,33 @@ RULES = (
         ),
         (
             Cause(
-                "user-namespaces",
-                "Users may not make namespaces of their own here, which Podman, Apptainer and Docker without root "
-                "need: the kernel's settings forbid it, or a container around it does.",
-                "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu 24.04), or "
-                "user.max_user_namespaces=28633; in a container: --security-opt seccomp=unconfined",
+                "userns-apparmor",
+                "AppArmor forbids unprivileged user namespaces, which rootless engines and Apptainer need. This "
+                "is the default on Ubuntu 23.10 and newer.",
+                "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting "
+                "into /etc/sysctl.d/60-userns.conf.",
+                tell="`sysctl kernel.apparmor_restrict_unprivileged_userns` prints 1",
+                given=says(r"apparmor"),
+            ),
+            Cause(
+                "userns-off",
+                "The kernel's settings forbid user namespaces, or allow too few.",
+                "Run `sudo sysctl -w user.max_user_namespaces=28633`; on older Debian also `sudo sysctl -w "
+                "kernel.unprivileged_userns_clone=1`.",
+                tell="`sysctl user.max_user_namespaces` prints 0 or a low number",
+                given=says(r"max_user_namespaces|No space left"),
+            ),
+            Cause(
+                "userns-in-container",
+                "A container around it forbids namespaces.",
+                "Start the outer container with `--security-opt seccomp=unconfined --security-opt "
+                "apparmor=unconfined`, or use the host's engine.",
+                tell="it ran in a container",
+                given=CONTAINER,
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "engine-in-container",
@@ -110,15 +228,19 @@ RULES = (
         (
             r"/proc/sys/net/ipv4/ip_unprivileged_port_start[^\n]{0,20}permission denied",
             r"unable to (?:join session keyring|set up seccomp)[^\n]{0,80}(?:lxc|operation not permitted)",
+            r"ip_unprivileged_port_start[^\n]{0,60}permission denied",
         ),
         (
             Cause(
-                "engine-in-container",
-                "The engine runs inside a container itself (LXC, Proxmox), which refuses what newer releases of runc need.",
-                "Update the outer machine (lxc, Proxmox), or hold containerd.io at 1.7.28 for now.",
+                "lxc-too-old",
+                "The engine runs in LXC or Proxmox, whose AppArmor profile blocks what newer releases of runc need.",
+                "Update LXC or Proxmox on the outer machine (LXC 6.0.6 or newer). Until then, choose "
+                "containerd.io 1.7.28-1 from `apt-cache madison containerd.io`, and install it with `sudo apt-get "
+                "install --allow-downgrades containerd.io=VERSION`.",
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "rootless-devices",
@@ -127,14 +249,9 @@ RULES = (
             r"error creating device nodes: [\s\S]{0,300}?(?:permission denied|not permitted)",
             r"(?:runc|crun|OCI runtime)[^\n]{0,300}mknod[^\n]{0,80}(?:permission denied|not permitted)",
         ),
-        (
-            Cause(
-                "rootless-devices",
-                "An engine without root cannot make device files in a container, as runc tries to.",
-                "GPUs by CDI (--device nvidia.com/gpu=all) with crun; or root's engine: docker context use default",
-            ),
-        ),
+        (ROOTLESS_DEVICES, ENGINE_INSIDE),
         look=ENGINE,
+        kind="gpu",
     ),
     Rule(
         "no-labels",
@@ -145,12 +262,15 @@ RULES = (
         ),
         (
             Cause(
-                "no-labels",
-                "The mount is to get SELinux labels (:z, :Z), and its file system has none, or may not be labelled.",
-                "Without :z and :Z: --security-opt label=disable",
+                "selinux-labels",
+                "The mount has the suffix `:z` or `:Z`, but its file system has no SELinux labels (NFS, exFAT, "
+                "drives of Windows) or may not be relabeled.",
+                "Remove `:z` and `:Z` from the mount, and start the container with `--security-opt label=disable` "
+                "if SELinux is enforcing.",
             ),
         ),
         look=ENGINE,
+        kind="mount",
     ),
     Rule(
         "podman-ids",
@@ -165,11 +285,29 @@ RULES = (
         (
             Cause(
                 "podman-ids",
-                "This user has too few subordinate ids for containers without root.",
-                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER && podman system migrate",
+                "The user has no subordinate user and group ids, or too few. Rootless containers need 65536 of each.",
+                "Run `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER && podman system "
+                "migrate`.",
+                tell="`grep $USER /etc/subuid /etc/subgid` prints nothing",
+            ),
+            Cause(
+                "newuidmap-missing",
+                "The programs `newuidmap` and `newgidmap` are missing or lost their rights.",
+                "Run `sudo apt-get install --reinstall uidmap` (Fedora: `sudo dnf reinstall shadow-utils`).",
+                tell="`ls -l $(which newuidmap)` does not show an `s`, and `getcap` prints nothing",
+                given=says(r"newuidmap[^\n]{0,80}(?:No such file|not found)"),
+            ),
+            Cause(
+                "image-large-ids",
+                "The image has files of users with very high ids, outside of the user's range.",
+                "Give the user a larger range, such as `sudo usermod --add-subuids 200000-2000000 --add-subgids "
+                "200000-2000000 $USER`, then `podman system migrate`.",
+                tell="other images work",
+                given=says(r"lchown[^\n]{0,200}invalid argument"),
             ),
         ),
         look=ENGINE,
+        kind="engine",
     ),
     Rule(
         "podman-short-name",
@@ -179,10 +317,12 @@ RULES = (
             Cause(
                 "podman-short-name",
                 "Podman does not guess the registry of a short image name.",
-                "Write the whole name: docker.io/... before it.",
+                "Write the full name, such as `docker.io/pytorch/pytorch`.",
             ),
         ),
         look=ENGINE,
+        certain=True,
+        kind="image",
     ),
     Rule(
         "hook-read-only",
@@ -194,11 +334,13 @@ RULES = (
         (
             Cause(
                 "hook-read-only",
-                "A hook of NVIDIA's Container Toolkit wants to write where this container is read-only.",
-                "A newer nvidia-container-toolkit, or that path not mounted read-only.",
+                "A hook of NVIDIA's Container Toolkit writes to a path that is read-only in this container.",
+                "Remove the read-only mount of that path (such as /etc) or `--read-only`, and update "
+                "nvidia-container-toolkit.",
             ),
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "runtime-without-runc",
@@ -211,13 +353,25 @@ RULES = (
         ),
         (
             Cause(
-                "runtime-without-runc",
-                "This engine and NVIDIA's old runtime or hook do not work together: no runc is there, or crun cannot do what "
-                "is asked on this kernel.",
-                "Give the GPU by CDI (--device nvidia.com/gpu=all), and install runc: podman --runtime runc",
+                "runc-missing",
+                "NVIDIA's runtime starts containers through runc, which is not installed or not in the search "
+                "path of the engine.",
+                "Run `sudo apt-get install runc` (Fedora: `sudo dnf install runc`).",
+                tell="`which runc` prints nothing",
+                given=says(r'find runc path|"runc": executable'),
+            ),
+            Cause(
+                "old-oci-hook",
+                "Podman uses NVIDIA's old hook, which does not work with this engine or kernel.",
+                "Remove /usr/share/containers/oci/hooks.d/oci-nvidia-hook.json, and give the GPU through CDI: "
+                "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then `--device "
+                "nvidia.com/gpu=all`.",
+                tell="the engine is Podman, and that file exists",
+                given=says(r"executing hook|fsopen_mount"),
             ),
         ),
-        look="./launch doctor --only engine,gpu",
+        look=ENGINE_GPU,
+        kind="gpu",
     ),
     Rule(
         "nvidia-docker-1",
@@ -227,15 +381,19 @@ RULES = (
             r"create nvidia_driver_[^\n]{0,40}(?:Plugin|plugin|error)",
             r"Unable to locate plugin: nvidia-docker",
             r"nvidia-docker-plugin",
+            r"no such volume: nvidia_driver_",
         ),
         (
             Cause(
                 "nvidia-docker-1",
-                "nvidia-docker 1 has been replaced since 2019, and does not know this Docker.",
-                "Remove nvidia-docker, and install nvidia-container-toolkit.",
+                "nvidia-docker 1 is used, or a container that it created. It has not been supported since 2019.",
+                "Remove nvidia-docker, run `./launch setup` to install nvidia-container-toolkit, and create the "
+                "container again.",
             ),
         ),
         look=GRANT,
+        certain=True,
+        kind="gpu",
     ),
     Rule(
         "nvidia-docker",
@@ -244,11 +402,12 @@ RULES = (
         (
             Cause(
                 "nvidia-docker",
-                "nvidia-docker is not needed with this Docker, which gives containers the GPU itself.",
-                "docker run --gpus all instead; ./launch does so.",
+                "The command `nvidia-docker` is obsolete. Docker itself gives containers the GPU.",
+                "Use `docker run --gpus all ...`, or `./launch`.",
             ),
         ),
         look=GRANT,
+        certain=True,
     ),
     Rule(
         "other-vendor",
@@ -256,38 +415,23 @@ RULES = (
         (r"(?:AMD|Intel) CDI spec not found", r"failed to discover GPU vendor[^\n]{0,60}multiple"),
         (
             Cause(
-                "other-vendor",
-                "Docker took another vendor's GPU for the one to give, and no list of NVIDIA's (CDI) is there.",
-                "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
+                "cdi-other-vendor",
+                "Docker chose the GPU of another vendor, because it found no CDI specification of NVIDIA.",
+                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
+                tell="`nvidia-ctk cdi list` shows no device",
             ),
+            TOOLKIT_MISSING,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "cdi-off",
         'could not select device driver "cdi" with capabilities',
         (r"could not select device driver \\?\"cdi\\?\"", r"CDI (?:is|support is) (?:not enabled|disabled)"),
-        (
-            Cause(
-                "cdi-off",
-                "GPUs are asked for by CDI, which this Docker has switched off or is too old for.",
-                'A current Docker; or in /etc/docker/daemon.json: "features": {"cdi": true}, then restart Docker.',
-            ),
-        ),
+        (CDI_OFF, ENGINE_TOO_OLD, OTHER_ENGINE),
         look=GRANT,
-    ),
-    Rule(
-        "old-container",
-        "no such volume: nvidia_driver_381.22",
-        (r"no such volume: nvidia_driver_",),
-        (
-            Cause(
-                "old-container",
-                "This container was made with nvidia-docker 1 for a driver that is gone.",
-                "Recreate it: ./launch stop, then start it again.",
-            ),
-        ),
-        look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "restart-after-update",
@@ -295,31 +439,24 @@ RULES = (
         (r"mount operation failed: [^\n]{0,200}/proc/driver/nvidia[^\n]{0,80}no such file",),
         (
             Cause(
-                "restart-after-update",
-                "The driver was updated under a Docker that still has the old one's files mounted.",
-                "sudo systemctl restart docker",
+                "docker-holds-old-driver",
+                "The driver was updated or reloaded while Docker was running, and Docker still has its old files "
+                "mounted.",
+                "Run `sudo systemctl restart docker`.",
+                tell="`nvidia-smi` works on the host",
             ),
+            MODULE_MISSING,
         ),
         look=BOTH,
+        kind="gpu",
     ),
     Rule(
         "no-gpu-driver",
         'could not select device driver "" with capabilities: [[gpu]]',
-        (
-            r"could not select device driver \\?\"(?:nvidia|)\\?\"",
-            r"could not select device driver(?! \\?\"cdi)",
-        ),
-        (
-            Cause(
-                "no-gpu-driver",
-                "The engine that was asked does not know NVIDIA's container toolkit, without which it cannot give a "
-                "container a GPU.",
-                "Install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo "
-                "systemctl restart docker`; where both is done, another engine was asked (Docker Desktop, a snap): "
-                "docker context use default",
-            ),
-        ),
+        (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
+        (TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "cdi-unresolved",
@@ -327,14 +464,26 @@ RULES = (
         (r"unresolvable CDI devices? (?:nvidia\.com/gpu=)?([\w.:=/-]*\w)",),
         (
             Cause(
-                "cdi-unresolved",
-                "The lists of devices (CDI) that this engine reads hold no such one ({0}): there is no list, this user "
-                "may not read it, it is of a newer form than the engine knows, or the device has another name in it.",
-                "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo chmod 644 /etc/cdi/nvidia.yaml; "
-                "`nvidia-ctk cdi list` shows the names.",
+                "cdi-device-missing",
+                "The CDI specifications on this machine list no device with this name ({0}): none was written "
+                "yet, or the GPUs have other names in it.",
+                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and use a name that "
+                "`nvidia-ctk cdi list` prints.",
+                tell="`nvidia-ctk cdi list` does not show it",
+                given=~NO_TOOLKIT & silent_on(r"Found [1-9]\d* CDI devices"),
+            ),
+            TOOLKIT_MISSING,
+            Cause(
+                "cdi-unreadable",
+                "The engine cannot read the CDI specification: its file is closed to this user, or has a newer "
+                "format than the engine knows.",
+                "Run `sudo chmod 644 /etc/cdi/nvidia.yaml`, and update the engine (Podman 5 or newer).",
+                tell="`nvidia-ctk cdi list` shows the device",
+                given=says(r"Found [1-9]\d* CDI devices"),
             ),
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "podman-without-cdi",
@@ -344,14 +493,9 @@ RULES = (
             r"adding custom device \\?\"nvidia\.com/gpu",
             r"nvidia\.com/gpu=\S+ is not an absolute path",
         ),
-        (
-            Cause(
-                "podman-without-cdi",
-                "This engine does not know GPUs by name (CDI), and takes the name for a file.",
-                "A current Docker Engine, or Podman with --device and a CDI specification.",
-            ),
-        ),
-        look="./launch doctor --only engine,gpu",
+        (ENGINE_TOO_OLD, CDI_OFF),
+        look=ENGINE_GPU,
+        kind="gpu",
     ),
     Rule(
         "jetson-memory",
@@ -359,12 +503,21 @@ RULES = (
         (r"NvMapMemAlloc\w*: \d+ error 12", r"NvMapMemHandleAlloc: error 12"),
         (
             Cause(
-                "jetson-memory",
-                "The Jetson's memory is full, which processor and GPU share.",
-                "End other programs, above all the desktop, and take a smaller batch; swap helps with loading.",
+                "jetson-memory-full",
+                "The Jetson's memory, which processor and GPU share, is full.",
+                "End other programs and the desktop (`sudo systemctl isolate multi-user.target`), and use a "
+                "smaller batch or model.",
+                tell="`free -h` shows little available memory",
+            ),
+            Cause(
+                "jetson-page-cache",
+                "The system's file cache holds the memory, and the driver does not get it back.",
+                "Run `sudo sysctl -w vm.drop_caches=3` before the program starts, and install the newest JetPack "
+                "release.",
+                tell="`free -h` shows much memory under `buff/cache`",
             ),
         ),
-        look="free -h",
+        look="`free -h`",
     ),
     Rule(
         "jetson-devices",
@@ -377,14 +530,18 @@ RULES = (
             r"such file",
         ),
         (
+            JETSON_RUNTIME,
             Cause(
-                "jetson-devices",
-                "On this Jetson the GPU's device files are closed to this user, or the container was started without its "
-                "runtime or is made for another release of the system (L4T).",
-                "--runtime=nvidia, the groups video and render for the user, and an image for this JetPack.",
+                "jetson-groups",
+                "On this Jetson, the user may not open the GPU's device files.",
+                "Run `sudo usermod -aG video,render $USER`, and log in again; in a container, add `--group-add video`.",
+                tell="`id` does not list `video` and `render`",
+                given=says(r"Permission denied"),
             ),
+            JETSON_RELEASE,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "jetson-libraries",
@@ -396,12 +553,13 @@ RULES = (
             r"[\s\S]{0,4000}(?:jetson|tegra|l4t-)",
         ),
         (
+            JETSON_RELEASE,
+            JETSON_RUNTIME,
             Cause(
-                "jetson-libraries",
-                "On this Jetson the container does not get {0}: it was started without NVIDIA's runtime, or its "
-                "image was made for another release of the system (JetPack 4 brings CUDA's libraries from the "
-                "machine, 5 and newer from the image).",
-                "An image whose L4T release is this Jetson's (/etc/nv_tegra_release), started with --runtime=nvidia",
+                "jetson-wheel",
+                "The installed package needs {0} of another CUDA version than this JetPack has.",
+                "Install the package that NVIDIA builds for this JetPack release.",
+                tell="`ls /usr/local/cuda/lib64` shows another version of the library",
             ),
         ),
         look=GRANT,
@@ -415,14 +573,18 @@ RULES = (
             r"nvidia-container-cli[^\n]{0,40}: timed out",
         ),
         (
+            DRIVER_STUCK,
+            OLD_WINDOWS_DRIVER,
             Cause(
-                "driver-silent",
-                "NVIDIA's container tools get no answer from the driver: it is stuck, half installed or not there; "
-                "in WSL the driver of Windows is missing or too old, or Windows is too old to lend its GPU.",
-                "Make `nvidia-smi` work on the machine itself first; where it does, restart the machine.",
+                "driver-starts-slowly",
+                "The driver needs long to start, because persistence mode is off, and the toolkit does not wait.",
+                "Run `sudo systemctl enable --now nvidia-persistenced`, then start the container again.",
+                tell="`nvidia-smi` takes more than a few seconds",
+                given=says(r"timed out"),
             ),
         ),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "rootless-cgroups",
@@ -434,14 +596,9 @@ RULES = (
             r"nvidia-container-cli[^\n]{0,60}(?:change root failed|privilege change failed|capabilit)",
             r"/proc/sys/kernel/overflowuid: permission denied",
         ),
-        (
-            Cause(
-                "rootless-cgroups",
-                "The engine, rootless or in a container itself, may not open the GPU's devices to a container by the old way.",
-                "docker context use default, which is root's engine; or GPUs by CDI.",
-            ),
-        ),
-        look="./launch doctor --only engine,gpu",
+        (ROOTLESS_DEVICES, ENGINE_INSIDE, TOOLKIT_OUTDATED),
+        look=ENGINE_GPU,
+        kind="gpu",
     ),
     Rule(
         "toolkit-too-old",
@@ -453,27 +610,17 @@ RULES = (
             r"could not open file[^\n]{0,80}/sys/fs/cgroup/devices",
             r"mount error: open failed: /sys/fs/cgroup",
         ),
-        (
-            Cause(
-                "toolkit-too-old",
-                "NVIDIA's Container Toolkit is too old for this system's cgroups, or for this image.",
-                "Update nvidia-container-toolkit, then: sudo systemctl restart docker",
-            ),
-        ),
+        (TOOLKIT_OUTDATED, ENGINE_INSIDE),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "driver-files-in-image",
         "nvidia-container-cli: mount error: file creation failed: .../libnvidia-ml.so.1: file exists",
         (r"mount error: file creation failed: [^\n]{0,300}/([\w.+-]+): file exists",),
-        (
-            Cause(
-                "driver-files-in-image",
-                "The image carries a file ({0}) that this machine's NVIDIA runtime mounts itself.",
-                "Take it out of the image: rm in the Dockerfile, in the step that brought it.",
-            ),
-        ),
+        (IMAGE_HAS_DRIVER,),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "driver-files-empty",
@@ -481,9 +628,19 @@ RULES = (
         (r"(lib(?:cuda|nvidia-[\w-]+|cudnn|nvinfer|cublas)\w*\.so[\w.]*): file too short",),
         (
             Cause(
-                "driver-files-empty",
-                "The image holds {0} as an empty file, left where a driver's file was mounted when the image was saved.",
-                "rm those files in the Dockerfile; an image is built from a Dockerfile, not saved from a container.",
+                "image-saved-from-container",
+                "The image has {0} as an empty file. This happens when a container with a GPU is saved as an image.",
+                "Build the image from a Dockerfile instead of `docker commit`, or remove the empty files in the "
+                "Dockerfile: `RUN find / -xdev -name 'lib*.so*' -size 0 -delete`.",
+                tell="`ls -l` shows a size of 0",
+            ),
+            JETSON_RUNTIME,
+            Cause(
+                "package-incomplete",
+                "The installation of the package was interrupted, or the disk was full.",
+                "Check `df -h`, then reinstall the package: `pip install --force-reinstall --no-cache-dir PACKAGE`.",
+                tell="the file is in site-packages",
+                given=says(r"site-packages"),
             ),
         ),
         look=GRANT,
@@ -494,43 +651,45 @@ RULES = (
         (r"ldcache error: open failed: /sbin/ldconfig", r"/sbin/ldconfig\.real[^\n]{0,20}: no such file"),
         (
             Cause(
-                "ldconfig",
-                "NVIDIA's Container Toolkit is configured for another distribution's ldconfig than this machine's.",
-                'ldconfig = "@/sbin/ldconfig" in /etc/nvidia-container-runtime/config.toml',
+                "ldconfig-path",
+                "NVIDIA's Container Toolkit is configured for the ldconfig of another distribution.",
+                "Run `sudo nvidia-ctk config --in-place --set nvidia-container-cli.ldconfig=@/sbin/ldconfig` "
+                "(Ubuntu and Debian: `@/sbin/ldconfig.real` if that file exists).",
             ),
         ),
         look=GRANT,
+        kind="gpu",
     ),
-    # about: ldconfig, by which the driver's libraries are made known, failed in this container.
     Rule(
         "ldconfig-failed",
         "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1",
-        (
-            r"ldcache error: process \S+ (?:failed|terminated)",
-            r"error running ldconfig|failed to run ldconfig",
-        ),
+        (r"ldcache error: process \S+ (?:failed|terminated)", r"error running ldconfig|failed to run ldconfig"),
         (
             Cause(
-                "ldconfig-failed-1",
-                "The image is for another processor.",
-                "docker run --rm IMAGE uname -m shows for what processor the image is.",
-                tell="uname -m differs from the machine's",
+                "wrong-architecture",
+                "The image or program is built for another processor architecture than this machine's.",
+                "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` "
+                "shows what it has. In a project, set this machine's hardware with `copier update --trust --data "
+                "hardware=...`.",
+                tell="`uname -m` names another architecture",
             ),
             Cause(
-                "ldconfig-failed-2",
-                "The image has no ldconfig, or a broken one or libc.",
-                "docker run --rm IMAGE uname -m shows for what processor the image is.",
+                "image-without-ldconfig",
+                "The image has no working ldconfig or C library, such as one built from scratch or on Alpine.",
+                "Use a base image with glibc, such as Debian or Ubuntu.",
                 tell="it fails with this image only",
             ),
             Cause(
-                "ldconfig-failed-3",
-                "The container is read-only, or its disk is full.",
-                "docker run --rm IMAGE uname -m shows for what processor the image is.",
-                tell="df -h; without --read-only",
+                "container-read-only",
+                "The container's file system is read-only or full, so ldconfig cannot write its list.",
+                "Start it without `--read-only`, and free disk space.",
+                tell="`df -h` shows a full disk, or the command has `--read-only`",
+                given=says(r"read-only file system|no space left"),
             ),
         ),
         look=GRANT,
         level=BROAD,
+        kind="gpu",
     ),
     Rule(
         "hook-refused",
@@ -538,12 +697,17 @@ RULES = (
         (r"invoking the NVIDIA Container Runtime Hook directly[^\n]{0,80}is not supported",),
         (
             Cause(
-                "hook-refused",
-                "NVIDIA's Container Toolkit is set to another mode (CDI, or Jetson's), in which `--gpus` is not served.",
-                'mode = "auto" in /etc/nvidia-container-runtime/config.toml; on a Jetson --runtime=nvidia',
+                "toolkit-mode",
+                "NVIDIA's Container Toolkit is set to a mode in which `--gpus` does not work.",
+                "Run `sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto && sudo "
+                "systemctl restart docker`.",
+                tell="`nvidia-ctk config | grep mode` prints `cdi` or `csv`",
+                given=~JETSON,
             ),
+            JETSON_RUNTIME,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "toolkit-configuration",
@@ -554,14 +718,9 @@ RULES = (
             r"nvidia-container-runtime",
             r"invalid discovery mode: \w+",
         ),
-        (
-            Cause(
-                "toolkit-configuration",
-                "The configuration of NVIDIA's Container Toolkit is missing or broken.",
-                "sudo nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml",
-            ),
-        ),
+        (CONFIGURATION,),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "toolkit-crashes",
@@ -571,15 +730,9 @@ RULES = (
             r"error running hook: signal: (?:aborted|segmentation fault)",
             r"nvidia-container-cli[^\n]{0,40}(?:double free|segfault|[Ss]egmentation fault|core dumped)",
         ),
-        (
-            Cause(
-                "toolkit-crashes",
-                "NVIDIA's container tools themselves crash: a fault of their release, or parts of two releases.",
-                "Update nvidia-container-toolkit, libnvidia-container-tools and libnvidia-container1 together, then "
-                "restart Docker.",
-            ),
-        ),
+        (TOOLKIT_OUTDATED, PARTS),
         look=GRANT,
+        kind="gpu",
         beside=r"nvidia",
     ),
     Rule(
@@ -593,32 +746,26 @@ RULES = (
             r"(?:hook|nvidia|runtime)[^\n]{0,400}No help topic for '",
             r"inject NVIDIA hook: stat \S+: no such file|failed to locate NVIDIA Container Runtime Hook",
         ),
-        (
-            Cause(
-                "toolkit-parts",
-                "Parts of NVIDIA's Container Toolkit are missing, of different versions, or made for another system.",
-                "Reinstall nvidia-container-toolkit and libnvidia-container1 in one version.",
-            ),
-        ),
+        (PARTS,),
         look=GRANT,
+        kind="gpu",
+        beside=r"nvidia|morestack on g0|help topic for .prestart",
     ),
     Rule(
         "wsl-driver",
         "nvidia-container-cli: mount error: stat failed: /usr/lib/wsl/lib/libcuda.so.1: no such file or directory",
+        (r"/usr/lib/wsl/[^\n]{0,80}no such file", r"Core Nvidia component \S+ not found in /usr/lib/wsl"),
         (
-            r"/usr/lib/wsl/[^\n]{0,80}no such file",
-            r"Core Nvidia component \S+ not found in /usr/lib/wsl",
-            r"WSL environment detected but no adapters were found",
-        ),
-        (
+            OLD_WINDOWS_DRIVER,
             Cause(
-                "wsl-driver",
-                "WSL has no driver of NVIDIA to hand on: Windows has none for this card, an old one, or it was updated while "
-                "WSL ran.",
-                "Install NVIDIA's driver in Windows (none in WSL), then: wsl --shutdown",
+                "wsl-not-restarted",
+                "The NVIDIA driver of Windows was updated while WSL was running.",
+                "Run `wsl --shutdown` in Windows, then start WSL and Docker again.",
+                tell="it worked before the update",
             ),
         ),
         look=DRIVER,
+        kind="gpu",
     ),
     Rule(
         "driver-unseen",
@@ -631,15 +778,9 @@ RULES = (
             r"Could not find any NVIDIA (?:binaries|libraries|files) on this host",
             r"Could not find any nv (?:files|libraries) on this host",
         ),
-        (
-            Cause(
-                "driver-unseen",
-                "Docker does not see the driver's libraries: they are not installed, the engine does not share this machine's "
-                "files (Docker Desktop, a snap), or, in WSL, Windows or its driver is too old to hand them on.",
-                "Make `nvidia-smi` work here, and use Docker Engine: docker context use default",
-            ),
-        ),
-        look="./launch doctor --only engine,driver",
+        (DRIVER_NOT_INSTALLED, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
+        look="`./launch doctor --only engine,driver`",
+        kind="gpu",
     ),
     Rule(
         "persistenced-socket",
@@ -647,12 +788,16 @@ RULES = (
         (r"nvidia-persistenced/socket[^\n]{0,40}(?:no such|permission denied|connection refused)",),
         (
             Cause(
-                "persistenced-socket",
-                "The driver's daemon nvidia-persistenced is not running, or was restarted since Docker looked.",
-                "sudo systemctl restart nvidia-persistenced docker",
+                "persistenced-down",
+                "The driver's service nvidia-persistenced is not running, or was restarted after the engine or "
+                "the CDI specification recorded it.",
+                "Run `sudo systemctl restart nvidia-persistenced docker`.",
+                tell="`systemctl is-active nvidia-persistenced` does not print `active`",
             ),
+            CDI_OUTDATED,
         ),
         look=BOTH,
+        kind="gpu",
     ),
     Rule(
         "device-files-missing",
@@ -664,15 +809,18 @@ RULES = (
             r"/dev/nvidiactl['\"]?[:\s(]{1,3}No such file",
         ),
         (
+            DEVICE_FILES,
+            replace(CDI_OUTDATED, given=says(r"CDI host device")),
             Cause(
-                "device-files-missing",
-                "The device files of the GPU that the container was to get are not there: the driver was not loaded yet, as "
-                "at boot, or the list of GPUs (CDI) is old.",
-                "`nvidia-smi` loads the driver; then start again; where that does not help: sudo nvidia-ctk cdi generate "
-                "--output=/etc/cdi/nvidia.yaml",
+                "container-before-driver",
+                "The container started at boot, before the driver had created its device files.",
+                "Start the container again, and make Docker wait for the driver: `sudo systemctl enable "
+                "nvidia-persistenced`.",
+                tell="it works when it is started later",
             ),
         ),
         look=BOTH,
+        kind="gpu",
     ),
     Rule(
         "device-missing",
@@ -681,11 +829,13 @@ RULES = (
         (
             Cause(
                 "device-missing",
-                "The container is to get the device {0}, which this machine does not have.",
-                "Take it out of runArgs or of the compose file.",
+                "The container asks for the device {0}, which does not exist on this machine.",
+                "Connect the device, or remove it from `runArgs` or from compose.yaml.",
+                tell="`ls` on the host does not find it",
             ),
         ),
         look=GRANT,
+        kind="engine",
     ),
     Rule(
         "cdi-mode",
@@ -693,12 +843,23 @@ RULES = (
         (r"error getting GPU device minor number: Not Supported", r"CDI spec[^\n]{0,300}: Not Supported"),
         (
             Cause(
-                "cdi-mode",
-                "The list of GPUs (CDI) cannot be made by way of NVML on this machine, as on a Jetson or in WSL.",
-                "sudo nvidia-ctk cdi generate --mode=csv (Jetson) or --mode=wsl, with --output=/etc/cdi/nvidia.yaml",
+                "cdi-mode-jetson",
+                "On a Jetson, the toolkit must write the CDI specification in another mode.",
+                "Run `sudo nvidia-ctk cdi generate --mode=csv --output=/etc/cdi/nvidia.yaml`.",
+                tell="the machine is a Jetson",
+                given=JETSON,
             ),
+            Cause(
+                "cdi-mode-wsl",
+                "In WSL, the toolkit must write the CDI specification in another mode.",
+                "Run `sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml`.",
+                tell="it runs in WSL",
+                given=WSL,
+            ),
+            TOOLKIT_OUTDATED,
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "cdi-form",
@@ -710,12 +871,23 @@ RULES = (
         ),
         (
             Cause(
-                "cdi-form",
-                "The list of GPUs (CDI) is of a newer form than this engine reads, or is broken.",
-                "A current Docker or Podman; then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+                "cdi-too-new",
+                "The CDI specification has a newer format than the engine reads.",
+                "Update Docker or Podman. Until then, write it again with the engine's own release of the "
+                "toolkit: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
+                tell="`head -1 /etc/cdi/nvidia.yaml` shows a `cdiVersion` above 0.5, and the engine is old",
+            ),
+            Cause(
+                "cdi-damaged",
+                "A CDI specification is damaged or incomplete.",
+                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and remove other files in "
+                "/etc/cdi and /var/run/cdi that it does not need.",
+                tell="`nvidia-ctk cdi list` reports an error",
+                given=says(r"yaml:|unexpected end|invalid character|EOF"),
             ),
         ),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "cdi-stale",
@@ -725,14 +897,9 @@ RULES = (
             r"error mounting \\?\"[^\n\"]{0,120}(?:nvidia|libcuda)[^\n]{0,300}no such file",
             r"crun: cannot stat `?/\S*(?:nvidia|libcuda)\S*`?: No such file",
         ),
-        (
-            Cause(
-                "cdi-stale",
-                "The list of what a container gets with the GPU (CDI) is of an earlier driver.",
-                "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker",
-            ),
-        ),
+        (CDI_OUTDATED,),
         look=GRANT,
+        kind="gpu",
     ),
     Rule(
         "kubernetes-gpu",
@@ -745,15 +912,29 @@ RULES = (
         ),
         (
             Cause(
-                "kubernetes-gpu",
-                "Kubernetes sees no free GPU: its device plugin finds none, as the node's runtime does not hand them on, or "
-                "all are taken.",
-                "sudo nvidia-ctk runtime configure --runtime=containerd --set-as-default && sudo systemctl restart containerd",
+                "kubernetes-runtime",
+                "The node's container runtime is not configured for GPUs, so the device plugin finds none.",
+                "Run `sudo nvidia-ctk runtime configure --runtime=containerd --set-as-default && sudo systemctl "
+                "restart containerd` on the node.",
+                tell="`kubectl describe node` shows no `nvidia.com/gpu` under Allocatable",
+                given=says(r"no runtime for|configure the NVIDIA|Incompatible"),
+            ),
+            Cause(
+                "kubernetes-gpus-taken",
+                "All GPUs of the cluster are in use, or no node has as many as the pod asks for.",
+                "Run `kubectl describe nodes | grep -A8 'Allocated resources'`, and free a GPU or ask for fewer.",
+                tell="`kubectl describe node` shows `nvidia.com/gpu` under Allocatable",
+            ),
+            Cause(
+                "kubernetes-plugin",
+                "NVIDIA's device plugin is not running on the nodes.",
+                "Install the GPU operator or the device plugin: "
+                "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/getting-started.html.",
+                tell="`kubectl get pods -A | grep nvidia` shows no running pod",
             ),
         ),
         look=GRANT,
     ),
-    # about: Something cannot draw on the GPU (OpenGL, EGL, Vulkan).
     Rule(
         "no-graphics",
         "ERROR: vkCreateInstance failed with VK_ERROR_INCOMPATIBLE_DRIVER",
@@ -772,23 +953,18 @@ RULES = (
             r"[Ff]ailed to (?:create|find) (?:any )?(?:suitable )?(?:Vulkan|GPU) (?:physical )?devices?",
         ),
         (
+            NO_CAPABILITY,
             Cause(
-                "no-graphics-1",
-                "The container was given the GPU for computing only.",
-                "echo $NVIDIA_DRIVER_CAPABILITIES",
-                tell="$NVIDIA_DRIVER_CAPABILITIES does not say all or graphics: set it in containerEnv",
+                "graphics-loader-missing",
+                "The image lacks the loader of OpenGL, EGL, or Vulkan, or its list of drivers.",
+                "Add `libegl1`, `libgl1`, and `libvulkan1` to apt.txt, then run `./launch build`.",
+                tell="`ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d` does not show a file for nvidia",
             ),
             Cause(
-                "no-graphics-2",
-                "The image lacks the loader (libegl1, libvulkan1) or its list of drivers.",
-                "echo $NVIDIA_DRIVER_CAPABILITIES",
-                tell="ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d",
-            ),
-            Cause(
-                "no-graphics-3",
-                "The container has no GPU, or the program wants a display.",
-                "echo $NVIDIA_DRIVER_CAPABILITIES",
-                tell="nvidia-smi; echo $DISPLAY",
+                "rendering-needs-display",
+                "The program wants a display, and there is none.",
+                "Select off-screen rendering, such as `MUJOCO_GL=egl`, `PYOPENGL_PLATFORM=egl`, or `--headless`.",
+                tell="`echo $DISPLAY` prints nothing",
             ),
         ),
         look=GRANT,
@@ -803,42 +979,24 @@ RULES = (
             r"Cannot load libnv(?:cuvid|idia-encode)\.so",
         ),
         (
+            NO_CAPABILITY,
             Cause(
-                "no-video",
-                "The driver's part for video is not in the container: it is mounted only where video is asked for, "
-                "and some machines' drivers come without it.",
-                "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video in containerEnv, then recreate the container; ldconfig "
-                "-p | grep nvcuvid shows it on the machine.",
+                "video-library-missing",
+                "The driver's video libraries are not installed on the host.",
+                "Run `sudo apt-get install libnvidia-decode-580 libnvidia-encode-580` on the host, in the "
+                "driver's version.",
+                tell="`ldconfig -p | grep -e nvcuvid -e nvidia-encode` on the host prints nothing",
             ),
         ),
         look=GRANT,
     ),
-    # about: NVIDIA's container runtime itself failed.
     Rule(
         "runtime-fails",
         "nvidia-container-runtime did not terminate successfully: exit status 1",
         (r"nvidia-container-runtime[^\n]{0,20} did not terminate successfully",),
-        (
-            Cause(
-                "runtime-fails-1",
-                "Its parts, or runc, are missing, of two releases, or do not fit this engine.",
-                "Reinstall nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker",
-                tell="nvidia-container-runtime --version; dpkg -l | grep nvidia-container",
-            ),
-            Cause(
-                "runtime-fails-2",
-                "Its configuration is broken.",
-                "Reinstall nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker",
-                tell="/etc/nvidia-container-runtime/config.toml: sudo nvidia-ctk config default",
-            ),
-            Cause(
-                "runtime-fails-3",
-                "The driver does not answer.",
-                "Reinstall nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker",
-                tell="nvidia-smi fails on the machine",
-            ),
-        ),
+        (PARTS, CONFIGURATION, DRIVER_STUCK),
         look=GRANT,
         level=GENERAL,
+        kind="gpu",
     ),
 )

@@ -92,7 +92,7 @@ LARGEST = 1 << 18  # bytes of a file that is looked into
 
 
 class Mask:
-    """Hides secrets in texts; `report` hides names of people and machines as well."""
+    """Hides secrets in texts; `names` and `report` hide more."""
 
     def __init__(self, secrets: Iterable[str] = (), names: Mapping[str, str] | None = None) -> None:
         values = {each for secret in secrets for each in _forms(secret) if len(each) >= SHORTEST}
@@ -106,15 +106,19 @@ class Mask:
             text = pattern.sub(instead, text)
         return SHAPES.sub(HIDDEN, text)
 
-    def report(self, text: str) -> str:
+    def names(self, text: str) -> str:
+        """Without secrets, and without the names and addresses of people and machines."""
         text = self(text)
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", instead, text, flags=re.IGNORECASE)
         text = re.sub(r"/(home|Users)/(?!dev\b)[^/\s:]+", r"/\1/<user>", text)
         text = re.sub(r"\\Users\\[^\\\s:]+", r"\\Users\\<user>", text)
-        text = re.sub(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}", r"\1-<id>", text)
         text = re.sub(r"[\w.+-]+@[\w-]+(\.[\w-]+)+", "<address>", text)
         return re.sub(r"\b(?!127\.)\d{1,3}(?:\.\d{1,3}){3}\b(?=[:/\s,;)]|\.?$)", "<address>", text)
+
+    def report(self, text: str) -> str:
+        """As `names`, and without the ids of GPUs: for what is pasted into an issue."""
+        return re.sub(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}", r"\1-<id>", self.names(text))
 
 
 def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iterable[str] = ()) -> Mask:

@@ -32,7 +32,7 @@ def _number(field: str) -> str:
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """What catalogue/data.py wrote: "cards" or "stacks". Read so that it also works from a wheel that is not unpacked."""
+    """What catalogue/data.py wrote: "cards" or "stacks"; also read from a wheel that is not unpacked."""
     return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")
 
 

@@ -1,4 +1,4 @@
-"""This machine as `gpukit.errors.machine.Machine`: what an answer depends on, looked at cheaply, files before programs."""
+"""This machine as `gpukit.errors.machine.Machine`: what answers depend on, looked at cheaply, files before programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from typing import Any
 from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
 from gpukit.host import cards
 from gpukit.host.ask import QUICK, Answer, Later, ask, nvidia_smi
-from gpukit.project.location import find_root
-from gpukit.project.stack import Stack, StackError, load
+from gpukit.project.stack import FILE, Stack, StackError, load
 
 SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
@@ -36,18 +35,16 @@ PACKAGES = re.compile(
 )
 
 
-def local(stack: Stack | None = None) -> Machine:
-    """This machine, and the project here; what is not known stays None. Nothing is written, nothing imported.
-
-    `stack`: the project's, if it has been read.
-    """
+def local(project: Path | None) -> Machine:
+    """This machine, and the project in this folder; what is not known stays None. Nothing is written or imported."""
+    stack = None
+    if project is not None:
+        with contextlib.suppress(StackError):
+            stack = load(project / FILE)
     smi = Later(lambda: ask([nvidia_smi(), *SMI], QUICK), QUICK + 0.2, Answer(None, late=True))
     info = Later(lambda: ask(INFO, QUICK), QUICK + 0.2, Answer(None, late=True))
     toolkit = Later(lambda: ask(TOOLKIT, QUICK), QUICK + 0.2, Answer(None, late=True))
     disk = Later(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), QUICK, None)
-    if stack is None and find_root() is not None:
-        with contextlib.suppress(StackError):
-            stack = load()
     inside, here = container(), system()
     machine = Machine(
         system=here,
@@ -61,7 +58,7 @@ def local(stack: Stack | None = None) -> Machine:
         memory_gb=_memory(),
         shm_mb=_shared(),
         **_python(stack),
-        targets=tuple(stack.targets) if stack and not stack.alone else None,
+        targets=tuple(stack.targets) if stack else None,
     )
     machine = replace(machine, **_driver(machine, smi.value), disk_free_gb=disk.value)
     engine = _engine(info.value, toolkit.value)
@@ -152,7 +149,9 @@ def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
         driver = None if machine.jetson else ""
     if not any(card.capability for card in found):
         found = _named(machine) or found or _on_bus(machine.arch or "")
-    looked = bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    looked = (
+        bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
+    )
     known = cards.data("cards")
     facts = {
         "gpus": tuple(found) if looked else None,
@@ -259,7 +258,7 @@ def _engine(info: Answer, toolkit: Answer) -> Engine:
 
 def _python(stack: Stack | None) -> dict[str, Any]:
     """torch and other packages that are installed here; in a project, on the host, those of its image."""
-    if stack is not None and not stack.alone and not container():
+    if stack is not None and not container():
         arches = stack.kernels.get(arch())
         names = tuple(f"sm_{number.replace('.', '')}" for number in arches.sass) if arches else None
         return {"torch": Torch(stack.torch, stack.cuda or "", names), "python": stack.python}
@@ -273,7 +272,7 @@ def _python(stack: Stack | None) -> dict[str, Any]:
 
 
 def environments() -> Iterator[Path]:
-    """Where this user's Python looks for packages: this interpreter's, an active environment's, the first on the PATH."""
+    """Where packages can be: of this interpreter, of an active environment, of the first Python on the PATH."""
     yield from (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages")))
     folders = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
     folders += [str(Path(path).parents[1]) for path in map(shutil.which, ("python", "python3")) if path]
@@ -290,7 +289,9 @@ def _version_of(folder: Path) -> str | None:
 def _installed(folder: Path) -> dict[str, str]:
     """Name and version of packages, by the names of their metadata folders."""
     with contextlib.suppress(OSError):
-        found = (re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in os.listdir(folder))
+        found = (
+            re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in (each.name for each in folder.iterdir())
+        )
         pairs = sorted((match[1].lower().replace("_", "-"), match[2]) for match in found if match)
         return {name: version for name, version in pairs if PACKAGES.match(name)}
     return {}

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from gpukit.errors.machine import Machine
 from gpukit.host.cards import data
+from gpukit.host.facts import hardware
+from gpukit.host.kernels import runs
 from gpukit.project.stack import Kernels, Memory, Stack, Target, version
 
 
@@ -34,6 +37,28 @@ def stack(ids: Iterable[str], arch: str = "") -> Stack:
         native=found["wheel"],
         **{field: found[field] for field in fields},
     )
+
+
+def needs(machine: Machine, cpu: bool = False) -> Stack:
+    """The stack of the first of this machine's cards that the template knows; of the CPU where there is none."""
+    arch, ids = machine.arch or "amd64", hardware(machine)
+    if cpu or machine.system == "macos" or machine.gpus == ():
+        return stack(["cpu"], arch)
+    if ids:
+        return stack(ids)
+    if machine.capabilities:  # cards that are in no list
+        return stack(_similar(machine.capabilities, arch) or ["cpu"], arch)
+    return stack(candidates(arch))
+
+
+def _similar(capabilities: tuple[str, ...], arch: str) -> list[str]:
+    """The hardware whose build has kernels for a card that is in no list."""
+    for id, found in data("stacks")["stacks"].items():
+        kernels = found["kernels"].get(arch)
+        for capability in capabilities:
+            if kernels and runs(capability, tuple(kernels["sass"]), tuple(kernels["ptx"])):
+                return [id]
+    return []
 
 
 def target(known: dict[str, Any], arch: str = "") -> Target:
@@ -83,35 +108,26 @@ def wheel_for(ids: Iterable[str], driver: str) -> str | None:
 
 
 def answers(stack: Stack, id: str) -> str:
-    """What `copier update` must be given so that the project serves this hardware too, or else instead; empty if nothing.
+    """What `copier update` must be given so that the project serves this hardware too, or instead; empty if nothing.
 
-    copier.yml accepts these answers: a test renders each.
+    copier.yml accepts these answers: a test renders them.
     """
     if id in stack.targets or id not in data("cards"):
         return ""
-    main, *others = stack.targets
-    both = [*stack.targets, id]
-    added = f"'also_on=[{', '.join([*others, id])}]'"
-    if main != "cpu" or others:
-        if more := _base(stack, both):
-            return " ".join(["--data", added, *more[1:]])
-    instead = _base(stack, [id])
-    return (
-        " ".join(["--data", f"hardware={id}", *(["--data 'also_on=[]'"] if others else []), *instead[1:]])
-        if instead
-        else ""
-    )
+    others = list(stack.targets)[1:]
+    added = _with_base(stack, [*stack.targets, id]) if stack.gpu else None
+    if added is not None:
+        return " ".join([f"--data 'also_on=[{', '.join([*others, id])}]'", *added])
+    instead = _with_base(stack, [id])
+    nothing_else = ["--data 'also_on=[]'"] if others else []
+    return "" if instead is None else " ".join([f"--data hardware={id}", *nothing_else, *instead])
 
 
-def _base(stack: Stack, targets: list[str]) -> list[str]:
-    """Empty if no base serves the targets; otherwise `kept`, and what must be answered for that, if anything."""
-    recommended = data("stacks")["stacks"][targets[0] if len(targets) > 1 else targets[-1]]["base"]
+def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
+    """The base and release to be answered for these targets, none if the project's serve them; None if no base does."""
+    recommended = data("stacks")["stacks"][targets[0]]["base"]
     for base in dict.fromkeys([stack.base, recommended, *data("stacks")["releases"]]):
-        names = serving(base, targets, stack.use_case)
-        if not names:
-            continue
-        more = [f"--data base={base}"] if base != stack.base else []
-        if stack.channel == "pin" and (base != stack.base or stack.release not in names):
-            more.append("--data release=current")
-        return ["kept", *more]
-    return []
+        if names := serving(base, targets, stack.use_case):
+            pinned = stack.channel == "pin" and not (base == stack.base and stack.release in names)
+            return [f"--data base={base}"] * (base != stack.base) + ["--data release=current"] * pinned
+    return None

@@ -51,32 +51,6 @@ UNREACHABLE = re.compile(
     r"(?:Failed to fetch:? `?|error sending request for url \(|An index \((?=\S+\) returned a (?:403|407|5\d\d)))"
     r"(https?://[^/`)\s]+)|dns error"
 )
-# uv's error texts, and what they mean. The first match counts; {0} is its first group.
-RULES = [
-    (
-        r"No interpreter found for (Python [\d.]+)|No download found for request: (\S+)",
-        "{0} is not installed, and uv did not download it: run `uv python install`, or install your distribution's.",
-    ),
-    (
-        r"(?s)(?:Because|╰─▶|hint:).*?\b([\w-]+)(?:[=<>][^ ]*)? has no wheels with a matching "
-        r"(?:Python|platform)",
-        "There is no wheel of {0} for this system and this Python, and it is not built from source.",
-    ),
-    (
-        r"(?:hint:|Because).{0,200}only available for .{0,300}",
-        "One of the packages has no wheel for this system or this Python: uv's message above names it.",
-    ),
-    (UNREACHABLE.pattern, "uv cannot reach {0}: check network and proxy, or name a mirror with UV_INDEX=pytorch=URL."),
-    (r"[Nn]o space left on device|[Dd]isk quota exceeded", "The disk is full: GPUKIT_NATIVE names another place."),
-    (
-        r"No solution found when resolving",
-        "The dependencies conflict with each other or with this PyTorch: uv's message above names them.",
-    ),
-    (
-        r"Failed to build `?([\w.=@-]+)",
-        "{0} has no wheel for this machine, and building it here failed: uv's message above says why.",
-    ),
-]
 
 
 def machine() -> str:
@@ -435,14 +409,13 @@ def configure(path: Path, record: Path) -> None:
 
 
 def explain(output: str) -> RefusalError:
-    """uv's error in one sentence."""
-    text = re.sub(r"\s+", " ", output)
-    for pattern, sentence in RULES:
-        found = re.search(pattern, text)
-        if found:
-            seen = next((group for group in found.groups() if group), "PyTorch's index")
-            return RefusalError(sentence.replace("{0}", seen), output=output)
+    """What uv's error means."""
+    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+
+    causes = diagnose(output, kinds=("uv",)).causes
+    if causes:
+        why = f"{causes[0].why} {causes[0].remedy}"
+        return RefusalError(why, kind="uv", id=causes[0].cause.id, output=output)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return RefusalError(
-        f"uv could not set up the environment: {lines[-1] if lines else 'no error text'}", output=output
-    )
+    last = lines[-1] if lines else "no error text"
+    return RefusalError(f"uv could not set up the environment: {last}", output=output)

@@ -23,7 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gpukit.findings.finding import commands
 from gpukit.host.ask import ask
+from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Setting, Step, as_user, due
@@ -56,7 +58,7 @@ class Log:
             file.write(text)
 
     def say(self, text: str) -> None:
-        say(f"setup: {text}")
+        say(f"setup: {commands(text, project=find_root() is not None)}")
         self.note(text)
 
     def run(self, line: str, quiet: bool = False) -> tuple[int, str]:

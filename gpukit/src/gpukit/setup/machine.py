@@ -59,7 +59,9 @@ class Machine(Host):
     def user(self) -> str:
         """Who is to work here: the one who called sudo, where one did."""
         called = os.environ.get("SUDO_USER", "") if self.root else ""
-        return called or pwd.getpwuid(os.geteuid()).pw_name
+        with contextlib.suppress(KeyError):  # a container may run as a user that it has no name for
+            called = called or pwd.getpwuid(os.geteuid()).pw_name
+        return called or str(os.geteuid())
 
     @cached_property
     def in_group(self) -> bool:

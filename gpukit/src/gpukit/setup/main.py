@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpukit.doctor import engine as engines
-from gpukit.findings.finding import count
+from gpukit.findings.finding import commands, count
+from gpukit.host import facts, stacks
+from gpukit.host.cards import data
+from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError, say
-from gpukit.project.stack import StackError, load
+from gpukit.project.stack import Stack, StackError, load
 from gpukit.setup import apply as running
 from gpukit.setup.machine import Machine
 from gpukit.setup.steps import IDS, Setting, Step, as_user, elsewhere, lacking
@@ -31,7 +35,7 @@ def main(root: Path, options: argparse.Namespace) -> int:
     if not options.apply or getattr(options, "dry_run", False):
         return show(at, steps)
     for sentence in elsewhere(at):
-        say(f"setup: {sentence}")
+        say(f"setup: {commands(sentence, project=not at.stack.alone)}")
     if not steps:
         say(f"setup: {at.system.name} has everything that setup can install.")
         return 0
@@ -40,16 +44,11 @@ def main(root: Path, options: argparse.Namespace) -> int:
 
 def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
     """What looks at the machine, each time that it is called; refuses a machine that the steps are not for."""
-    try:
-        stack = load(root / "stack.json")
-    except StackError as error:
-        raise RefusalError(f"{error}.") from None
+    stack = _stack(root, options.hardware)
     wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
     for step in wanted:
         if step not in IDS:
             raise RefusalError(f"There is no step {step}; the steps are {', '.join(IDS)}.")
-    if options.hardware and options.hardware not in stack.targets:
-        raise RefusalError(f"This project is not for {options.hardware}; it is for {', '.join(stack.targets)}.")
     mirrors = read_mirrors(options.mirrors)
 
     def look() -> Setting:
@@ -61,6 +60,23 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
         return Setting(saw, stack, system, found, target, wanted, running.Journal().begun)
 
     return look
+
+
+def _stack(root: Path, hardware: str) -> Stack:
+    """The project's; outside one, what this machine's card needs, or the hardware that was named."""
+    if find_root() is not None:
+        try:
+            stack = load(root / "stack.json")
+        except StackError as error:
+            raise RefusalError(f"{error}.") from None
+        if hardware and hardware not in stack.targets:
+            raise RefusalError(f"This project is not for {hardware}; it is for {', '.join(stack.targets)}.")
+        return stack
+    if not hardware:
+        return stacks.needs(facts.local(None))
+    if hardware not in data("cards"):
+        raise RefusalError(f"There is no hardware {hardware}; the ids are {', '.join(data('cards'))}.")
+    return stacks.stack([hardware], facts.arch())
 
 
 def _refuse(saw: Any) -> None:
@@ -82,6 +98,8 @@ def _refuse(saw: Any) -> None:
 
 def show(at: Setting, steps: list[Step]) -> int:
     """The commands go to stdout, ready to paste, all else in comments; what concerns no step goes to stderr."""
+
+    here = partial(commands, project=not at.stack.alone)
     lines = []
     for number, step in enumerate(steps, 1):
         lines += ["", f"# {number}. {step.title} ({step.id})", f"#    {step.why}"]
@@ -91,15 +109,18 @@ def show(at: Setting, steps: list[Step]) -> int:
         lines += [as_user(line, at) for line in step.commands(at)]
         lines += [f"# check: {as_user(step.proof(at), at)}"]
     if lines:
-        print("\n".join(lines[1:]), flush=True)
+        print(here("\n".join(lines[1:])), flush=True)
         say("")
     for sentence in elsewhere(at):
-        say(f"setup: {sentence}")
+        say(f"setup: {here(sentence)}")
     if not steps:
-        say(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest.")
+        say(here(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest."))
         return 0
+    named = f" --hardware {next(iter(at.stack.targets))}" if at.target and at.stack.alone else ""
     say(
-        f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup --apply` "
-        "runs them one by one, verifies each, and keeps a log so that --undo can revert them."
+        here(
+            f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup{named} "
+            "--apply` runs them one by one, verifies each, and keeps a log so that --undo can revert them."
+        )
     )
     return 0

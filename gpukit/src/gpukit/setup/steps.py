@@ -198,8 +198,10 @@ def _driver_blocks(at: Setting) -> str:
     kinds = {("proprietary" if each.modules == "proprietary" else "open", each.last_driver) for each in at.hardware}
     if len(kinds) < 2:
         return ""
+    ids = ", ".join(at.stack.targets)
+    whose = f"The card is not known; it can be one of {ids}" if at.stack.alone else f"This project is for {ids}"
     return (
-        f"This project is for {', '.join(at.stack.targets)}, which need different drivers: say which this machine is, "
+        f"{whose}, which need different drivers: name the one that this machine has, "
         f"as in `./launch setup --hardware {next(iter(at.stack.targets))}`."
     )
 
@@ -329,7 +331,7 @@ STEPS = (
     Step(
         "docker",
         "Docker Engine",
-        "Everything except `./launch --native` runs in a container.",
+        "It builds and runs containers.",
         lambda at: f"{DOCKER}/{at.system.id}/",
         lambda at: at.docker_comes and not at.preinstalled[0],
         lambda at: [*_from("docker", *DOCKER_PACKAGES)(at), at.restart("start")],
@@ -395,7 +397,7 @@ STEPS = (
     Step(
         "uv",
         "uv",
-        "It makes the environment of `./launch --native`. From your own package index, with its SHA-256 pinned.",
+        "It creates Python environments and installs packages in them. From your package index, with its SHA-256 pinned.",
         _here("https://docs.astral.sh/uv/getting-started/installation/"),
         lambda at: not at.saw.uv and at.saw.arch in UV_HASHES,
         _uv_commands,

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gpukit.errors.known import ids
+from gpukit.errors.known import rules
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 SHOWN = "use `--workers 0` to see where the data set fails"
@@ -116,7 +116,7 @@ def stays(error: BaseException) -> bool:
 def failure(error: BaseException) -> Failure | None:
     """What made the data loader fail, by the rules for error texts; None if it is not the loader's failure."""
     text = "\n".join(str(each) for each in _causes(error))
-    known = set(ids(text))
+    known = rules(text)
     if "open-files" in known:
         return Failure(
             "open-files",
@@ -125,13 +125,13 @@ def failure(error: BaseException) -> Failure | None:
     if known & {"shared-memory", "shared-object", "shared-object-gone", "bus-error"}:
         remedy = "raise `--shm-size` of the container, or use fewer workers or a smaller batch"
         return Failure("shared-memory", f"A data loader worker ran out of shared memory ({_shm_size()}): {remedy}.")
-    if isinstance(error, MemoryError) or "host-memory-full" in known:
+    if isinstance(error, MemoryError) or "Caught MemoryError in DataLoader worker" in text:
         return Failure("host-memory-full", "Out of memory while loading data: use fewer workers or a smaller batch.")
     if process := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
         return _ended(process[1], text, known)
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
         return Failure("worker-gone", f"A data loader worker ended unexpectedly: {SHOWN}.")
-    if "worker-slow" in known:
+    if known & {"worker-slow", "worker-gone"}:
         return Failure("worker-slow", f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}.")
     if "fork-after-cuda" in known:
         return Failure(

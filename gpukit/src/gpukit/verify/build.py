@@ -43,7 +43,7 @@ NEEDLESS = Cause(
     status=WARN,
 )
 NO_CUDA = Cause(
-    "torch-without-cuda",
+    "cpu-torch",
     "torch was built without CUDA and cannot use a GPU.",
     REBUILD,
     says=("Torch not compiled with CUDA enabled",),

@@ -19,6 +19,7 @@ def replay(device: str) -> dict[str, Any]:
     `difference` of the parameters after both, relative to their change.
     """
     import torch
+
     from gpukit.train.batch import Step
     from gpukit.train.device import choose
     from gpukit.train.task import Task
@@ -75,9 +76,10 @@ def replay(device: str) -> dict[str, Any]:
 def pinned(device: str, workers: int = 2) -> dict[str, Any]:
     """Batches of two epochs from the loader: whether they are pinned, and whether each sample arrives once."""
     import torch
+    from torch.utils.data import TensorDataset
+
     from gpukit.train.data import Loading, loader
     from gpukit.train.device import choose
-    from torch.utils.data import TensorDataset
 
     place = choose(device=device, dtype="fp32", tf32=False)
     numbers = torch.arange(512)
@@ -95,6 +97,7 @@ def pinned(device: str, workers: int = 2) -> dict[str, Any]:
 def scaler(device: str) -> dict[str, Any]:
     """Twenty steps in fp16, then one whose gradients overflow, then one more with the scaler of a resumed run."""
     import torch
+
     from gpukit.train.batch import Step
     from gpukit.train.device import choose
     from gpukit.train.task import Task

@@ -13,7 +13,7 @@ from gpukit.verify.remedies import DOCTOR, REBUILD
 from gpukit.verify.torch_errors import COMMON, CUDNN, diagnose
 from gpukit.verify.torch_process import TorchError
 
-ECC_STATE = "On the host: nvidia-smi -q -d ECC"
+ECC_STATE = "On the host: `nvidia-smi -q -d ECC`"
 FAILS = Cause("gpu-computing-fails", "Computing on this device fails.", DOCTOR)
 FAILS_ON_CPU = Cause(
     "cpu-computing-fails", "Computing on the CPU fails.", REBUILD, says=("Illegal instruction", "SIGILL")
@@ -35,12 +35,12 @@ NO_HEADERS = Cause(
 )
 NO_C = Cause(
     "no-compiler",
-    "There is no C compiler, or Python's headers are missing.",
-    "Add gcc and python3-dev to apt.txt, then rebuild the image",
+    "There is no C compiler.",
+    "Add gcc to apt.txt, then rebuild the image",
     says=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
 )
 NO_LINK = Cause(
-    "link-library",
+    "libcuda-not-listed",
     "The linker does not find the driver's CUDA library (libcuda).",
     DOCTOR,
     says=("cannot find -lcuda",),
@@ -52,7 +52,7 @@ PTXAS = Cause(
     says=("ptxas fatal", "PTXASError"),
 )
 NO_TRITON = Cause(
-    "no-triton",
+    "triton-mismatch",
     "Triton, which compiles for the GPU, is missing or broken.",
     REBUILD,
     says=("Cannot find a working triton installation", "TritonMissing"),
@@ -79,7 +79,9 @@ COMPILER_HANGS = Cause(
     "compiler-hangs", "The compiler hangs.", "Watch `top` while this check runs.", says=("no answer in",)
 )
 NOT_COMPILED = Cause("torch-compile-fails", "torch.compile fails for an unknown reason.", REBUILD)
-SWITCHED_OFF = Cause("compile-disabled", "Compilation is disabled.", "unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE")
+SWITCHED_OFF = Cause(
+    "compile-disabled", "Compilation is disabled.", "`unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE`"
+)
 COMPILED_WRONG = Cause(
     "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: `copier update --trust`"
 )
@@ -93,7 +95,7 @@ INEXACT = Cause(
 FORCED_TF32 = Cause(
     "tf32-forced",
     "NVIDIA_TF32_OVERRIDE=1 computes every fp32 product in TF32: with 10 bits of mantissa instead of 23.",
-    "unset NVIDIA_TF32_OVERRIDE",
+    "`unset NVIDIA_TF32_OVERRIDE`",
     status=WARN,
 )
 # The errors of torch and cuBLAS without fp8 support for a GPU that has it in hardware: not a fault of the GPU.
@@ -117,8 +119,8 @@ CHANGED = Cause(
 NOT_AGAIN = Cause(
     "not-deterministic",
     "The same steps with the same seed give different results: the kernels are not deterministic.",
-    "Set CUBLAS_WORKSPACE_CONFIG=:4096:8 if runs must be repeatable; if that does not help, check the memory: "
-    "nvidia-smi -q -d ECC",
+    "Set `CUBLAS_WORKSPACE_CONFIG=:4096:8` if runs must be repeatable; if that does not help, check the memory: "
+    "`nvidia-smi -q -d ECC`",
     status=WARN,
 )
 NO_PROGRESS = Cause("loss-not-finite", "The loss is NaN or infinite.", ECC_STATE)

@@ -17,11 +17,11 @@ WITHOUT = "GPUKIT_DEVICE or the project asks for no GPU."
 HIDDEN = Cause(
     "gpu-hidden",
     "This variable hides every GPU.",
-    "unset CUDA_VISIBLE_DEVICES",
+    "`unset CUDA_VISIBLE_DEVICES`",
     says=("CUDA_VISIBLE_DEVICES", "No CUDA GPUs are available"),
 )
 NOT_GIVEN = Cause(
-    "container-without-gpu",
+    "gpu-not-given",
     "The container was started without a GPU.",
     DOCTOR,
     says=("Found no NVIDIA driver on your system", "No CUDA GPUs are available", "nvidia-smi: command not found"),
@@ -35,10 +35,10 @@ CLOSED = Cause(
 PROHIBITED = Cause(
     "gpu-mode-prohibited",
     "Compute is disabled on this GPU (compute mode PROHIBITED).",
-    "On the host: sudo nvidia-smi -c DEFAULT",
+    "On the host: `sudo nvidia-smi -c DEFAULT`",
 )
 NO_LIBRARY = Cause(
-    "driver-library-inside",
+    "driver-library-not-given",
     "The container has the device but not the driver's CUDA library: `compute` is not in "
     "NVIDIA_DRIVER_CAPABILITIES, or the Container Toolkit is not fully configured.",
     DOCTOR,
@@ -47,11 +47,11 @@ NO_LIBRARY = Cause(
 FABRIC = Cause(
     "fabric-manager",
     "The NVSwitch that connects this machine's GPUs is not ready: Fabric Manager is not running.",
-    "On the host: sudo systemctl start nvidia-fabricmanager",
+    "On the host: `sudo systemctl start nvidia-fabricmanager`",
     says=("Error 802: system not yet initialized",),
 )
 MISMATCH = Cause(
-    "driver-combination",
+    "driver-updated",
     "The driver was updated, but this container or the host's kernel still uses the old version.",
     "Restart the container; if that does not help, restart the host.",
     says=(
@@ -60,7 +60,7 @@ MISMATCH = Cause(
     ),
 )
 COMPATIBILITY = Cause(
-    "compatibility-not-supported",
+    "cuda-compat-geforce",
     "CUDA's forward-compatibility libraries are in use, but this GPU does not support them.",
     "On the host: install the driver that `./launch doctor` names",
     says=("Error 804: forward compatibility was attempted on non supported HW",),
@@ -75,13 +75,13 @@ OLD_DRIVER = Cause(
     ),
 )
 TAKEN_AWAY = Cause(
-    "lost-after-reload",
+    "container-lost-gpu",
     "The container has lost access to its GPU (as after `systemctl daemon-reload` on the host), or the driver failed.",
     "Restart the container.",
     says=("CUDA unknown error", "Failed to initialize NVML: Unknown Error"),
 )
 NONE_ALLOWED = Cause(
-    "no-usable-gpu",
+    "gpu-not-started",
     "CUDA finds no GPU that it can use.",
     DOCTOR,
     says=("no CUDA-capable device is detected", "invalid device ordinal"),

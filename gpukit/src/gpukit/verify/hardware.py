@@ -38,7 +38,7 @@ NOT_BACK = Cause(
     "memory-not-released", "After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR
 )
 NOT_PINNED = Cause(
-    "pinned-memory",
+    "os-refused-cuda",
     "Host memory cannot be pinned, which fast copies to the GPU need.",
     DOCTOR,
     says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
@@ -46,19 +46,19 @@ NOT_PINNED = Cause(
 SLOW_LINK = Cause(
     "slow-copies",
     "Copies reach less than a third of the negotiated link's bandwidth: another load uses it, or the host is slow.",
-    "Run this check again with nothing else running; then on the host: nvidia-smi -q -d PERFORMANCE",
+    "Run this check again with nothing else running; then on the host: `nvidia-smi -q -d PERFORMANCE`",
     status=WARN,
 )
 SLOW = Cause(
     "slow-gpu",
     "The GPU reaches less than half of the speed in its data sheet, although nothing reduces its clocks.",
-    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,CLOCK during this check",
+    "On the host: `nvidia-smi -q -d PERFORMANCE,POWER,CLOCK` during this check",
     status=WARN,
 )
 UNEVEN = Cause(
     "uneven-gpus",
     "GPUs of the same model differ in speed by more than 25 %, and the slowest one limits all of them.",
-    "On the host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE for the slow one, during this check",
+    "On the host: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE` for the slow one, during this check",
     status=WARN,
 )
 HOT = Cause(

@@ -37,27 +37,27 @@ NO_SPARES = Cause(
 PENDING = Cause(
     "gpu-memory-rows-pending",
     "Defective rows of the GPU's memory will be remapped at the next reset.",
-    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
+    "Restart the host, or reset the GPU there: `sudo nvidia-smi --gpu-reset`",
     status=WARN,
     says=("Xid 63",),
 )
 RECOVERY = Cause(
     "driver-requests-recovery",
     "The driver requests a recovery action: {action}.",
-    "Restart the host, or reset the GPU there: sudo nvidia-smi --gpu-reset",
+    "Restart the host, or reset the GPU there: `sudo nvidia-smi --gpu-reset`",
     status=WARN,
 )
 XID = Cause(
     "gpu-reported",
     "The driver reported a hardware error: {what}.",
-    "On the host: sudo dmesg | grep Xid, then restart it",
+    "On the host: `sudo dmesg | grep Xid`, then restart it",
     status=WARN,
     says=("NVRM: Xid",),
 )
 EXCLUSIVE = Cause(
     "gpu-mode-exclusive",
     "Only one process at a time can use this GPU: a notebook and a training run exclude each other.",
-    "On the host: sudo nvidia-smi -c DEFAULT",
+    "On the host: `sudo nvidia-smi -c DEFAULT`",
     status=WARN,
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )

@@ -32,6 +32,8 @@ BROKEN_ON_GPU = Cause(
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. " + REBUILD,
     says=("no kernel image is available for execution on the device",),
 )
+# What an ImportError often means, and not here: `packages` and `conflicts` have passed.
+RULED_OUT = ("other-release",)
 
 
 @check(
@@ -42,8 +44,8 @@ BROKEN_ON_GPU = Cause(
     level="full",
 )
 def imports(saw: Any, stack: Stack) -> Finding:
-    """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported. Packages
-    that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU. A separate process does it."""
+    """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported, in a
+    separate process. Packages that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU."""
     if not saw.imported:
         return skipped("The project has no sources or dependencies.")
     failed = [each for each in saw.imported if each.error]
@@ -64,6 +66,7 @@ def _broken(each: Imported, others: str) -> Finding:
     seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"
     cause = BROKEN_ON_GPU if each.called else BROKEN
     text = diagnose(error.log)
-    if len(text.causes) == 1 and not text.program:  # of several, the one here is not known
-        return replace(cause, why=text.causes[0].why, remedy=text.causes[0].remedy)(seen, each.place)
+    first = text.causes[0] if text.causes and not text.program else None
+    if first is not None and first.cause.id not in RULED_OUT:
+        return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
     return cause(seen, each.place, **names)

@@ -24,14 +24,14 @@ ANOTHER = Cause(
 VENV = Cause(
     "venv-active",
     "A virtual environment is active. The packages are installed in the image's own Python.",
-    "deactivate",
+    "`deactivate`",
     says=("No module named 'torch'",),
 )
 STALE = Cause(
     "workspace-venv",
     "The workspace has a virtual environment, from the host or an earlier project: editors and uv use it "
     "instead of the image's own Python.",
-    "rm -r .venv",
+    "`rm -r .venv`",
     status=WARN,
 )
 

@@ -22,7 +22,7 @@ NO_REPLAY = Cause(
 )
 REPLAY_DIFFERS = Cause(
     "replay-differs",
-    "After an out-of-memory error, the batch was repeated in parts, but the parameters differ from those of the whole batch.",
+    "After an out-of-memory error, the batch was repeated in parts, but the parameters differ from the whole batch's.",
     REPORT,
 )
 LOADER_DIFFERS = Cause(
@@ -66,4 +66,6 @@ def train(saw: Any, stack: Stack) -> Finding:
     learned = math.isfinite(last) and last < first
     if not learned or not scaler["kept"] or after != before / 2 or resumed != after:
         return SCALER_WRONG(seen, f"a decreasing loss, and a scale of {before / 2:g} after an overflow")
-    return passed(f"{replay['retries']} replays with the same result, pinned batches, fp16 scale {before:g} to {after:g}")
+    return passed(
+        f"{replay['retries']} replays with the same result, pinned batches, fp16 scale {before:g} to {after:g}"
+    )

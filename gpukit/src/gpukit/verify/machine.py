@@ -12,7 +12,7 @@ from gpukit.verify.remedies import START
 FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
 
 LOW_MEMLOCK = Cause(
-    "locked-memory",
+    "memlock-limit",
     "The limit of locked memory is low: NCCL over InfiniBand and RDMA fail.",
     START,
     says=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
@@ -47,16 +47,16 @@ LITTLE_MEMORY = Cause(
     status=WARN,
 )
 WRONG_CLOCK = Cause(
-    "clock",
+    "clock-wrong",
     "This machine's clock is behind: certificates are rejected, and files have dates in the future.",
-    "On the host: sudo hwclock -s, or `wsl --shutdown` in Windows",
+    "On the host: `sudo hwclock -s`, or `wsl --shutdown` in Windows",
     says=("certificate is not yet valid",),
     status=WARN,
 )
 THROTTLED = Cause(
     "cpu-quota-small",
     "torch starts one thread per CPU, but the container's CPU quota is much smaller.",
-    "export OMP_NUM_THREADS={number}",
+    "`export OMP_NUM_THREADS={number}`",
     status=WARN,
 )
 

@@ -58,13 +58,13 @@ WORKERS_FILES = Cause(
     says=("Too many open files", "received 0 items of ancdata"),
 )
 WORKERS_PROCESSES = Cause(
-    "threads",
+    "process-limit",
     "The container's limit of processes is reached.",
     "Remove `--pids-limit` from runArgs in devcontainer.json, or raise it",
     says=("Resource temporarily unavailable", "can't start new thread"),
 )
 WORKERS_CRASH = Cause(
-    "worker-crashed",
+    "library-crashed",
     "A worker crashed: a library is broken, or does not support fork.",
     "Pass multiprocessing_context='spawn' to the DataLoader, and find the import that makes the difference",
     says=("is killed by signal: Segmentation fault", "is killed by signal: Aborted"),
@@ -76,7 +76,7 @@ WORKERS_GONE = Cause(
     says=("exited unexpectedly",),
 )
 WORKERS_HANG = Cause(
-    "worker-slow",
+    "loader-timeout",
     "The workers do not respond: a lock was held during fork, or the machine is overloaded.",
     "Watch `top` while this check runs; multiprocessing_context='spawn' avoids the problem with locks",
     says=("DataLoader timed out", "no answer in"),
@@ -88,7 +88,7 @@ LOADING = (WORKERS_SHM, WORKERS_FILES, WORKERS_PROCESSES, WORKERS_MEMORY, WORKER
 NO_NETWORK = Cause(
     "ranks-interface",
     "The ranks cannot connect: the container's host name or network interface is not usable.",
-    "On a single machine: export NCCL_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo",
+    "On a single machine: `export NCCL_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo`",
     says=("Bootstrap : no socket interface found", "Unable to resolve hostname", "Connection refused"),
 )
 NCCL_SHM = Cause(
@@ -100,13 +100,13 @@ NCCL_SHM = Cause(
 NO_PEER = Cause(
     "peer-access",
     "NCCL expects peer-to-peer access between the GPUs, which does not work.",
-    "export NCCL_P2P_DISABLE=1, and check the IOMMU (ACS) settings on the host",
+    "`export NCCL_P2P_DISABLE=1`, and check the IOMMU (ACS) settings on the host",
     says=("peer access is not supported", "CUDA failure 'peer"),
 )
 NCCL_HANGS = Cause(
     "ranks-hang",
     "The ranks hang: the usual cause is peer-to-peer access between the GPUs (IOMMU, ACS).",
-    "export NCCL_P2P_DISABLE=1 and run this check again; NCCL_DEBUG=INFO shows where it hangs",
+    "`export NCCL_P2P_DISABLE=1` and run this check again; NCCL_DEBUG=INFO shows where it hangs",
     says=("Watchdog caught collective operation timeout", "Timed out", "no answer in"),
 )
 RANKS_FAIL = Cause(
@@ -118,12 +118,12 @@ RANKS_FAIL = Cause(
 RANKS_WRONG = Cause(
     "collective-results-wrong",
     "all_reduce over the GPUs gives a wrong sum: transfers between them corrupt data.",
-    "export NCCL_P2P_DISABLE=1, and check the IOMMU (ACS) settings on the host",
+    "`export NCCL_P2P_DISABLE=1`, and check the IOMMU (ACS) settings on the host",
 )
 PEERS_WRONG = Cause(
     "peer-copies-wrong",
     "Copies between GPUs corrupt data: the IOMMU interferes.",
-    "export NCCL_P2P_DISABLE=1, and disable the IOMMU or ACS on the host, in its firmware or with iommu=pt",
+    "`export NCCL_P2P_DISABLE=1`, and disable the IOMMU or ACS on the host, in its firmware or with iommu=pt",
 )
 RANKS = (NCCL_SHM, NO_NETWORK, NO_PEER, NCCL_HANGS)
 

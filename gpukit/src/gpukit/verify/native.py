@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,33 +25,41 @@ RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
 UNPIN = "Remove what requires another version from pyproject.toml."
 # Other remedies than in a container, by the ids of the causes.
 REMEDIES = {
-    "`./launch --native build`": "image-older-than-wheel",
+    "`./launch --native build`": """
+        image-older-than-wheel requirement-not-installed requirement-out-of-range packages-conflict
+    """,
     RECREATE: """
         torch-not-installed torch-import-crashes torch-import-hangs torch-library-missing torch-broken cpu-torch
-        cpu-torch-differs torch-other-build torch-other-version torch-cuda-not-needed torch-without-cuda
-        torch-other-cuda cpu-computing-fails cpu-results-wrong no-triton no-such-user torch-compile-fails
-        cudnn-not-found kernel-crashed python-other-version jupyter-kernel requirement-not-installed
-        cache-owned-by-other tracker-fails tracker-writes-nothing
+        cpu-torch-differs torch-other-build torch-other-version torch-cuda-not-needed
+        torch-other-cuda cpu-computing-fails cpu-results-wrong triton-mismatch no-such-user torch-compile-fails
+        cudnn-not-found kernel-crashed python-other-version jupyter-kernel package-damaged package-import-broken
+        package-import-crashes cache-owned-by-other tracker-fails tracker-writes-nothing
     """,
+    "Uninstall {package}, or let uv find versions that fit together: `./launch --native add {package}`": """
+        packages-conflict-beside
+    """,
+    "Add the package that has it, often of the same name: `./launch --native add {module}`": "import-not-installed",
+    "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. "
+    + RECREATE: "package-broken-on-gpu",
     f"{UNPIN} {RECREATE}": "protected-changed torch-packages-mixed",
     "Check this machine with `./launch doctor`": """
-        locked-memory stack-limit-low shared-memory-small shared-memory loader-fails network-drive
-        container-without-gpu driver-library-inside no-usable-gpu cuda-does-not-start gpu-computing-fails link-library
-        gpu-hangs memory-limit-ineffective memory-not-released pinned-memory loader-results-wrong
+        memlock-limit stack-limit-low shared-memory-small shared-memory loader-fails network-drive gpu-not-given
+        driver-library-not-given gpu-not-started cuda-does-not-start gpu-computing-fails libcuda-not-listed gpu-hangs
+        memory-limit-ineffective memory-not-released os-refused-cuda loader-results-wrong
     """,
     "`copier update --trust`, and add this GPU to `also_on`": "no-kernel card-not-a-target only-ptx",
     "`copier update --trust`, for a base whose Triton supports it": "ptxas-too-old",
     "`copier update --trust`": "compiled-results-wrong",
-    "Install the driver that `./launch doctor` names": "driver-too-old compatibility-not-supported",
-    "Restart the program; if that does not help, restart this machine.": "driver-combination lost-after-reload",
+    "Install the driver that `./launch doctor` names": "driver-too-old cuda-compat-geforce",
+    "Restart the program; if that does not help, restart this machine.": "driver-updated container-lost-gpu",
     "`nvidia-smi -q -d ECC`": """
         gpu-results-wrong matmul-inexact convolution-results-wrong attention-results-wrong half-precision-fails
         resumed-run-differs loss-not-finite
     """,
-    "`sudo nvidia-smi -c DEFAULT`": "gpu-busy gpu-mode-prohibited gpu-mode-exclusive",
+    "`sudo nvidia-smi -c DEFAULT`": "gpu-exclusive gpu-mode-prohibited gpu-mode-exclusive",
     "`sudo systemctl start nvidia-fabricmanager`": "fabric-manager",
     "`ulimit -n 65536`": "open-files open-files-limit-low",
-    "Raise the limit of processes with `ulimit -u`": "threads",
+    "Raise the limit of processes with `ulimit -u`": "process-limit",
     "Start programs with `taskset --cpu-list {near}`": "cpus-far-from-gpu",
     "Free memory on this machine: `free -h`": "host-memory-full memory-low",
     "Free memory on this machine, or use fewer workers: `free -h`": "worker-killed",
@@ -58,7 +67,7 @@ REMEDIES = {
     "`sudo chown -R $USER` on it": "cache-owned-by-root",
     "Install g++ with this machine's package manager": "no-cpp-compiler",
     "Install Python's headers with this machine's package manager": "no-python-headers",
-    "Install gcc and Python's headers with this machine's package manager": "no-compiler",
+    "Install gcc with this machine's package manager": "no-compiler",
     "`jupyter kernelspec remove -f {name}`": "jupyter-other-python",
     "`ls -l {node}` shows their owner; on a Jetson, join its groups": "device-denied",
 }
@@ -66,15 +75,15 @@ CAUSES = {
     "image-older-than-wheel": "The environment is older than vendor/: it has another version of gpukit.",
     "cpu-torch-differs": "The CPU environment has another version of torch than the GPU environment.",
     "cpu-python-differs": "The CPU environment has another version of Python than the GPU environment.",
-    "requirement-not-installed": "The environment does not have {package}, which the project requires.",
-    "container-without-gpu": "This machine has no GPU device.",
+    "requirement-not-installed": "{package} is not installed, and {file} requires it.",
+    "gpu-not-given": "This machine has no GPU device.",
     "device-denied": "This user has no permission to open the GPU's device files.",
-    "driver-library-inside": "This machine has the GPU's device but not the driver's CUDA library.",
-    "driver-combination": "The driver was updated, but this program or the kernel still uses the old version.",
-    "lost-after-reload": "This program has lost access to the GPU, or the driver failed.",
+    "driver-library-not-given": "This machine has the GPU's device but not the driver's CUDA library.",
+    "driver-updated": "The driver was updated, but this program or the kernel still uses the old version.",
+    "container-lost-gpu": "This program has lost access to the GPU, or the driver failed.",
     "host-memory-full": "This machine ran out of memory, and the kernel killed the process.",
     "worker-killed": "A worker was killed; the kernel does this when this machine runs out of memory.",
-    "threads": "The limit of processes is reached.",
+    "process-limit": "The limit of processes is reached.",
     "cpus-far-from-gpu": "This program runs on CPUs of another socket than the GPU's: copies to the GPU are slower.",
     "cpu-quota-small": "torch starts one thread per CPU, but the CPU quota is much smaller.",
     "stack-limit-low": "The stack is smaller than the project asks for: deep recursion in native code crashes.",
@@ -118,4 +127,5 @@ def _venv(saw: Any, stack: Stack) -> Finding:
 def reworded(finding: Finding) -> Finding:
     """A finding with the sentences that its cause has outside of a container."""
     sentences = WORDING.get(finding.cause_id, {})
-    return replace(finding, **{name: text.format(**finding.names) for name, text in sentences.items()})
+    known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*finding.names}}
+    return replace(finding, **{name: text.format(**finding.names) for name, text in known.items()})

@@ -12,7 +12,7 @@ from gpukit.verify.remedies import REBUILD
 ANOTHER = Cause(
     "jupyter-other-python",
     "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
-    "jupyter kernelspec remove -f {name}, then rebuild the image",
+    "`jupyter kernelspec remove -f {name}`, then rebuild the image",
     says=("ModuleNotFoundError: No module named 'torch'",),
 )
 NO_KERNEL = Cause(

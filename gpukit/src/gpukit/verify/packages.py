@@ -91,8 +91,8 @@ def packages(saw: Any, stack: Stack) -> Finding:
 
 @check("conflicts", "Package conflicts", causes=(UNMET, CONFLICT, DAMAGED, CONFLICT_BESIDE))
 def conflicts(saw: Any, stack: Stack) -> Finding:
-    """What the installed packages require of each other (`uv pip check`). Conflicts that the base image had are ignored.
-    torch requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch."""
+    """What the installed packages require of each other, by `uv pip check`. Conflicts within the base are ignored.
+    torch itself requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch."""
     if saw.conflicts is None:
         return skipped("uv, which finds conflicts, is not installed or does not run.")
     needed = saw.requirements.needed

@@ -125,9 +125,7 @@ def _lines(project: Path) -> list[tuple[str, str, bool]]:
     lines = [(line, "pyproject.toml", False) for line in own]
     lines += [(line, "pyproject.toml", True) for line in tools if name(line) not in names]
     known, tooling = {line for line, _, _ in lines}, {name(line) for line in tools} - names
-    return lines + [
-        (line, "requirements.txt", name(line) in tooling) for line in wanted(project) if line not in known
-    ]
+    return lines + [(line, "requirements.txt", name(line) in tooling) for line in wanted(project) if line not in known]
 
 
 def _meets(specifier: Any, seen: str) -> bool:

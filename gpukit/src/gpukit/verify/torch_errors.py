@@ -23,15 +23,15 @@ NO_KERNEL = Cause(
     says=("no kernel image is available for execution on the device",),
 )
 BUSY = Cause(
-    "gpu-busy",
+    "gpu-exclusive",
     "Another process uses this GPU exclusively (compute mode EXCLUSIVE_PROCESS).",
-    "On the host: sudo nvidia-smi -c DEFAULT",
+    "On the host: `sudo nvidia-smi -c DEFAULT`",
     says=("CUDA-capable device(s) is/are busy or unavailable",),
 )
 ECC = Cause(
     "gpu-memory-fault",
     "The GPU's memory has an uncorrectable error.",
-    "On the host: nvidia-smi -q -d ECC, then restart the host",
+    "On the host: `nvidia-smi -q -d ECC`, then restart the host",
     says=("uncorrectable ECC error encountered",),
 )
 LOST = Cause(
@@ -49,13 +49,13 @@ ILLEGAL = Cause(
 LIBRARIES = Cause(
     "gpu-memory-or-libraries",
     "cuBLAS or cuDNN does not start: the GPU's memory is in use, or another copy is found before torch's.",
-    "Check the memory with `nvidia-smi` on the host; if it is free: unset LD_LIBRARY_PATH",
+    "Check the memory with `nvidia-smi` on the host; if it is free: `unset LD_LIBRARY_PATH`",
     says=("CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
 CUDNN = Cause(
     "two-cudnn",
     "Another cuDNN is found before torch's, or torch's is incomplete.",
-    "unset LD_LIBRARY_PATH",
+    "`unset LD_LIBRARY_PATH`",
     says=(
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
         "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED",
@@ -76,23 +76,21 @@ COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, LIBRARIES, CUDNN, H
 MEANINGS = {
     "gpu-memory-full": MEMORY_TAKEN.id,
     "count-memory": MEMORY_TAKEN.id,
-    "forward-compatibility": "compatibility-not-supported",
-    "driver-updated": "driver-combination",
-    "driver-insufficient": "driver-too-old",
-    "cuda-unknown": "lost-after-reload",
-    "no-gpu-inside": "no-usable-gpu",
-    "no-such-gpu": "no-usable-gpu",
-    "shared-object": "shared-memory",
+    "forward-compatibility": "cuda-compat-geforce",
+    "cuda-unknown": "container-lost-gpu",
+    "lost-after-reload": "container-lost-gpu",
+    "no-gpu-inside": "gpu-not-started",
+    "no-such-gpu": "gpu-not-started",
     "nccl-aborted": "ranks-hang",
-    "os-call": "pinned-memory",
     "save-failed": "checkpoint-fails",
+    "link-library": "libcuda-not-listed",
 }
 EXCEPTIONS = {
-    "BlockingIOError": ("threads",),
+    "BlockingIOError": ("process-limit",),
     "MemoryError": ("host-memory-full", "worker-killed"),
     "PTXASError": ("ptxas-too-old",),
-    "TritonMissing": ("no-triton",),
-    "Timeout": (HANGS.id, "worker-slow", "ranks-hang"),
+    "TritonMissing": ("triton-mismatch",),
+    "Timeout": (HANGS.id, "loader-timeout", "ranks-hang"),
 }
 KILLED = ("host-memory-full", "worker-killed")
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 from gpukit.verify import cases, exercises, processes, stress, tracking
@@ -95,7 +96,7 @@ def imports(statements: list[str], call: str) -> dict[str, Any]:
     """Run import statements, then `call`: the number of the one that fails, and its error. In an empty folder, since
     some packages write into the current one."""
     with tempfile.TemporaryDirectory(prefix="gpukit-imports-") as folder:
-        before = os.getcwd()
+        before = Path.cwd()
         os.chdir(folder)
         try:
             for number, statement in enumerate([*statements, *([call] if call else [])]):

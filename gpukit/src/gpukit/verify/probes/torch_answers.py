@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.image import guard
-from gpukit.project.location import root
+from gpukit.project.location import find_root
 from gpukit.verify.probes.machine import Machine
 from gpukit.verify.probes.seen import Device, Devices, Outcome, Result, Torch
 from gpukit.verify.probes.software import run
@@ -172,7 +172,7 @@ class TorchAnswers(Machine):
         """Ten steps, then the last five again in another process, from the checkpoint."""
         device = self._device_names()[0]
         try:
-            with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=root()) as folder:
+            with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=find_root()) as folder:
                 file = str(Path(folder, "checkpoint.pt"))
                 whole = self._ask(self._torch, "train", device, device, file, False, limit=DEVICE_LIMIT)
                 if whole.error:

@@ -1,0 +1,173 @@
+"""verify where there is no project: whether the torch of this environment works on this machine's card."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpukit.findings.checks import Check, command
+from gpukit.findings.finding import Cause, Finding, passed
+from gpukit.host import facts, stacks
+from gpukit.host.cards import data
+from gpukit.project.stack import Stack, minor, version
+from gpukit.verify import build, requirements
+from gpukit.verify.container import Container
+from gpukit.verify.device import WITHOUT
+from gpukit.verify.native import RECREATE, WORDING
+from gpukit.verify.rich_table import rich_table
+from gpukit.verify.torch_process import PACKAGES
+
+ABOUT = """\
+Check the PyTorch of this environment against this machine's GPU: its build, the driver, the results of computations,
+speed, and memory. Nothing is installed.
+
+  gpukit verify                      all checks, about half a minute
+  gpukit verify --quick              without those that load the GPU or start processes
+  gpukit verify --only gpu,kernels   these checks, and those that they need
+  gpukit verify --json               the findings as JSON"""
+# Those of the container, the project, and its image are left out.
+LEFT_OUT = (
+    "gpukit",
+    "python",
+    "venv",
+    "protected",
+    "packages",
+    "card",
+    "user",
+    "mounts",
+    "read-only",
+    "caches",
+    "room",
+)
+LEFT_OUT += ("limits", "clock", "credentials", "jupyter", "tracking", "imports", "train")
+TOO_NEW = Cause(
+    "driver-too-old",
+    "This PyTorch is built for CUDA {cuda}, which needs driver {floor} or newer.",
+    "Install NVIDIA driver {floor} or newer, then reboot.",
+)
+INSTALL = "Install a PyTorch for this machine: `{install}`"
+# Other remedies than in a project's native environment, by the ids of the causes.
+REMEDIES = {
+    INSTALL: f"""{" ".join(id for id, said in WORDING.items() if said.get("remedy") == RECREATE)}
+        torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong no-triton""",
+    "Install a version that fits: `pip install '{wanted}'`": "packages-conflict",
+    "Uninstall {package}, or install a version of it that fits": "packages-conflict-beside",
+    "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
+    "Free space: `df -h /tmp /dev/shm`": "checkpoint-fails disk-full",
+}
+WORDS = {**WORDING, **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()}}
+RUN = (
+    "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
+    "from gpukit.verify.alone import main; sys.exit(main(sys.argv[1:]))"
+)
+HAS_TORCH = (
+    "import importlib.util, sys; sys.path.remove(''); "
+    "sys.exit(sys.version_info < (3, 9) or not importlib.util.find_spec('torch'))"
+)
+
+
+class Here(Container):
+    """This environment. A pyproject.toml in the current folder may be anybody's."""
+
+    @property
+    def requirements(self) -> requirements.Requirements:
+        return requirements.Requirements(reason="There is no project.")
+
+
+def main(argv: list[str] | None = None) -> int:
+    from gpukit.verify.main import CHECKS
+
+    if importlib.util.find_spec("torch") is None:
+        python = next(pythons(), None)
+        if python:
+            os.execv(python, [python, "-c", RUN, str(PACKAGES), *(sys.argv[1:] if argv is None else argv)])
+        return _no_torch()
+    checks = [adapted(each) for each in CHECKS if each.id not in LEFT_OUT]
+    return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local(None)))
+
+
+def _no_torch() -> int:
+    stack = stacks.needs(facts.local(None))
+    print(
+        f"verify: PyTorch is not installed here. To install it for this machine: {stack.native['install']}",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def pythons() -> Iterator[str]:
+    """Other interpreters that have torch: of an active environment, of .venv, then those on the PATH."""
+    environments = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
+    places = [Path(each, "bin").absolute() for each in environments if each]
+    places += [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    tried = {os.path.realpath(Path(sys.prefix, "bin"))}
+    for folder in places:
+        if os.path.realpath(folder) in tried:
+            continue
+        tried.add(os.path.realpath(folder))
+        python = shutil.which("python", path=str(folder)) or shutil.which("python3", path=str(folder))
+        if python and _has_torch(python):
+            yield python
+
+
+def _has_torch(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", HAS_TORCH], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def adapted(each: Check) -> Check:
+    judge = {"torch": _torch, "cuda": _cuda}.get(each.id, each.judge)
+    return replace(
+        each,
+        judge=lambda saw, stack: _reworded(judge(saw, _installed(saw, stack)), stack.native["install"]),
+        causes=(TOO_NEW,) if each.id == "torch" else each.causes,
+    )
+
+
+def _installed(saw: Any, stack: Stack) -> Stack:
+    """What to expect: the torch that is installed, and of one without CUDA the CUDA that this machine's should have."""
+    if not stack.gpu:
+        return replace(stack, cuda=None)
+    return replace(stack, torch=saw.torch.version or stack.torch, cuda=saw.torch.cuda or stack.native["cuda"])
+
+
+def _torch(saw: Any, stack: Stack) -> Finding:
+    """Whether the driver is new enough for this build."""
+    floor, driver = _floor(saw.torch.cuda or ""), saw.smi.driver
+    if floor and driver and version(driver) < version(floor):
+        expected = f"driver {floor} or newer"
+        return TOO_NEW(f"{saw.torch.version}, driver {driver}", expected, cuda=minor(saw.torch.cuda), floor=floor)
+    return passed(saw.torch.version)
+
+
+def _floor(cuda: str) -> str | None:
+    """The oldest driver for a version of CUDA: that of the releases for the same major version."""
+    for name, release in data("stacks")["releases"]["wheel"].items():
+        if cuda and f"-cu{version(cuda)[0]}" in name:
+            return release["driver"]
+    return None
+
+
+def _cuda(saw: Any, stack: Stack) -> Finding:
+    if not stack.gpu:
+        return passed(saw.torch.cuda or "none")
+    return build.cuda.judge(saw, stack)
+
+
+def _reworded(finding: Finding, install: str) -> Finding:
+    if finding.cause == WITHOUT:
+        return replace(finding, cause="There is no GPU.")
+    names = {**finding.names, "install": install}
+    sentences = WORDS.get(finding.cause_id, {})
+    known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*names}}
+    return replace(finding, **{name: text.format(**names) for name, text in known.items()})

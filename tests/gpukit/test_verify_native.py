@@ -1,0 +1,134 @@
+"""Environments that cannot train, with the real torch: each fault is named by verify, and its remedy repairs it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpukit.verify import build, imports, packages
+from gpukit.wheel import writer
+from tests.launch.test_native_training import Trained, wheels
+
+__all__ = ["wheels"]  # a fixture
+pytestmark = pytest.mark.network
+CHECKS = "gpukit,protected,packages,conflicts,imports"
+
+
+class Broken(Trained):
+    @functools.cached_property
+    def path(self) -> Path:
+        return Path(self.launch("build").strip())
+
+    def install(self, *arguments: str) -> None:
+        python = f"--python={self.path / 'bin/python'}"
+        subprocess.run(["uv", "pip", "install", "--quiet", python, *arguments], env=self.env, check=True)
+
+    def verify(self, path: Path, *options: str) -> dict[str, dict]:
+        """As in an activated environment: `./launch --native verify` would repair some faults before."""
+        env = {
+            **{name: value for name, value in self.env.items() if name != "UV_INDEX"},
+            "GPUKIT_PROJECT": str(self.root),
+            "GPUKIT_DEVICE": "cpu",
+            "PATH": os.pathsep.join([str(path / "bin"), self.env["PATH"]]),
+        }
+        command = [path / "bin/python", "-m", "gpukit", "verify", "--json", *options]
+        done = subprocess.run(command, env=env, cwd=self.root, capture_output=True, text=True, timeout=300)
+        assert done.stdout, done.stderr
+        return {each["id"]: each for each in json.loads(done.stdout)["findings"]}
+
+
+@pytest.fixture(scope="module")
+def healthy(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    root = shutil.copytree(
+        generate(hardware="cpu", workflow="scripts", project_name="Broken"), tmp_path_factory.mktemp("it") / "project"
+    )
+    stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
+    stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
+    (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
+    writer.write(writer.running(), root / "vendor")
+    env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
+    env |= {
+        "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
+        "UV_INDEX": f"pytorch={wheels.as_uri()}",
+        "UV_LINK_MODE": "copy",  # files are damaged here: with hard links, those in uv's cache would be, too
+        "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
+    }
+    found = Broken(root, env)
+    found.launch("build")
+    return found
+
+
+def violated(it: Broken, site: Path) -> None:
+    it.install("tyro<1")
+
+
+def conflicting(it: Broken, site: Path) -> None:
+    it.install("--no-deps", "typeguard<3")
+
+
+def removed(it: Broken, site: Path) -> None:
+    it.install("--no-deps", "typeguard")
+    subprocess.run(["uv", "pip", "uninstall", "-q", f"--python={it.path / 'bin/python'}", "typeguard"], check=True)
+
+
+def truncated(it: Broken, site: Path) -> None:
+    (site / "tyro/_cli.py").write_text("def cli(", encoding="utf-8")
+
+
+def displaced(it: Broken, site: Path) -> None:
+    """As an installer that ignores the list of files leaves it."""
+    (info,) = site.glob("torch-*.dist-info")
+    text = (info / "METADATA").read_text(encoding="utf-8")
+    (info / "METADATA").write_text(text.replace("Version: 2.13.0", "Version: 2.12.0", 1), encoding="utf-8")
+
+
+def newer_wheel(it: Broken, site: Path) -> None:
+    (wheel,) = (it.root / "vendor").glob("*.whl")
+    wheel.rename(wheel.with_name(wheel.name.replace("gpukit-0", "gpukit-99", 1)))
+
+
+FAULTS = {
+    "a violated range": (violated, "packages", packages.OUT_OF_RANGE, "tyro"),
+    "a conflict": (conflicting, "conflicts", packages.CONFLICT, "typeguard"),
+    "a package that is gone": (removed, "conflicts", packages.CONFLICT, "typeguard"),
+    "a broken import": (truncated, "imports", imports.BROKEN, "tyro"),
+    "torch displaced": (displaced, "protected", build.MOVED, "torch is 2.12.0"),
+    "an environment older than the wheel": (newer_wheel, "gpukit", packages.OLD_IMAGE, "0.2"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_and_its_remedy_repairs_it(healthy: Broken, name: str) -> None:
+    break_it, check, cause, words = FAULTS[name]
+    path = healthy.path
+    wheel = next((healthy.root / "vendor").glob("*.whl"))
+    (site,) = path.glob("lib/python*/site-packages")
+    break_it(healthy, site)
+    try:
+        found = healthy.verify(path, "--only", CHECKS)
+        assert [each["id"] for each in found.values() if each["status"] in ("WARN", "FAIL")] == [check]
+        assert found[check]["cause_id"] == cause.id
+        assert words in found[check]["seen"] + found[check]["cause"]
+        command = re.search(r"`\./launch --native (build[^`]*)`", found[check]["remedy"])[1]
+    finally:
+        for other in (healthy.root / "vendor").glob("*.whl"):
+            other.rename(wheel)
+    healthy.launch(*command.split())
+    repaired = healthy.verify(path, "--only", CHECKS)
+    assert [each for each in repaired.values() if each["status"] != "PASS"] == []
+
+
+def test_in_a_healthy_environment_nothing_is_reported(healthy: Broken) -> None:
+    found = healthy.verify(healthy.path)
+    assert [each for each in found.values() if each["status"] in ("WARN", "FAIL")] == []
+    assert found["imports"]["status"] == found["conflicts"]["status"] == "PASS"
+    assert found["train"]["status"] == "SKIP" and found["train"]["cause"]
