@@ -273,7 +273,8 @@ RULES = (
             Cause(
                 "device-mode",
                 "The device files of the NVIDIA driver are open to root only.",
-                "On the host, run `sudo chmod 666 /dev/nvidia*`, and remove `NVreg_DeviceFileMode` from "
+                "On the host, run `sudo chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm*`, and remove "
+                "`NVreg_DeviceFileMode` from "
                 "/etc/modprobe.d.",
                 tell="`ls -l /dev/nvidia0` does not show `crw-rw-rw-`",
                 given=says(r"/dev/nvidia"),
