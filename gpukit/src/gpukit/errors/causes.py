@@ -171,6 +171,15 @@ FABRIC_MANAGER = Cause(
     "`sudo systemctl enable --now nvidia-fabricmanager`.",
     tell="`systemctl status nvidia-fabricmanager` shows that it failed or is missing",
 )
+<<<<<<< HEAD
+=======
+CLOCK_WRONG = Cause(
+    "clock-wrong",
+    "The machine's clock is wrong.",
+    "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
+    tell="`date` does not show the current time",
+)
+>>>>>>> rules-rest
 GPU_LOST = Cause(
     "gpu-lost",
     "The GPU stopped responding on the PCIe bus. Usual reasons are power, heat, a loose card or "
@@ -306,10 +315,13 @@ JETSON_TORCH = Cause(
     "or, from JetPack 7 on, nvcr.io/nvidia/pytorch.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
+<<<<<<< HEAD
 )
 CLOCK_WRONG = Cause(
     "clock-wrong",
     "The machine's clock is wrong.",
     "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
     tell="`date` does not show the current time",
+=======
+>>>>>>> rules-rest
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpukit.errors.evidence import CONTAINER, JETSON, SELINUX, WSL, only, says, silent_on, torch_below
+from gpukit.errors.evidence import CONTAINER, JETSON, SELINUX, WSL, needs, only, says, silent_on, torch_below
 from gpukit.errors.rule import BROAD, GENERAL, GRANT, HOST, MOUNTS, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -60,7 +60,7 @@ LFS_POINTER = Cause(
     "The file is a pointer of Git LFS, not the content: the repository was cloned without Git LFS.",
     "Run `git lfs install && git lfs pull` in that repository, or `hf download NAME`.",
     tell="`head -c 40 FILE` prints `version https://git-lfs`",
-    given=only(says(r"invalid load key, 'v'", r"git-lfs", r"operand 118", r"HeaderTooLarge")),
+    given=needs(r"invalid load key, 'v'", r"git-lfs", r"operand 118", r"HeaderTooLarge"),
 )
 SAVED_BY_SEVERAL = Cause(
     "saved-by-several",
@@ -132,7 +132,7 @@ RULES = (
                 "Rebuild the image with `./launch build`; on a machine, as root: `chown root:root /usr/bin/sudo && "
                 "chmod 4755 /usr/bin/sudo`.",
                 tell="`ls -l /usr/bin/sudo` does not show `-rwsr-xr-x root`",
-                given=only(says(r"owned by uid 0")),
+                given=needs(r"owned by uid 0"),
             ),
         ),
         look=VERIFY,
@@ -274,7 +274,8 @@ RULES = (
             Cause(
                 "device-mode",
                 "The device files of the NVIDIA driver are open to root only.",
-                "On the host, run `sudo chmod 666 /dev/nvidia*`, and remove `NVreg_DeviceFileMode` from "
+                "On the host, run `sudo chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm*`, and remove "
+                "`NVreg_DeviceFileMode` from "
                 "/etc/modprobe.d.",
                 tell="`ls -l /dev/nvidia0` does not show `crw-rw-rw-`",
                 given=says(r"/dev/nvidia"),
@@ -434,7 +435,7 @@ RULES = (
                 "NixOS, macOS) or in a snap.",
                 "Use a folder that this system allows, such as /var or /opt, and set it in the tool's configuration.",
                 tell="the path is below /usr, /lib, or /etc",
-                given=only(says(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b")),
+                given=needs(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b"),
             ),
         ),
         look=VERIFY,
@@ -519,7 +520,7 @@ RULES = (
                 'Run `ls -ld` on the folder; create it, or change its owner with `sudo chown -R "$USER" FOLDER` on '
                 "the host.",
                 tell="the text has `unable to open` or `readonly`",
-                given=only(says(r"unable to open|readonly")),
+                given=needs(r"unable to open|readonly"),
             ),
             Cause(
                 "database-on-network-drive",
@@ -574,7 +575,7 @@ RULES = (
                 "The terminal or SSH connection was closed, which ended the training.",
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
                 tell="the traceback ends in `print`, `write`, or `flush`",
-                given=only(says(r"\b(?:print|flush|tqdm|sys\.std|write)\b")),
+                given=needs(r"\b(?:print|flush|tqdm|sys\.std|write)\b"),
             ),
             NO_LOCKS,
         ),
@@ -637,7 +638,7 @@ RULES = (
                 "Ask its owner, wait until next month, or download the files elsewhere; for models, `hf download "
                 "NAME`.",
                 tell="the text has `quota`",
-                given=only(says(r"quota|bandwidth")),
+                given=needs(r"quota|bandwidth"),
             ),
             Cause(
                 "lfs-refused",
@@ -885,7 +886,7 @@ RULES = (
                 "Remove the prefix from the keys when loading, and save `model.module.state_dict()` or "
                 "`model._orig_mod.state_dict()`.",
                 tell="all keys that the text lists begin with that prefix",
-                given=only(says(r"\bmodule\.|_orig_mod")),
+                given=needs(r"\bmodule\.|_orig_mod"),
             ),
             Cause(
                 "optimizer-other-parameters",
@@ -893,7 +894,7 @@ RULES = (
                 "Freeze the same layers and create the parameter groups in the same order as at saving, or start "
                 "with a new optimizer.",
                 tell="the text has `parameter group`",
-                given=only(says(r"parameter group|loaded state dict")),
+                given=needs(r"parameter group|loaded state dict"),
             ),
         ),
         program=True,
@@ -996,7 +997,7 @@ RULES = (
                 "The file is a program or script that may not be executed.",
                 "Run `chmod +x FILE`, or start it with its interpreter: `bash FILE`, `python FILE`.",
                 tell="`ls -l FILE` shows no `x`, or `findmnt -T FILE` shows noexec",
-                given=only(says(r"^(?:/bin/)?(?:ba|z|da)?sh: [^\n]*Permission denied|exec(?:ve|utable)?\b")),
+                given=needs(r"^(?:/bin/)?(?:ba|z|da)?sh: [^\n]*Permission denied|exec(?:ve|utable)?\b"),
             ),
             SELINUX_REFUSES,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpukit.errors.causes import CLOCK_WRONG
 from gpukit.errors.engine import NETWORK_DOWN, PROXY, TRY_AGAIN
-from gpukit.errors.evidence import CONTAINER, PODMAN, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, PODMAN, needs, only, says, silent_on
 from gpukit.errors.rule import BUILD, GENERAL, HOST, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -138,7 +138,7 @@ RULES = (
                 "The files were written by a machine whose clock is ahead, as on a network drive.",
                 "Run `find . -newermt now -exec touch {} +` there, and set that machine's clock.",
                 tell="the text is `Clock skew detected`",
-                given=only(says(r"Clock skew detected")),
+                given=needs(r"Clock skew detected"),
             ),
         ),
         look=CLOCK,
@@ -284,7 +284,7 @@ RULES = (
                 "socks-scheme",
                 "The proxy's address begins with `socks://`, which Python's HTTP clients do not know.",
                 "Write it as `socks5h://HOST:PORT` in `ALL_PROXY` and `HTTPS_PROXY`.",
-                given=only(says(r"Unable to determine SOCKS version")),
+                given=needs(r"Unable to determine SOCKS version"),
             ),
         ),
         certain=True,
@@ -356,7 +356,7 @@ RULES = (
                 "for a server without TLS.",
                 "Set `HTTPS_PROXY=http://HOST:PORT`, and check whether the address itself should begin with `http://`.",
                 tell="the text has `WRONG_VERSION_NUMBER`",
-                given=only(says(r"WRONG_VERSION_NUMBER|wrong version number")),
+                given=needs(r"WRONG_VERSION_NUMBER|wrong version number"),
             ),
             Cause(
                 "tls-too-old",
@@ -384,7 +384,7 @@ RULES = (
                 "Hugging Face received too many requests from this address or account.",
                 "Wait five minutes, and set `HF_TOKEN`: with a login the limit is higher. For what is already in the "
                 "cache, set `HF_HUB_OFFLINE=1`.",
-                given=only(says(HUB)),
+                given=needs(HUB),
             ),
             Cause(
                 "server-rate-limit",
@@ -491,7 +491,7 @@ RULES = (
                 "The repository has no such branch, tag, or commit.",
                 "Remove `revision=`, or use one that its page lists under Files.",
                 tell="`revision` is set",
-                given=only(says(r"[Rr]evision|git identifier")),
+                given=needs(r"[Rr]evision|git identifier"),
             ),
         ),
         look=VERIFY,
@@ -545,7 +545,7 @@ RULES = (
                 "`HF_ENDPOINT` names a mirror that does not respond or does not have the file.",
                 "Run `unset HF_ENDPOINT`.",
                 tell="`echo $HF_ENDPOINT` prints an address",
-                given=only(says(r"hf-mirror|HF_ENDPOINT")),
+                given=needs(r"hf-mirror|HF_ENDPOINT"),
             ),
         ),
         look=HOST,
@@ -609,7 +609,7 @@ RULES = (
                 "`HF_HUB_ENABLE_HF_TRANSFER` is set, but the package hf_transfer is not installed.",
                 "Run `unset HF_HUB_ENABLE_HF_TRANSFER`, or `pip install hf_transfer`.",
                 tell="the text has `not available`",
-                given=only(says(r"hf_transfer[^\n]*not available")),
+                given=needs(r"hf_transfer[^\n]*not available"),
             ),
         ),
         look=HOST,
@@ -650,7 +650,7 @@ RULES = (
                 "Upgrade it: `pip install -U vllm`. If its list of supported models does not have the model, use "
                 "transformers.",
                 tell="the text has `Model architectures`",
-                given=only(says(r"Model architectures \[")),
+                given=needs(r"Model architectures \["),
             ),
             MODEL_CODE,
         ),
@@ -749,7 +749,7 @@ RULES = (
                 "Jupyter accepts requests only under the name localhost.",
                 "Use an SSH tunnel to localhost, or start it with `--ServerApp.allow_remote_access=True` and a token.",
                 tell="the server is Jupyter",
-                given=only(says(r"Blocking request with non-local")),
+                given=needs(r"Blocking request with non-local"),
             ),
         ),
         look=VERIFY,
@@ -794,7 +794,7 @@ RULES = (
                 "Run `pip install -U wandb`, and start the program again with fewer processes; `WANDB_MODE=disabled` "
                 "turns wandb off.",
                 tell="the text has `Service`, or wandb/debug-internal.log ends early",
-                given=only(says(r"ServiceStart|ServicePoll|MailboxError")),
+                given=needs(r"ServiceStart|ServicePoll|MailboxError"),
             ),
         ),
         look=HOST,
@@ -861,7 +861,7 @@ RULES = (
                 "The login for git is wrong, or is a password where the server accepts only tokens.",
                 "Create a personal access token on the server, and use it in place of the password.",
                 tell="the text has `Authentication failed`",
-                given=only(says(r"Authentication failed|password authentication was removed")),
+                given=needs(r"Authentication failed|password authentication was removed"),
             ),
         ),
         look=HOST,
@@ -1027,11 +1027,9 @@ RULES = (
                 "If an earlier one is left, end it with `kill PID`; to run two at a time, start the second with "
                 "`torchrun --standalone` or `--master-port=29501`.",
                 tell="`ss -ltnp | grep 29500` lists a python process and its PID",
-                given=only(
-                    says(
-                        r"29500|torchrun|TCPStore|server socket has "
-                        r"failed|MASTER_PORT|init_process_group|NCCL|accelerate|deepspeed"
-                    )
+                given=needs(
+                    r"29500|torchrun|TCPStore|server socket has "
+                    r"failed|MASTER_PORT|init_process_group|NCCL|accelerate|deepspeed"
                 ),
             ),
             Cause(
@@ -1101,7 +1099,7 @@ RULES = (
                 "A server of your own, such as MLflow or vLLM, failed or is still starting.",
                 "Look at its log: `./launch logs mlflow`, or `docker logs NAME`.",
                 tell="the address in the text is one of yours",
-                given=only(says(LOCAL)),
+                given=needs(LOCAL),
             ),
         ),
         look=HOST,
@@ -1131,14 +1129,14 @@ RULES = (
                 "Check `aws sts get-caller-identity`; pass `AWS_PROFILE` or `AWS_ACCESS_KEY_ID` and "
                 "`AWS_SECRET_ACCESS_KEY` to the container.",
                 tell="`aws sts get-caller-identity` fails in the container",
-                given=only(says(r"NoCredentials|Unable to locate credentials|AccessDenied")),
+                given=needs(r"NoCredentials|Unable to locate credentials|AccessDenied"),
             ),
             Cause(
                 "drive-quota",
                 "Google Drive limits downloads of this file, or it is not shared with everybody.",
                 "Wait a day, or download it in a browser while logged in and mount it.",
                 tell="the address is of Google Drive",
-                given=only(says(r"public link|Too many users")),
+                given=needs(r"public link|Too many users"),
             ),
         ),
         look=TOKENS,
@@ -1230,7 +1228,7 @@ RULES = (
                 "The network is too slow for the time limit of the program.",
                 "Raise the limit: `HF_HUB_DOWNLOAD_TIMEOUT=60`, `UV_HTTP_TIMEOUT=300`, or `pip --timeout 100`.",
                 tell="a large download ends after the same number of seconds each time",
-                given=only(says(r"timed? ?out|timeout|deadline")),
+                given=needs(r"timed? ?out|timeout|deadline"),
             ),
         ),
         look=HOST,
@@ -1258,7 +1256,7 @@ RULES = (
                 "The program that reads this one's output ended, as with `| head`.",
                 "Write the output to a file: `... > log.txt 2>&1`.",
                 tell="the command has a pipe, and the traceback ends in `print` or `flush`",
-                given=only(says(r"\[Errno 32\]|BrokenPipe|Broken pipe")),
+                given=needs(r"\[Errno 32\]|BrokenPipe|Broken pipe"),
             ),
         ),
         look=VERIFY,
@@ -1289,7 +1287,7 @@ RULES = (
                 "container.",
                 "Use the service's name (`http://mlflow:5000`) or `host.docker.internal` as the host.",
                 tell="the same address works on the machine",
-                given=only(says(r"localhost|127\.0\.0\.1")) & CONTAINER,
+                given=needs(r"localhost|127\.0\.0\.1") & CONTAINER,
             ),
             Cause(
                 "port-not-published",
