@@ -45,9 +45,9 @@ def error_texts() -> str:
         "",
         "## Error texts: `./launch explain`",
         "",
-        "It reads a log from a file or a pipe, or a text that you paste, and prints the causes that it can have on this",
-        "machine, each with its remedy and how to tell it from the others. These are the texts that it knows, in old",
-        "and new wordings, with their causes, the most frequent first.",
+        "It reads a log from a file or a pipe, or a text that you paste, and prints what can cause it on this machine,",
+        "each cause with its remedy and how to tell it from the others ([Explain](explain.md)). These are the texts",
+        "that it knows, in old and new wordings, with their causes, the most frequent first.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]

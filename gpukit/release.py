@@ -1,7 +1,7 @@
 """Prepare and build a release of gpukit.
 
-    python gpukit/release.py                   record the hash of gpukit's contents, so that the wheel's name is the version
-    python gpukit/release.py v0.2.0 dist       build the wheel of that tag twice, compare, and write it to dist/
+    python gpukit/release.py                 record the hash of gpukit's contents, so that the wheel is named by version
+    python gpukit/release.py v0.2.0 dist     build the wheel of that tag twice, compare, and write it to dist/
 
 Run the first one right before the tag: it changes `released` in gpukit/pyproject.toml. The release workflow runs the
 second one, which needs git and uv.

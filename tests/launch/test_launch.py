@@ -173,7 +173,8 @@ def test_without_docker(small: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "run -- true", "run -d -- true", "stop", "clean", "logs", "preflight"])
 def test_an_engine_that_does_not_answer(small: Path, command: str) -> None:
-    docker = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?' >&2; exit 1"
+    message = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+    docker = f"echo '{message}' >&2; exit 1"
     assert "systemctl start docker" in sentence(launch(small, *command.split(), docker=docker))
 
 

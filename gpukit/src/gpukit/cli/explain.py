@@ -41,7 +41,7 @@ def explain(options: argparse.Namespace) -> int:
     """Print the entry of an id, or the causes of an error text.
 
     Returns:
-        0 if the cause is certain (or for an id), 1 if causes are likely, 3 if the text is unknown, 4 if nothing is wrong
+        0 if the cause is certain (or for an id), 1 if likely, 3 if the text is unknown, 4 if nothing is wrong
 
     Raises:
         RefusalError: the input cannot be read (2)

@@ -171,15 +171,12 @@ FABRIC_MANAGER = Cause(
     "`sudo systemctl enable --now nvidia-fabricmanager`.",
     tell="`systemctl status nvidia-fabricmanager` shows that it failed or is missing",
 )
-<<<<<<< HEAD
-=======
 CLOCK_WRONG = Cause(
     "clock-wrong",
     "The machine's clock is wrong.",
     "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
     tell="`date` does not show the current time",
 )
->>>>>>> rules-rest
 GPU_LOST = Cause(
     "gpu-lost",
     "The GPU stopped responding on the PCIe bus. Usual reasons are power, heat, a loose card or "
@@ -312,16 +309,8 @@ JETSON_TORCH = Cause(
     "jetson-torch",
     "On a Jetson, PyTorch from the package index has no CUDA support for this GPU.",
     "Install NVIDIA's PyTorch for the installed JetPack, or use a container for it, such as one of jetson-containers "
-    "or, from JetPack 7 on, nvcr.io/nvidia/pytorch.",
+    "or "
+    "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
-<<<<<<< HEAD
-)
-CLOCK_WRONG = Cause(
-    "clock-wrong",
-    "The machine's clock is wrong.",
-    "Run `sudo timedatectl set-ntp true`; in WSL, run `wsl --shutdown` in Windows.",
-    tell="`date` does not show the current time",
-=======
->>>>>>> rules-rest
 )
