@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpukit.errors.evidence import Scene
 from gpukit.errors.machine import Machine, in_text
@@ -154,21 +155,26 @@ def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] |
     Args:
         kinds: only rules of these kinds: for a command that reacts to what an engine or uv refused
     """
-    text = plain(text)
-    scene = Scene(text, in_text(text).over(machine or Machine()))
-    whole = Text(text)
+    whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
+    text = whole.text
+    scene = Scene(text, named.over(machine or Machine()))
     if kinds is None and ELSEWHERE.search(text) and not STACK.search(text):
         return Diagnosis(UNKNOWN, program=True)
-    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
     possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, scene))]
     if kinds is None and _ended_well(whole, [hit for hit, _ in possible]):
         return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, scene)[:1]))
-    if not possible:
-        notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
-        return Diagnosis(
-            NOTHING if notes and not _others(whole, hits) else UNKNOWN, notes if not _others(whole, hits) else ()
-        )
-    return _answer(possible, text)
+    if possible:
+        return _answer(possible, text)
+    notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
+    return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
+
+
+@lru_cache(maxsize=2)  # the same text is asked about with other answers of the user's
+def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Machine]:
+    """A text without decoration, the rules that have their words in it, and what it says of its machine."""
+    whole = Text(plain(text))
+    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
+    return whole, hits, in_text(whole.text)
 
 
 def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
