@@ -20,7 +20,7 @@ SIZE = 10_000_000
 ERROR = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
 WORDS = (
     "error failed cuda device driver docker container memory not found cannot open shared object file permission "
-    "denied module version import torch kernel worker process killed network timeout loss step epoch batch value of a in"
+    "denied module version import torch kernel worker process killed network timeout loss step epoch batch value of in"
 )
 
 
