@@ -2963,25 +2963,6 @@ RULES = (
         kind="command",
     ),
     Rule(
-        "uv-fetch",
-        "error: Failed to fetch: `https://download.example.org/whl/torch/`",
-        (r"(?:cause|Caused by|error): Failed to fetch:? `?(https?://[^/\s`]+)",),
-        (
-            NETWORK_DOWN,
-            PROXY,
-            Cause(
-                "index-wrong",
-                "The index or file at {0} does not exist.",
-                "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
-                tell="the text has 404",
-                given=says(r"\b404\b"),
-            ),
-        ),
-        look=BUILD,
-        level=GENERAL,
-        kind="image",
-    ),
-    Rule(
         "compose-blank-variable",
         'The "DISPLAY" variable is not set. Defaulting to a blank string.',
         (r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",),
