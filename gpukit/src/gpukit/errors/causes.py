@@ -276,8 +276,8 @@ TOOLKIT_OUTDATED = Cause(
     "libnvidia-container-tools libnvidia-container1 && sudo systemctl restart docker`.",
     tell="`nvidia-smi` works on the machine, and `nvidia-ctk --version` is below 1.17",
 )
-CDI_OUTDATED = Cause(
-    "cdi-outdated",
+CDI_STALE = Cause(
+    "cdi-stale",
     "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
     "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
     tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.causes import (
+    CDI_STALE,
     CPU_BUILD,
     CUDA_AFTER_FORK,
     CUDA_COMPAT,
@@ -199,14 +202,7 @@ RULES = (
         (
             DRIVER_UPDATED,
             CUDA_COMPAT,
-            Cause(
-                "cdi-stale",
-                "The CDI specification was written for an older driver, so the container gets libraries of another "
-                "version.",
-                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then start the container again.",
-                tell="`grep -o 'so[.][0-9.]*' /etc/cdi/nvidia.yaml` shows another version than `nvidia-smi`",
-                given=CONTAINER,
-            ),
+            replace(CDI_STALE, given=CONTAINER),
         ),
         look="`./launch doctor --only driver,gpu`",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpukit.errors.causes import (
     CARD_TOO_NEW,
     CARD_TOO_OLD,
-    CDI_OUTDATED,
+    CDI_STALE,
     DEVICE_FILES,
     DRIVER_NOT_INSTALLED,
     DRIVER_STUCK,
@@ -91,7 +91,7 @@ RULES = (
             r"NVRM: API mismatch",
             r"API mismatch: the client has the version",
         ),
-        (DRIVER_UPDATED, IMAGE_HAS_DRIVER, CDI_OUTDATED),
+        (DRIVER_UPDATED, IMAGE_HAS_DRIVER, CDI_STALE),
         look=DRIVER,
         kind="gpu",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpukit.errors.causes import WSL_1
+from gpukit.errors.causes import CDI_STALE, WSL_1
 from gpukit.errors.evidence import (
     CONTAINER,
     DESKTOP,
@@ -1084,12 +1084,7 @@ RULES = (
             r"failed to fulfil mount request: .{0,120}(?:nvidia|cuda)",
         ),
         (
-            Cause(
-                "cdi-outdated",
-                "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
-                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
-                tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",
-            ),
+            CDI_STALE,
             NO_SPECIFICATION,
         ),
         look=GRANT,
@@ -2291,7 +2286,11 @@ RULES = (
     Rule(
         "apt-lock",
         "E: Could not get lock /var/lib/dpkg/lock-frontend",
-        (r"Could not get lock /var/lib/(?:dpkg|apt)", r"Unable to acquire the dpkg frontend lock"),
+        (
+            r"^E: Could not get lock\b|Could not get lock /var/(?:lib|cache)/(?:dpkg|apt)",
+            r"Unable to acquire the dpkg frontend lock",
+            r"is locked by another process",
+        ),
         (
             Cause(
                 "apt-lock",
@@ -2751,7 +2750,7 @@ RULES = (
     Rule(
         "no-such-image",
         "Error response from daemon: No such image: demo:latest",
-        (r"(?:daemon: |Error: )No such image: (\S+)",),
+        (r"(?:daemon: |Error: )No such image: (\S+)", r"([\w./:-]+): image not known"),
         (
             Cause(
                 "no-such-image",
@@ -2793,7 +2792,11 @@ RULES = (
     Rule(
         "unhealthy",
         "dependency failed to start: container app-db-1 is unhealthy",
-        (r"dependency failed to start: container (\S+)", r"Container \\?\"?(\S+?)\\?\"? is unhealthy"),
+        (
+            r"dependency failed to start: container (\S+)",
+            r"Container \\?\"?(\S+?)\\?\"? is unhealthy",
+            r"(application) not healthy after",
+        ),
         (
             Cause(
                 "unhealthy",

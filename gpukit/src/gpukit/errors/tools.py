@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import (
-    CDI_OUTDATED,
+    CDI_STALE,
     DEVICE_FILES,
     DRIVER_NOT_INSTALLED,
     DRIVER_STUCK,
@@ -794,7 +794,7 @@ RULES = (
                 "Run `sudo systemctl restart nvidia-persistenced docker`.",
                 tell="`systemctl is-active nvidia-persistenced` does not print `active`",
             ),
-            CDI_OUTDATED,
+            CDI_STALE,
         ),
         look=BOTH,
         kind="gpu",
@@ -810,7 +810,7 @@ RULES = (
         ),
         (
             DEVICE_FILES,
-            replace(CDI_OUTDATED, given=says(r"CDI host device")),
+            replace(CDI_STALE, given=says(r"CDI host device")),
             Cause(
                 "container-before-driver",
                 "The container started at boot, before the driver had created its device files.",
@@ -897,7 +897,7 @@ RULES = (
             r"error mounting \\?\"[^\n\"]{0,120}(?:nvidia|libcuda)[^\n]{0,300}no such file",
             r"crun: cannot stat `?/\S*(?:nvidia|libcuda)\S*`?: No such file",
         ),
-        (CDI_OUTDATED,),
+        (CDI_STALE,),
         look=GRANT,
         kind="gpu",
     ),
