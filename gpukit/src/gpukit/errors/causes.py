@@ -36,7 +36,7 @@ NO_GPU_HERE = Cause(
     "This machine has no NVIDIA GPU, or a virtual machine or cloud instance was created without one.",
     "Use a machine with an NVIDIA GPU, or run without one: `./launch --cpu run -- ...`",
     tell="`lspci | grep -i nvidia` on the host prints nothing",
-    given=NO_CARD,
+    given=only(NO_CARD),
 )
 DRIVER_NOT_INSTALLED = Cause(
     "driver-not-installed",

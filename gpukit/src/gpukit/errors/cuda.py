@@ -18,6 +18,7 @@ from gpukit.errors.causes import (
     JETSON_TORCH,
     LIBRARIES_MIXED,
     MIG_EMPTY,
+    NO_GPU_HERE,
     TORCH_TOO_OLD,
     UVM_STUCK,
 )
@@ -817,6 +818,7 @@ RULES = (
             r"NO_GPU_DETECTED|no nvidia gpus? (?:is |are )?available",
         ),
         (
+            NO_GPU_HERE,
             GPU_NOT_GIVEN,
             GPU_HIDDEN,
             Cause(
@@ -954,6 +956,7 @@ RULES = (
             r"unable to find libcuda\.so DSO",
         ),
         (
+            NO_GPU_HERE,
             GPU_NOT_GIVEN,
             DRIVER_NOT_INSTALLED,
             Cause(
@@ -1384,7 +1387,7 @@ RULES = (
             r"No platform detected, vLLM is running on UnspecifiedPlatform",
             r"UnspecifiedPlatform",
         ),
-        (JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
+        (NO_GPU_HERE, JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
         level=GENERAL,
         look=VERIFY,
     ),
