@@ -197,9 +197,9 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
     for cause in hit.rule.causes:
         verdict = cause.given.test(scene) if cause.given else None
         if verdict is False:
-            excluded = excluded or cause.given.no
+            excluded = excluded or cause.given.reason(scene)
         else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.yes if verdict else "")))
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(scene) if verdict else "")))
     if excluded and len(decided) == 1 and not decided[0][1].decided:
         decided = [(1, _found(hit, decided[0][1].cause, excluded))]
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
