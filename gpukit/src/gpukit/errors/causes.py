@@ -314,3 +314,18 @@ JETSON_TORCH = Cause(
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
 )
+JETPACK_TOO_OLD = Cause(
+    "jetpack-too-old",
+    "On a Jetson, the driver and CUDA belong to JetPack, and this image or package needs a newer JetPack.",
+    "Use an image or package made for the installed JetPack, or flash a newer one: "
+    "https://developer.nvidia.com/embedded/jetpack",
+    tell="`cat /etc/nv_tegra_release` shows an older release than the image is made for",
+    given=only(JETSON),
+)
+WSL_DRIVER_TOO_OLD = Cause(
+    "wsl-driver-too-old",
+    "In WSL, the driver is that of Windows, and it is too old for the CUDA version that this program or image uses.",
+    "Install NVIDIA's current driver in Windows (none in WSL), then run `wsl --shutdown` in Windows.",
+    tell="`nvidia-smi` shows a lower CUDA version than the program or image needs",
+    given=only(WSL),
+)

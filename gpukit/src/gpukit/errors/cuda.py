@@ -15,12 +15,14 @@ from gpukit.errors.causes import (
     GPU_HIDDEN,
     GPU_NOT_GIVEN,
     GPU_TAKEN,
+    JETPACK_TOO_OLD,
     JETSON_TORCH,
     LIBRARIES_MIXED,
     MIG_EMPTY,
     NO_GPU_HERE,
     TORCH_TOO_OLD,
     UVM_STUCK,
+    WSL_DRIVER_TOO_OLD,
 )
 from gpukit.errors.evidence import (
     CONTAINER,
@@ -238,7 +240,7 @@ RULES = (
             r"CUDA Driver version found is \d+\. Minimum requirement",
             r"requires? (?:NVIDIA |GPU )?driver (?:version )?(?:>=|\d+[\d.]* or (?:newer|later|higher))",
         ),
-        (DRIVER_TOO_OLD,),
+        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD),
         look=DRIVER,
         kind="gpu",
     ),
@@ -274,7 +276,7 @@ RULES = (
             r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver",
             r"cudaGetDeviceCount returned 35\b",
         ),
-        (DRIVER_TOO_OLD, GPU_NOT_GIVEN),
+        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN),
         look="`./launch doctor --only driver,gpu`",
     ),
     Rule(
