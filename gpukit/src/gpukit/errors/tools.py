@@ -19,7 +19,7 @@ from gpukit.errors.causes import (
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, only, says, silent_on
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
