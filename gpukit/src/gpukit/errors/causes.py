@@ -29,7 +29,7 @@ GPU_NOT_GIVEN = Cause(
     "The container was started without a GPU.",
     "Start it with `./launch`, or by hand with `docker run --gpus all ...`. A build step never has a GPU.",
     tell="`nvidia-smi` works on the host and fails in the container",
-    given=CONTAINER & ~NO_CARD,
+    given=CONTAINER & ~only(NO_CARD),
 )
 NO_GPU_HERE = Cause(
     "no-gpu-here",

@@ -945,6 +945,7 @@ RULES = (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         (
             r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file",
+            r"Could NOT find NVML \(missing",
             r"Could not load dynamic library 'libcuda\.so",
             r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
             r"libnvidia-ml\.so\.1[^\n]{0,10}: cannot open shared object file",

@@ -870,6 +870,7 @@ RULES = (
         (
             r"NVMLError_NotSupported",
             r"(?:float|int)\b[^\n]{0,40}: \'\[?N/A\]?\'",
+            r"getting (?:device |GPU )?memory[^\n]{0,30}: Not Supported",
             r"NVML: Not Supported",
             r"nvml[^\n]{0,60}: Not Supported",
             r"nvmlDeviceGet\w+[^\n]{0,40}Not Supported",

@@ -3003,6 +3003,21 @@ RULES = (
         level=NOTE,
     ),
     Rule(
+        "apt-waits",
+        "Please select the geographic area in which you live.",
+        (r"Please select the geographic area in which you live", r"^Geographic area:", r"Configuring tzdata\n"),
+        (
+            Cause(
+                "apt-waits",
+                "A package asks a question while it is installed, and nobody can answer during a build.",
+                "Set `DEBIAN_FRONTEND=noninteractive` for that step: `RUN DEBIAN_FRONTEND=noninteractive apt-get "
+                "install -y ...`, or write `ENV TZ=Etc/UTC` before it.",
+            ),
+        ),
+        look=BUILD,
+        level=BROAD,
+    ),
+    Rule(
         "apt-chatter",
         "invoke-rc.d: policy-rc.d denied execution of start.",
         (

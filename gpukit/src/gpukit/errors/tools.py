@@ -393,7 +393,6 @@ RULES = (
             ),
         ),
         look=GRANT,
-        certain=True,
         kind="gpu",
     ),
     Rule(
