@@ -74,7 +74,9 @@ STACK = re.compile(
     r"flash.?attn|xformers|"
     r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
     r"safetensors|"
-    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"response from daemon|OCI runtime|exec format|^E: "
+    r"|debconf|apt-get|\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|"
+    r"dracut|\bkernel "
     r"module\b",
     re.IGNORECASE,
 )
@@ -228,7 +230,7 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
+    program = first.rule.program or (first.rule.level == GENERAL and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]

@@ -347,7 +347,7 @@ RULES = (
                 "line.",
             ),
         ),
-        level=BROAD,
+        level=GENERAL,
         look=VERIFY,
     ),
     Rule(
