@@ -142,7 +142,7 @@ def test_files_are_there(path: Path, generate) -> None:
         elif name.startswith("tests/"):
             assert (ROOT / name).exists() or (project / name).exists(), f"{name} is nowhere"
         elif name.startswith(TEMPLATES):
-            assert (project / name).exists(), f"{name} is not in a generated project"
+            assert (project / name).exists() or (ROOT / name).exists(), f"{name} is not in a generated project"
         elif re.fullmatch(r"[\w.-]+\.(py|toml|ya?ml|json|txt|md|sh)", name) and name != "devcontainer.json":
             places = [*ROOT.rglob(name), *project.rglob(name)]
             assert places, f"no file is called {name}"

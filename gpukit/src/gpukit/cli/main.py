@@ -152,7 +152,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
     for name, (text, arguments) in COMMANDS.items():
         sentence = text[0].upper() + text[1:] + "."
         given = name in argv
-        parents = [shared] if given else []
+        parents = [shared] if given and name not in ("explain", "vendor") else []
         command = commands.add_parser(
             name,
             help=text,

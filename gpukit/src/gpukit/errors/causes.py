@@ -29,14 +29,14 @@ GPU_NOT_GIVEN = Cause(
     "The container was started without a GPU.",
     "Start it with `./launch`, or by hand with `docker run --gpus all ...`. A build step never has a GPU.",
     tell="`nvidia-smi` works on the host and fails in the container",
-    given=CONTAINER & ~NO_CARD,
+    given=CONTAINER & ~only(NO_CARD),
 )
 NO_GPU_HERE = Cause(
     "no-gpu-here",
     "This machine has no NVIDIA GPU, or a virtual machine or cloud instance was created without one.",
     "Use a machine with an NVIDIA GPU, or run without one: `./launch --cpu run -- ...`",
     tell="`lspci | grep -i nvidia` on the host prints nothing",
-    given=NO_CARD,
+    given=only(NO_CARD),
 )
 DRIVER_NOT_INSTALLED = Cause(
     "driver-not-installed",
@@ -313,4 +313,19 @@ JETSON_TORCH = Cause(
     "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
+)
+JETPACK_TOO_OLD = Cause(
+    "jetpack-too-old",
+    "On a Jetson, the driver and CUDA belong to JetPack, and this image or package needs a newer JetPack.",
+    "Use an image or package made for the installed JetPack, or flash a newer one: "
+    "https://developer.nvidia.com/embedded/jetpack",
+    tell="`cat /etc/nv_tegra_release` shows an older release than the image is made for",
+    given=only(JETSON),
+)
+WSL_DRIVER_TOO_OLD = Cause(
+    "wsl-driver-too-old",
+    "In WSL, the driver is that of Windows, and it is too old for the CUDA version that this program or image uses.",
+    "Install NVIDIA's current driver in Windows (none in WSL), then run `wsl --shutdown` in Windows.",
+    tell="`nvidia-smi` shows a lower CUDA version than the program or image needs",
+    given=only(WSL),
 )

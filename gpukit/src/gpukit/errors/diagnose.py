@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpukit.errors.evidence import Scene
 from gpukit.errors.machine import Machine, in_text
@@ -73,7 +74,9 @@ STACK = re.compile(
     r"flash.?attn|xformers|"
     r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
     r"safetensors|"
-    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"response from daemon|OCI runtime|exec format|^E: "
+    r"|debconf|apt-get|\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|"
+    r"dracut|\bkernel "
     r"module\b",
     re.IGNORECASE,
 )
@@ -154,21 +157,26 @@ def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] |
     Args:
         kinds: only rules of these kinds: for a command that reacts to what an engine or uv refused
     """
-    text = plain(text)
-    scene = Scene(text, in_text(text).over(machine or Machine()))
-    whole = Text(text)
+    whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
+    text = whole.text
+    scene = Scene(text, named.over(machine or Machine()))
     if kinds is None and ELSEWHERE.search(text) and not STACK.search(text):
         return Diagnosis(UNKNOWN, program=True)
-    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
     possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, scene))]
     if kinds is None and _ended_well(whole, [hit for hit, _ in possible]):
         return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, scene)[:1]))
-    if not possible:
-        notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
-        return Diagnosis(
-            NOTHING if notes and not _others(whole, hits) else UNKNOWN, notes if not _others(whole, hits) else ()
-        )
-    return _answer(possible, text)
+    if possible:
+        return _answer(possible, text)
+    notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
+    return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
+
+
+@lru_cache(maxsize=2)  # the same text is asked about with other answers of the user's
+def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Machine]:
+    """A text without decoration, the rules that have their words in it, and what it says of its machine."""
+    whole = Text(plain(text))
+    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
+    return whole, hits, in_text(whole.text)
 
 
 def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
@@ -191,9 +199,9 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
     for cause in hit.rule.causes:
         verdict = cause.given.test(scene) if cause.given else None
         if verdict is False:
-            excluded = excluded or cause.given.no
+            excluded = excluded or cause.given.reason(scene)
         else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.yes if verdict else "")))
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(scene) if verdict else "")))
     if excluded and len(decided) == 1 and not decided[0][1].decided:
         decided = [(1, _found(hit, decided[0][1].cause, excluded))]
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
@@ -222,7 +230,7 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
+    program = first.rule.program or (first.rule.level == GENERAL and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]

@@ -656,6 +656,7 @@ RULES = (
         (
             r"\bdkms\b[^\n]{0,160}(?:not supported|failed|error:)",
             r"nvidia[^\n]{0,80}(?:bad exit status|build failed)",
+            r"/var/lib/dkms/nvidia[^\n]{0,80}\] Error \d",
             r"Bad return status for module build on kernel|Error! Bad return status[^\n]{0,80}nvidia",
             r"nvidia[\w-]*: (?:version magic|disagrees about version of symbol)",
             r"GPL-incompatible module nvidia",
@@ -869,6 +870,7 @@ RULES = (
         (
             r"NVMLError_NotSupported",
             r"(?:float|int)\b[^\n]{0,40}: \'\[?N/A\]?\'",
+            r"getting (?:device |GPU )?memory[^\n]{0,30}: Not Supported",
             r"NVML: Not Supported",
             r"nvml[^\n]{0,60}: Not Supported",
             r"nvmlDeviceGet\w+[^\n]{0,40}Not Supported",

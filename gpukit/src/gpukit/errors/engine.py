@@ -2966,25 +2966,6 @@ RULES = (
         kind="command",
     ),
     Rule(
-        "uv-fetch",
-        "error: Failed to fetch: `https://download.example.org/whl/torch/`",
-        (r"(?:cause|Caused by|error): Failed to fetch:? `?(https?://[^/\s`]+)",),
-        (
-            NETWORK_DOWN,
-            PROXY,
-            Cause(
-                "index-wrong",
-                "The index or file at {0} does not exist.",
-                "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
-                tell="the text has 404",
-                given=says(r"\b404\b"),
-            ),
-        ),
-        look=BUILD,
-        level=GENERAL,
-        kind="image",
-    ),
-    Rule(
         "compose-blank-variable",
         'The "DISPLAY" variable is not set. Defaulting to a blank string.',
         (r"The \\?\"?(\w+)\\?\"? variable is not set\. Defaulting to a blank",),
@@ -3023,6 +3004,21 @@ RULES = (
             ),
         ),
         level=NOTE,
+    ),
+    Rule(
+        "apt-waits",
+        "Please select the geographic area in which you live.",
+        (r"Please select the geographic area in which you live", r"^Geographic area:", r"Configuring tzdata\n"),
+        (
+            Cause(
+                "apt-waits",
+                "A package asks a question while it is installed, and nobody can answer during a build.",
+                "Set `DEBIAN_FRONTEND=noninteractive` for that step: `RUN DEBIAN_FRONTEND=noninteractive apt-get "
+                "install -y ...`, or write `ENV TZ=Etc/UTC` before it.",
+            ),
+        ),
+        look=BUILD,
+        level=BROAD,
     ),
     Rule(
         "apt-chatter",

@@ -367,7 +367,7 @@ RULES = (
                 "line.",
             ),
         ),
-        level=BROAD,
+        level=GENERAL,
         look=VERIFY,
     ),
     Rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import CPU_BUILD, HOST_MEMORY, LIBRARIES_MIXED
+from gpukit.errors.engine import PROXY
 from gpukit.errors.evidence import (
     ARM64,
     CONTAINER,
@@ -195,7 +196,7 @@ RULES = (
         "uv-unreachable",
         "hint: An index (https://index.example/whl/cpu) returned a 502 error.",
         (
-            r"(?:Failed to fetch:? `?|error sending request for url \(|"
+            r"(?:Failed to fetch(?:: `?| `)|error sending request for url \(|"
             r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
             r"\bdns error",
         ),
@@ -205,6 +206,14 @@ RULES = (
                 "uv cannot reach the package index ({0}).",
                 "Check the network, and set `HTTPS_PROXY` where a proxy is needed. To use a mirror of PyTorch's "
                 "index: `UV_INDEX=pytorch=URL`.",
+            ),
+            PROXY,
+            Cause(
+                "index-wrong",
+                "The index or file at {0} does not exist.",
+                "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
+                tell="the text has 404",
+                given=says(r"\b404\b"),
             ),
         ),
         look=BUILD,

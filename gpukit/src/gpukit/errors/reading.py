@@ -12,7 +12,7 @@ CHUNK = 1 << 20  # bytes read at a time
 LINE = 4_000  # characters of one line that are looked at, half from each end
 SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
 LAST = 500  # lines at the end, which are always looked at
-LONGEST = 120_000  # characters in all
+LONGEST = 90_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
 ALARM = re.compile(

@@ -12,13 +12,14 @@ from gpukit.errors.causes import (
     IMAGE_HAS_DRIVER,
     MODULE_MISSING,
     NO_CAPABILITY,
+    NO_GPU_HERE,
     OLD_WINDOWS_DRIVER,
     OTHER_ENGINE,
     TOOLKIT_MISSING,
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, only, says, silent_on
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
@@ -392,7 +393,6 @@ RULES = (
             ),
         ),
         look=GRANT,
-        certain=True,
         kind="gpu",
     ),
     Rule(
@@ -454,7 +454,7 @@ RULES = (
         "no-gpu-driver",
         'could not select device driver "" with capabilities: [[gpu]]',
         (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
-        (TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
+        (NO_GPU_HERE, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
         look=GRANT,
         kind="gpu",
     ),
@@ -587,6 +587,21 @@ RULES = (
         kind="gpu",
     ),
     Rule(
+        "kernel-without-bpf",
+        "bpf_prog_query(BPF_CGROUP_DEVICE) failed: invalid argument",
+        (r"bpf_prog_(?:query|attach)\(BPF_CGROUP_DEVICE\) failed: (?:invalid argument|function not implemented)",),
+        (
+            Cause(
+                "kernel-without-bpf",
+                "The kernel was built without CONFIG_CGROUP_BPF, which containers need for device access.",
+                "Use a kernel with `CONFIG_CGROUP_BPF=y`, such as the distribution's own; "
+                "`zgrep CGROUP_BPF /proc/config.gz` shows the setting.",
+            ),
+        ),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
         "rootless-cgroups",
         "bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted",
         (
@@ -665,6 +680,14 @@ RULES = (
         "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1",
         (r"ldcache error: process \S+ (?:failed|terminated)", r"error running ldconfig|failed to run ldconfig"),
         (
+            Cause(
+                "ldconfig-path",
+                "The toolkit's configuration names an ldconfig that does not exist on the host.",
+                'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
+                "/etc/nvidia-container-runtime/config.toml.",
+                tell="the error code is 127",
+                given=only(says(r"error code: 127")),
+            ),
             Cause(
                 "wrong-architecture",
                 "The image or program is built for another processor architecture than this machine's.",
