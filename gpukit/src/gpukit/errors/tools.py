@@ -683,7 +683,7 @@ RULES = (
         (r"ldcache error: process \S+ (?:failed|terminated)", r"error running ldconfig|failed to run ldconfig"),
         (
             Cause(
-                "ldconfig-path",
+                "ldconfig-not-found",
                 "The toolkit's configuration names an ldconfig that does not exist on the host.",
                 'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
                 "/etc/nvidia-container-runtime/config.toml.",
