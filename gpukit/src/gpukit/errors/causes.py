@@ -30,6 +30,7 @@ GPU_NOT_GIVEN = Cause(
     "Start it with `./launch`, or by hand with `docker run --gpus all ...`. A build step never has a GPU.",
     tell="`nvidia-smi` works on the host and fails in the container",
     given=CONTAINER & ~only(NO_CARD),
+    alone="Start it with `docker run --gpus all ...`. A build step never has a GPU.",
 )
 NO_GPU_HERE = Cause(
     "no-gpu-here",
@@ -37,6 +38,7 @@ NO_GPU_HERE = Cause(
     "Use a machine with an NVIDIA GPU, or run without one: `./launch --cpu run -- ...`",
     tell="`lspci | grep -i nvidia` on the host prints nothing",
     given=only(NO_CARD),
+    alone="Use a machine with an NVIDIA GPU, or run the program on the CPU.",
 )
 DRIVER_NOT_INSTALLED = Cause(
     "driver-not-installed",
@@ -54,9 +56,8 @@ DRIVER_UPDATED = Cause(
 DRIVER_TOO_OLD = Cause(
     "driver-too-old",
     "The NVIDIA driver is too old for the CUDA version that this program or image uses.",
-    "Install a newer NVIDIA driver: `./launch doctor` names the minimum version. If you cannot, use a build for an "
-    "older "
-    "CUDA.",
+    "Install a newer NVIDIA driver: 580 or newer for CUDA 13, 525 or newer for CUDA 12. If you cannot, use a "
+    "build for an older CUDA.",
     tell="`nvidia-smi` on the host shows a lower CUDA version than `torch.version.cuda` or the image's",
     given=CUDA_ABOVE_DRIVER,
 )
@@ -104,6 +105,7 @@ CPU_BUILD = Cause(
     "for CUDA.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
     given=CPU_TORCH,
+    alone="Reinstall torch from PyTorch's index for CUDA: `./launch doctor` prints the command.",
 )
 GPU_FULL = Cause(
     "gpu-memory-full",
@@ -126,14 +128,15 @@ LIBRARIES_MIXED = Cause(
     "`./launch build`.",
     tell="`LD_LIBRARY_PATH` names a CUDA or cuDNN folder, or `pip list` shows nvidia packages for two versions of CUDA",
     given=says(r"LD_LIBRARY_PATH", r"VERSION_MISMATCH", r"nvidia[-_]cu(?:blas|dnn)[-_]cu1\d"),
+    alone="Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over torch's own, reinstall torch.",
 )
 TORCH_TOO_OLD = Cause(
     "torch-too-old",
     "This PyTorch, or its CUDA libraries, is older than the GPU.",
-    "Update to a PyTorch build that supports the GPU: `copier update --trust` in a project, `./launch doctor` names "
-    "the build.",
+    "Update to a PyTorch build that supports the GPU: `copier update --trust`.",
     tell="the smallest operation on the GPU fails: `python -c 'import torch; print(torch.ones(8, 8).cuda() @ "
     "torch.ones(8, 8).cuda())'`",
+    alone="Install a PyTorch build that supports the GPU: `./launch doctor` prints the command.",
 )
 EARLIER_KERNEL = Cause(
     "earlier-kernel-failed",
@@ -156,6 +159,8 @@ SHM_FULL = Cause(
     "workaround, use "
     "`num_workers=0`.",
     tell="`df -h /dev/shm` in the container shows 64M, or that it is full",
+    alone="Start the container with `docker run --ipc=host ...` (or `--shm-size=16g`). As a "
+    "workaround, use `num_workers=0`.",
 )
 HOST_MEMORY = Cause(
     "host-memory-full",

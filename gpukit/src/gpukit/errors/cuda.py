@@ -170,7 +170,7 @@ RULES = (
                 "cuda-compat-geforce",
                 "The image is newer than the driver and uses cuda-compat libraries, which work only on data-center "
                 "cards.",
-                "Install a newer NVIDIA driver on the host: `./launch doctor` names the minimum version.",
+                "Install a newer NVIDIA driver on the host: 580 or newer for CUDA 13, 525 or newer for CUDA 12.",
                 tell="`nvidia-smi` on the host shows a lower CUDA version than the image's",
                 given=CUDA_ABOVE_DRIVER,
             ),
@@ -346,6 +346,8 @@ RULES = (
                 "This Triton does not know CUDA {0}, whose `ptxas` it found: it is older than that CUDA.",
                 "Install the Triton that belongs to the installed torch (`./launch build` in a project), or set "
                 "`TRITON_PTXAS_PATH` to an older `ptxas`.",
+                alone="Install the Triton that belongs to the installed torch, or set `TRITON_PTXAS_PATH` to an "
+                "older `ptxas`.",
             ),
         ),
         look=VERIFY,
@@ -369,6 +371,7 @@ RULES = (
                 "needs.",
                 "Reinstall torch, which brings its Triton; in a project, remove triton from pyproject.toml and run "
                 "`./launch build`.",
+                alone="Reinstall torch, which brings its Triton.",
             ),
             Cause(
                 "triton-windows",
@@ -412,6 +415,7 @@ RULES = (
                 "The run-time compiler NVRTC is older than the GPU and does not know its architecture.",
                 UPDATE_BASE,
                 given=capability_from("8.9"),
+                alone="Install a newer PyTorch.",
             ),
             Cause(
                 "nvrtc-newer-than-card",
@@ -439,6 +443,8 @@ RULES = (
                 "Reinstall torch with its nvidia packages (`./launch build` in a project); for CuPy or cuDNN outside "
                 "of torch, install `nvidia-cuda-nvrtc-cu12`.",
                 tell="`pip list` does not show nvidia-cuda-nvrtc",
+                alone="Reinstall torch with its nvidia packages; for CuPy or cuDNN outside of torch, install "
+                "`nvidia-cuda-nvrtc-cu12`.",
             ),
         ),
         look=VERIFY,
@@ -514,6 +520,7 @@ RULES = (
                 "Two versions of cuDNN are mixed, or one of its libraries is missing.",
                 "Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch "
                 "(`./launch build` in a project).",
+                alone="Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch.",
             ),
         ),
         look=VERIFY,
@@ -551,6 +558,7 @@ RULES = (
                 "torch-older-than-python",
                 "This PyTorch is older than the Python version, for which it does not support torch.compile.",
                 UPDATE_BASE + " Or use an older Python.",
+                alone="Install a newer PyTorch, or use an older Python.",
             ),
         ),
         certain=True,
@@ -588,6 +596,7 @@ RULES = (
                 "torch-older-than-arch",
                 "This torch cannot compile for architecture {0}: it is older than the GPU.",
                 UPDATE_BASE,
+                alone="Install a newer PyTorch.",
             ),
             Cause(
                 "arch-list-wrong",
@@ -625,6 +634,8 @@ RULES = (
                 "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
                 given=capability_from("10.0"),
+                alone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 "
+                "or newer. `./launch doctor` prints the command for this card.",
             ),
             PACKAGE_KERNELS,
             Cause(
@@ -634,6 +645,8 @@ RULES = (
                 "the card as a target: `./launch doctor --only card` names it.",
                 tell="the card's compute capability is lower than all in `torch.cuda.get_arch_list()`",
                 given=capability_below("7.5"),
+                alone="Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. `./launch "
+                "doctor` prints the command for this card.",
             ),
         ),
         look=CARD,
@@ -852,6 +865,7 @@ RULES = (
                 "This torch is built without NCCL, like the builds for CPU, Windows, macOS, and some Jetsons.",
                 'Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA '
                 "(`./launch build` in a project).",
+                alone='Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA.',
             ),
         ),
         certain=True,
@@ -932,6 +946,8 @@ RULES = (
                 "cuDNN 8 looks for libcuda.so without a version number and does not find it, as in WSL.",
                 "Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
                 "container with `./launch`.",
+                alone="Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
+                "container with `docker run --gpus all ...`.",
             ),
         ),
         look=GRANT,
@@ -994,6 +1010,7 @@ RULES = (
                 "The operating system refused a request of CUDA, usually to pin memory.",
                 "Start the container with `./launch`, which sets the limits, or with `--ulimit memlock=-1`; in WSL, "
                 "use `pin_memory=False`.",
+                alone="Start the container with `--ulimit memlock=-1`; in WSL, use `pin_memory=False`.",
             ),
             DEVICE_FILES,
         ),
@@ -1197,6 +1214,7 @@ RULES = (
                 "cuFFT of this CUDA is older than the GPU; CUDA 11.7 fails on RTX 40 cards.",
                 UPDATE_BASE,
                 tell="`python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'` fails too",
+                alone="Install a newer PyTorch.",
             ),
             GPU_FULL,
         ),
@@ -1215,8 +1233,9 @@ RULES = (
                 "no-nvvm",
                 "The compiler NVVM, which Numba uses, belongs to the CUDA toolkit, and that is not installed or "
                 "`CUDA_HOME` is wrong.",
-                "Install it with `./launch add nvidia-cuda-nvcc-cu12` (pip outside of a project), or set `CUDA_HOME` "
-                "to the CUDA toolkit.",
+                "Use the base that has it: `copier update --trust --data base=cuda --data release=current`. "
+                "Or set `CUDA_HOME` to the CUDA toolkit.",
+                alone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA toolkit.",
             ),
         ),
         look=VERIFY,
@@ -1430,6 +1449,7 @@ RULES = (
                 "torch's Triton.",
                 tell="`./launch verify --only compile` fails",
                 given=says(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
+                alone="Install gcc and Python's headers, and do not replace torch's Triton.",
             ),
         ),
         look="`./launch verify --only compile`",
@@ -1447,8 +1467,7 @@ RULES = (
             Cause(
                 "cuda-call-failed",
                 "A CUDA call failed ({0}): the call does not suit this GPU or driver.",
-                "Run it once with `CUDA_LAUNCH_BLOCKING=1` to find the call; `./launch verify` checks whether "
-                "PyTorch itself works.",
+                "Run it once with `CUDA_LAUNCH_BLOCKING=1` to find the call.",
                 tell="with `CUDA_LAUNCH_BLOCKING=1`, the same line is named",
             ),
         ),
@@ -1497,6 +1516,7 @@ RULES = (
                 "image-older-than-card",
                 "The base image was released before this GPU ({0}) and has not been tested on it.",
                 "Run `./launch verify`: if kernels fail, use a newer base with `copier update --trust`.",
+                alone="Run `./launch verify`: if kernels fail, use a newer image.",
             ),
         ),
         level=NOTE,

@@ -462,6 +462,8 @@ RULES = (
                 'through CDI, or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
                 tell="`nvidia-smi` works on the host, and it worked in this container before",
                 given=CONTAINER & WORKED_BEFORE,
+                alone="Start the container again: `docker restart NAME`. To prevent it, give the GPU through CDI, "
+                'or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
             ),
             Cause(
                 "no-cgroups",

@@ -123,10 +123,11 @@ WINDOWS_LINES = Cause(
 WRONG_ARCH = Cause(
     "wrong-architecture",
     "The image or program is built for another processor architecture than this machine's.",
-    "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` "
-    "shows what it has. In a project, set this machine's hardware with `copier update --trust --data "
-    "hardware=...`.",
+    "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` shows "
+    "what it has. In a project, `./launch doctor --only card` prints the answers for this machine.",
     tell="`uname -m` names another architecture",
+    alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+    "'{{.Architecture}}'` shows what it has.",
 )
 ENGINE_FILES = Cause(
     "engine-sees-other-files",
@@ -182,6 +183,7 @@ OTHER_RELEASE = Cause(
     "This release of the distribution has reached its end of life, or is too old for this package source.",
     "Use a base image with a newer release: `copier update --trust` in a project.",
     tell="`cat /etc/os-release` names a release without support",
+    alone="Use a base image with a newer release.",
 )
 INTERRUPTED = Cause(
     "apt-interrupted",
@@ -1551,6 +1553,7 @@ RULES = (
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
                 "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
                 "machine, use VS Code 1.98.",
+                alone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
             ),
         ),
     ),
@@ -1736,6 +1739,7 @@ RULES = (
                 "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
                 "with `copier update --trust`.",
                 tell="the registry's web page does not list the tag",
+                alone="Use another tag that the registry lists.",
             ),
             Cause(
                 "stage-missing",
@@ -2669,7 +2673,7 @@ RULES = (
             Cause(
                 "gpu-driver-silent",
                 "The NVIDIA driver does not respond on this machine.",
-                "Make `nvidia-smi` work first: `./launch doctor --only driver` shows what is wrong.",
+                "Make `nvidia-smi` work first: if it fails, its message names the cause.",
                 tell="`nvidia-smi` fails on the machine",
             ),
             Cause(
@@ -2782,7 +2786,7 @@ RULES = (
             Cause(
                 "container-stopped",
                 "The container has ended, because its command failed or finished.",
-                "Read its output with `docker logs NAME`, and paste an error into `./launch explain -`.",
+                "Read its output with `docker logs NAME`: its last error names the cause.",
             ),
         ),
         look="`docker ps --all`",
@@ -2852,7 +2856,7 @@ RULES = (
             Cause(
                 "docker-start-log",
                 "Docker needs something that is missing: containerd, iptables, or a kernel module.",
-                "Run `sudo journalctl -u docker --no-pager | tail -n 30`, and paste it into `./launch explain -`.",
+                "Run `sudo journalctl -u docker --no-pager | tail -n 30`: its last error names the cause.",
                 tell="the log names it",
             ),
         ),

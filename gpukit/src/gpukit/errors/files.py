@@ -17,12 +17,13 @@ DISK_FULL = Cause(
     "Run `df -h` to find the full disk. `./launch clean` and `docker system prune` remove what is unused; models are "
     "in `~/.cache/huggingface`.",
     tell="`df -h FOLDER` shows no free space, or `quota -s` a limit that is reached",
+    alone="Run `df -h` to find the full disk. `docker system prune` removes what is unused; models are "
+    "in `~/.cache/huggingface`.",
 )
 OTHER_OWNER = Cause(
     "other-owner",
     "The file or folder belongs to another user, often to root after a container ran as root.",
-    'On the host, run `sudo chown -R "$USER" FOLDER` on the folder that is mounted: `./launch doctor --only mounts` '
-    "names it.",
+    'On the host, run `sudo chown -R "$USER" FOLDER` on the folder that is mounted.',
     tell="`ls -ld` on the path shows another owner than `id -un`",
     given=silent_on(r"['\"]/(?:usr|lib|bin|sbin|etc)/"),
 )
@@ -94,6 +95,7 @@ CHECKPOINT_FROM_NEWER = Cause(
     "`torch.save(..., _use_new_zipfile_serialization=False)`.",
     tell="this torch is older than 1.6, or the text has `version` or `protocol`",
     given=says(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
+    alone="Use a newer torch. Or save it there again with `torch.save(..., _use_new_zipfile_serialization=False)`.",
 )
 
 RULES = (
@@ -124,6 +126,8 @@ RULES = (
                 "`--security-opt=no-new-privileges` from runArgs in devcontainer.json.",
                 tell="`grep NoNewPrivs /proc/self/status` shows 1",
                 given=silent_on(r"owned by uid 0"),
+                alone="Install packages in the Dockerfile, or start the container without "
+                "`--security-opt=no-new-privileges`.",
             ),
             Cause(
                 "sudo-damaged",
@@ -133,6 +137,8 @@ RULES = (
                 "chmod 4755 /usr/bin/sudo`.",
                 tell="`ls -l /usr/bin/sudo` does not show `-rwsr-xr-x root`",
                 given=needs(r"owned by uid 0"),
+                alone="Rebuild the image; on a machine, as root: `chown root:root /usr/bin/sudo && chmod 4755 "
+                "/usr/bin/sudo`.",
             ),
         ),
         look=VERIFY,
@@ -287,6 +293,7 @@ RULES = (
                 "Start it with `./launch`, or with `docker run --gpus all ...` instead of mounting /dev.",
                 tell="it works on the host",
                 given=CONTAINER,
+                alone="Start it with `docker run --gpus all ...` instead of mounting /dev.",
             ),
         ),
         look=GRANT,
@@ -310,6 +317,7 @@ RULES = (
                 "Start it with `./launch` or VS Code, which give the image your user; with `docker run --user`, add "
                 "`-e HOME=/tmp`.",
                 tell="`echo $HOME` prints `/`, or a folder that `ls -ld` does not find",
+                alone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp`.",
             ),
         ),
         look=VERIFY,
@@ -326,9 +334,10 @@ RULES = (
             Cause(
                 "image-folder",
                 "{0} belongs to the system or the image, and only root may change it.",
-                "Install packages with `./launch add PACKAGE`, or without a project in a virtual environment "
-                "(`python -m venv`). Other files belong in the Dockerfile or in the project.",
+                "Install packages with `./launch add PACKAGE`. Other files belong in the Dockerfile or in the project.",
                 tell="`ls -ld` on it shows root as the owner",
+                alone="Install packages in a virtual environment (`python -m venv`). Other files belong in the "
+                "Dockerfile.",
             ),
         ),
         look=VERIFY,
@@ -349,6 +358,8 @@ RULES = (
                 "Start the container with `./launch` or VS Code, which give the image your user; with `docker run "
                 "--user`, add `-e HOME=/tmp -e HF_HOME=/tmp/hf`.",
                 tell="`echo $HOME` prints /root, and `id -u` is not 0",
+                alone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp -e "
+                "HF_HOME=/tmp/hf`.",
             ),
         ),
         look=VERIFY,
@@ -513,6 +524,8 @@ RULES = (
                 "that hangs: `fuser -v FILE`.",
                 tell="`fuser -v FILE` lists more than one process",
                 given=silent_on(r"unable to open|readonly|disk I/O"),
+                alone="Let one process write, or use a server, such as MLflow's. End a process that hangs: `fuser "
+                "-v FILE`.",
             ),
             Cause(
                 "database-not-writable",
@@ -576,6 +589,7 @@ RULES = (
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
                 tell="the traceback ends in `print`, `write`, or `flush`",
                 given=needs(r"\b(?:print|flush|tqdm|sys\.std|write)\b"),
+                alone="Start it in tmux, or with `nohup`.",
             ),
             NO_LOCKS,
         ),
@@ -608,6 +622,7 @@ RULES = (
                 "The repository keeps large files in Git LFS, which is not installed here.",
                 "Add `git-lfs` to apt.txt and run `./launch build` (on a machine: `sudo apt-get install git-lfs`). "
                 "Then run `git lfs install && git lfs pull`.",
+                alone="Install it: `sudo apt-get install git-lfs`. Then run `git lfs install && git lfs pull`.",
             ),
         ),
         certain=True,
@@ -856,6 +871,7 @@ RULES = (
                 "transformers no longer reads .bin checkpoints with a torch older than 2.6, because of a "
                 "vulnerability in `torch.load`.",
                 "Use a newer torch (`copier update --trust` in a project), or a model with safetensors files.",
+                alone="Use a newer torch, or a model with safetensors files.",
             ),
         ),
         certain=True,

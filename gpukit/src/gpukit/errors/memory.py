@@ -110,6 +110,7 @@ RULES = (
                 "The disk is full, so a file that is mapped into memory cannot be filled.",
                 "Free space: `docker system df` and `./launch clean` show what can be removed.",
                 tell="`df -h` shows a full disk",
+                alone="Free space: `docker system df` shows what can be removed.",
             ),
             Cause(
                 "file-cut-short",
@@ -130,6 +131,7 @@ RULES = (
                 "shm-not-writable",
                 "Processes cannot share locks: /dev/shm is missing or not writable for this user.",
                 "Start the container with `./launch`; elsewhere run `sudo chmod 1777 /dev/shm`.",
+                alone="Run `sudo chmod 1777 /dev/shm`.",
             ),
         ),
         look=VERIFY,
@@ -451,6 +453,7 @@ RULES = (
                 "terminal-closed",
                 "The terminal or SSH connection was closed, which ended the training.",
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
+                alone="Start it in tmux, or with `nohup`.",
             ),
         ),
         program=True,
@@ -564,6 +567,7 @@ RULES = (
                 "This is only a note: the container has Docker's 64 MB of shared memory, which is too little for "
                 "data loader workers.",
                 "Start the container with `./launch`, or with `docker run --ipc=host ...`.",
+                alone="Start the container with `docker run --ipc=host ...`.",
             ),
         ),
         level=NOTE,

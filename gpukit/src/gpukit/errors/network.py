@@ -20,6 +20,7 @@ CERTIFICATES_MISSING = Cause(
     "update --trust`).",
     tell="`curl -I https://github.com` works on the machine and fails in the container",
     given=silent_on(r"self[- ]signed"),
+    alone="Install it: `apt-get update && apt-get install -y ca-certificates`.",
 )
 HUB_NO_TOKEN = Cause(
     "hub-token-missing",
@@ -34,6 +35,8 @@ HUB_NO_TOKEN = Cause(
         r"must (?:be authenticated|have access to it and be auth)",
         r"\b401\b",
     ),
+    alone="Create a token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN` before "
+    "the program starts.",
 )
 HUB_WRONG_TOKEN = Cause(
     "hub-token-invalid",
@@ -89,8 +92,8 @@ HUB_UNREACHABLE = Cause(
 TRANSFORMERS_OLD = Cause(
     "transformers-too-old",
     "The installed transformers (or tokenizers) is older than the model.",
-    "Upgrade it: `./launch add 'transformers>=VERSION'` with the version that the model's page or its config.json "
-    "(`transformers_version`) names; without a project, `pip install -U transformers`.",
+    "Upgrade it: `./launch add 'transformers>=VERSION'` with the version that the model's page or its "
+    "config.json (`transformers_version`) names.",
     tell="`transformers_version` in the model's config.json is newer than `pip show transformers`",
 )
 MODEL_CODE = Cause(
@@ -225,9 +228,9 @@ RULES = (
                 "company-certificate",
                 "The network inspects encrypted connections, and its own certificate is not trusted here, as with a "
                 "company's proxy.",
-                "Copy the company's root certificate to `certs/NAME.crt` in the project, then run `./launch build`. "
-                "Without a project, set `SSL_CERT_FILE` and `REQUESTS_CA_BUNDLE` to a file that has it.",
+                "Copy the company's root certificate to `certs/NAME.crt` in the project, and build the image again.",
                 tell="`curl -v https://huggingface.co` names your company or a security product as issuer",
+                alone="Set `SSL_CERT_FILE` and `REQUESTS_CA_BUNDLE` to a file that has the company's root certificate.",
             ),
             CERTIFICATES_MISSING,
             Cause(
@@ -665,8 +668,7 @@ RULES = (
             Cause(
                 "tokenizer-package-missing",
                 "A package that this tokenizer needs is not installed.",
-                "Run `./launch add sentencepiece protobuf tiktoken`; without a project, `pip install sentencepiece "
-                "protobuf tiktoken`.",
+                "Run `./launch add sentencepiece protobuf tiktoken`.",
                 tell="`pip show sentencepiece` finds nothing",
             ),
             MODEL_CODE,
@@ -696,6 +698,7 @@ RULES = (
                 "`WANDB_MODE=offline`.",
                 tell="`env | grep -c WANDB_API_KEY` prints 0",
                 given=says(r"not configured|not logged in|missing"),
+                alone="Set `WANDB_API_KEY` before the program starts, or log without an account: `WANDB_MODE=offline`.",
             ),
             Cause(
                 "wandb-wrong-key",
@@ -926,6 +929,8 @@ RULES = (
                 "Start the service and join its network (in a project, `./launch up`), or use an address that exists, "
                 "such as `http://127.0.0.1:5000` on the machine.",
                 tell="`docker compose ps` does not list it",
+                alone="Start the service and join its network, or use an address that exists, such as "
+                "`http://127.0.0.1:5000` on the machine.",
             ),
         ),
         look="`docker compose ps`",
@@ -998,7 +1003,7 @@ RULES = (
             Cause(
                 "image-name-unknown",
                 "The registry has no image with this name: registries answer so for images that do not exist as well.",
-                "Correct the name, or build the image first: `./launch build`.",
+                "Correct the name. An image of your own must be built before a container is created from it.",
                 tell="the registry's web page does not list the image",
                 given=says(r"pull access denied|repository does not exist"),
             ),
@@ -1100,6 +1105,7 @@ RULES = (
                 "Look at its log: `./launch logs mlflow`, or `docker logs NAME`.",
                 tell="the address in the text is one of yours",
                 given=needs(LOCAL),
+                alone="Look at its log: `docker logs NAME`.",
             ),
         ),
         look=HOST,
@@ -1280,6 +1286,7 @@ RULES = (
                 "No server listens at that address: it is not started, still starting, or has failed.",
                 "Start it (in a project: `./launch up`), or look at its log: `./launch logs NAME`.",
                 tell="`ss -ltn` on its machine does not list the port",
+                alone="Start it, or look at its log: `docker logs NAME`.",
             ),
             Cause(
                 "localhost-in-container",

@@ -73,6 +73,9 @@ NO_NVCC = Cause(
     "Toolkit "
     f"of the version that `python -c 'import torch; print(torch.version.cuda)'` prints. {WITH_COMPILER}",
     tell="`ls /usr/local/cuda*/bin/nvcc` finds nothing",
+    alone="Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise "
+    "install the CUDA Toolkit of the version that `python -c 'import torch; "
+    "print(torch.version.cuda)'` prints.",
 )
 TOO_OLD_FOR_PYTHON = Cause(
     "python-too-new",
@@ -407,6 +410,8 @@ RULES = (
                 "set "
                 f"`CUDA_HOME` to its folder. {WITH_COMPILER}",
                 tell="the package that fails is being compiled",
+                alone="Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda "
+                "environment) and set `CUDA_HOME` to its folder.",
             ),
             Cause(
                 "cuda-header-triton",
@@ -858,10 +863,11 @@ RULES = (
             Cause(
                 "torchvision-other",
                 "torchvision (or torchaudio) was built for another torch: another release, or another CUDA version.",
-                "Install them together, from the same index: `pip install -U torch torchvision torchaudio`, with the "
-                "`--index-url` that torch came from. In a project, remove torchvision's version from pyproject.toml.",
+                "Remove torchvision's version from pyproject.toml, then run `./launch build`.",
                 tell="`pip list` shows versions that were not released together",
                 given=~JETSON,
+                alone="Install them together, from the same index: `pip install -U torch torchvision torchaudio`, "
+                "with the `--index-url` that torch came from.",
             ),
             Cause(
                 "torchvision-jetson",
@@ -1839,6 +1845,7 @@ RULES = (
                 "Jupyter refuses to run as root.",
                 "Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`. In a "
                 "project: `./launch notebook`.",
+                alone="Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`.",
             ),
         ),
         certain=True,
@@ -1852,7 +1859,7 @@ RULES = (
             Cause(
                 "base-would-change",
                 "A package replaced {0}, which the project's base image provides.",
-                "Remove the package from pyproject.toml or allow the base's version, then run `./launch build`.",
+                "Remove the package from pyproject.toml, or allow the base's version.",
             ),
         ),
         look=VERIFY,
@@ -1868,6 +1875,7 @@ RULES = (
                 "The system manages this Python's packages and does not let pip install into it.",
                 "Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`. In a "
                 "project: `./launch add PACKAGE`.",
+                alone="Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`.",
             ),
         ),
         certain=True,
@@ -2197,6 +2205,7 @@ RULES = (
                 "run` gives the image your user.",
                 tell="the program is Python",
                 given=silent_on(r"No user exists for uid|You don't exist"),
+                alone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
             ),
             Cause(
                 "no-passwd-entry",
@@ -2227,6 +2236,8 @@ RULES = (
                 "and "
                 f"set `CUDA_HOME` to it. {WITH_COMPILER}",
                 tell="the first error above names nvcc, CUDA_HOME, or a library",
+                alone="`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's CUDA "
+                "version and set `CUDA_HOME` to it.",
             ),
             STALE_EXTENSION,
         ),

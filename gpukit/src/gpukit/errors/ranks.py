@@ -499,6 +499,7 @@ RULES = (
                 "Open MPI refuses to run as root.",
                 "Start it as your own user with `./launch`, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
+                alone="Start it as your own user, or set `OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
             ),
         ),
         look=HOST,
@@ -560,6 +561,7 @@ RULES = (
                 "DeepSpeed starts other machines through {0}, which the image does not have.",
                 "Add it to apt.txt and run `./launch build`; or choose another way with `--launcher openmpi`.",
                 tell="the training uses several machines",
+                alone="Install it with apt-get, or choose another way with `--launcher openmpi`.",
             ),
             Cause(
                 "deepspeed-hostfile",

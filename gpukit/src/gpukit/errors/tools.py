@@ -32,6 +32,7 @@ JETSON_RUNTIME = Cause(
     "Start it with `--runtime=nvidia`, or with `./launch`.",
     tell="the container was started with `--gpus` alone or without both",
     given=JETSON,
+    alone="Start it with `--runtime=nvidia`.",
 )
 JETSON_RELEASE = Cause(
     "jetson-release",
@@ -404,6 +405,7 @@ RULES = (
                 "nvidia-docker",
                 "The command `nvidia-docker` is obsolete. Docker itself gives containers the GPU.",
                 "Use `docker run --gpus all ...`, or `./launch`.",
+                alone="Use `docker run --gpus all ...`.",
             ),
         ),
         look=GRANT,
@@ -681,7 +683,7 @@ RULES = (
         (r"ldcache error: process \S+ (?:failed|terminated)", r"error running ldconfig|failed to run ldconfig"),
         (
             Cause(
-                "ldconfig-path",
+                "ldconfig-not-found",
                 "The toolkit's configuration names an ldconfig that does not exist on the host.",
                 'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
                 "/etc/nvidia-container-runtime/config.toml.",
@@ -691,10 +693,12 @@ RULES = (
             Cause(
                 "wrong-architecture",
                 "The image or program is built for another processor architecture than this machine's.",
-                "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` "
-                "shows what it has. In a project, set this machine's hardware with `copier update --trust --data "
-                "hardware=...`.",
+                "Use an image for this architecture: `docker image inspect IMAGE --format "
+                "'{{.Architecture}}'` shows what it has. In a project, `./launch doctor --only card` prints "
+                "the answers for this machine.",
                 tell="`uname -m` names another architecture",
+                alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+                "'{{.Architecture}}'` shows what it has.",
             ),
             Cause(
                 "image-without-ldconfig",
@@ -982,6 +986,7 @@ RULES = (
                 "The image lacks the loader of OpenGL, EGL, or Vulkan, or its list of drivers.",
                 "Add `libegl1`, `libgl1`, and `libvulkan1` to apt.txt, then run `./launch build`.",
                 tell="`ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d` does not show a file for nvidia",
+                alone="Install them in the image: `apt-get install -y libegl1 libgl1 libvulkan1`.",
             ),
             Cause(
                 "rendering-needs-display",
