@@ -18,14 +18,6 @@ def ids(text: str) -> list[str]:
     return [id for cause in causes for id in (cause.rule.id, cause.cause.id)]
 
 
-def rules(text: str) -> set[str]:
-    """The ids of the rules whose words a text has."""
-    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
-
-    found = diagnose(text)
-    return {each.rule.id for each in found.causes} if found.confidence in (CERTAIN, LIKELY) else set()
-
-
 def words(text: str, *ids: str) -> re.Match[str] | None:
     """Where a text has the words of one of these rules; None if it has none. A command that reacts to an error asks
     this; what the error means is another question."""
