@@ -32,6 +32,8 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
     if known:
         kind, cause = known
         sentence = f"{cause.why} {cause.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
+        if kind == "image":  # which one it is
+            sentence += f" The engine's message: {cause.line}"
         return RefusalError(sentence, kind=kind, id=cause.id, output=text)
     if STEP.search(text):
         return RefusalError(
