@@ -35,7 +35,7 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
         kind, found = known
         sentence = f"{found.why} {found.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
         if kind == "image":  # which one it is
-            sentence += f" The engine's message: {found.line}"
+            sentence += f" `BASE_IMAGE=...` names another image or a mirror. The engine's message: {found.line}"
         return RefusalError(sentence, kind=kind, id=found.cause.id, output=text)
     if STEP.search(text):
         return RefusalError(
