@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shuffle-sentences",
         action="store_true",
-        help="shuffle the words of the sentences of all causes: only tests/gpukit/test_sentences.py may then fail",
+        help="shuffle the words of all causes: only tests marked `golden` may then fail, and they must",
     )
 
 
@@ -32,17 +32,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def shuffle_sentences() -> None:
-    """From now on each new Cause has its words in another order. Commands in backticks and blanks stay whole."""
+    """From now on each new Cause has its words in another order. Commands in backticks stay whole.
+
+    The order is one that a copy keeps.
+    """
     from gpukit.findings.finding import Cause
 
     made = Cause.__init__
 
     def shuffled(self: Cause, *arguments: object, **more: object) -> None:
         made(self, *arguments, **more)
-        for name in ("why", "remedy", "tell"):
+        for name in ("why", "remedy", "tell", "alone"):
             words = re.findall(r"\S*`[^`]*`\S*|\S+", getattr(self, name))
-            random.Random(0).shuffle(words)
-            object.__setattr__(self, name, " ".join(words))
+            object.__setattr__(self, name, " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode()))))
 
     Cause.__init__ = shuffled
 
@@ -128,11 +130,15 @@ DEAR = ("engine", "cluster", "network")  # markers of what takes long and mostly
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Cheap tests first. Among several processes one begins with what is dear, since engines are there once.
 
     What belongs together stays in one process: the tests of a file, for its fixtures, and those that need an engine.
     """
+    if config.getoption("shuffle_sentences", False):
+        for item in items:
+            if item.get_closest_marker("golden"):
+                item.add_marker(pytest.mark.xfail(reason="it holds the sentences", strict=True))
     several = "PYTEST_XDIST_WORKER" in os.environ
     items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
     if several:

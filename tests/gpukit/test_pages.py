@@ -22,6 +22,7 @@ SCHEMA = json.loads((ROOT / "hooks/schemas/record.schema.json").read_text(encodi
 CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
 
 
+@pytest.mark.golden
 def test_the_pages_are_what_the_data_say():
     """Run `python docs/write.py` after a change of a check or a new record."""
     assert {path: path.read_text(encoding="utf-8") for path in write.pages()} == write.pages()

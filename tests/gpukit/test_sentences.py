@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 GOLDEN = Path(__file__).with_name("sentences.txt")
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 
@@ -46,6 +48,7 @@ def written() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.golden
 def test_the_sentences_are_as_they_were_read() -> None:
     assert written() == GOLDEN.read_text(encoding="utf-8")
 

@@ -174,7 +174,7 @@ DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|
 
 # What nvidia-smi's error means, by the id of its rule or its cause.
 MEANINGS = {
-    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR, NONE_FOUND)},
+    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR)},
     "gpu-state": LOST,
     "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
     "wsl-blocked": WSL_BLIND,

@@ -29,7 +29,7 @@ GPU_NOT_GIVEN = Cause(
     "The container was started without a GPU.",
     "Start it with `./launch`, or by hand with `docker run --gpus all ...`. A build step never has a GPU.",
     tell="`nvidia-smi` works on the host and fails in the container",
-    given=CONTAINER & ~NO_CARD,
+    given=CONTAINER & ~only(NO_CARD),
     alone="Start it with `docker run --gpus all ...`. A build step never has a GPU.",
 )
 NO_GPU_HERE = Cause(
@@ -37,7 +37,7 @@ NO_GPU_HERE = Cause(
     "This machine has no NVIDIA GPU, or a virtual machine or cloud instance was created without one.",
     "Use a machine with an NVIDIA GPU, or run without one: `./launch --cpu run -- ...`",
     tell="`lspci | grep -i nvidia` on the host prints nothing",
-    given=NO_CARD,
+    given=only(NO_CARD),
     alone="Use a machine with an NVIDIA GPU, or run the program on the CPU.",
 )
 DRIVER_NOT_INSTALLED = Cause(
@@ -281,8 +281,8 @@ TOOLKIT_OUTDATED = Cause(
     "libnvidia-container-tools libnvidia-container1 && sudo systemctl restart docker`.",
     tell="`nvidia-smi` works on the machine, and `nvidia-ctk --version` is below 1.17",
 )
-CDI_OUTDATED = Cause(
-    "cdi-outdated",
+CDI_STALE = Cause(
+    "cdi-stale",
     "The list of GPUs (CDI specification) was written for another driver version or another set of GPUs.",
     "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`.",
     tell="`grep -m1 libcuda.so /etc/cdi/nvidia.yaml` names another version than `nvidia-smi`",
@@ -318,4 +318,26 @@ JETSON_TORCH = Cause(
     "(from JetPack 7 on) nvcr.io/nvidia/pytorch.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None, or the wheel was not made for JetPack",
     given=only(JETSON),
+)
+JETPACK_TOO_OLD = Cause(
+    "jetpack-too-old",
+    "On a Jetson, the driver and CUDA belong to JetPack, and this image or package needs a newer JetPack.",
+    "Use an image or package made for the installed JetPack, or flash a newer one: "
+    "https://developer.nvidia.com/embedded/jetpack",
+    tell="`cat /etc/nv_tegra_release` shows an older release than the image is made for",
+    given=only(JETSON),
+)
+WSL_DRIVER_TOO_OLD = Cause(
+    "wsl-driver-too-old",
+    "In WSL, the driver is that of Windows, and it is too old for the CUDA version that this program or image uses.",
+    "Install NVIDIA's current driver in Windows (none in WSL), then run `wsl --shutdown` in Windows.",
+    tell="`nvidia-smi` shows a lower CUDA version than the program or image needs",
+    given=only(WSL),
+)
+DOCKER_SNAP = Cause(
+    "docker-snap",
+    "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
+    "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
+    tell="`snap list docker` shows it",
+    given=SNAP,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.causes import (
+    CDI_STALE,
     CPU_BUILD,
     CUDA_AFTER_FORK,
     CUDA_COMPAT,
@@ -15,11 +18,14 @@ from gpukit.errors.causes import (
     GPU_HIDDEN,
     GPU_NOT_GIVEN,
     GPU_TAKEN,
+    JETPACK_TOO_OLD,
     JETSON_TORCH,
     LIBRARIES_MIXED,
     MIG_EMPTY,
+    NO_GPU_HERE,
     TORCH_TOO_OLD,
     UVM_STUCK,
+    WSL_DRIVER_TOO_OLD,
 )
 from gpukit.errors.evidence import (
     CONTAINER,
@@ -199,14 +205,7 @@ RULES = (
         (
             DRIVER_UPDATED,
             CUDA_COMPAT,
-            Cause(
-                "cdi-stale",
-                "The CDI specification was written for an older driver, so the container gets libraries of another "
-                "version.",
-                "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then start the container again.",
-                tell="`grep -o 'so[.][0-9.]*' /etc/cdi/nvidia.yaml` shows another version than `nvidia-smi`",
-                given=CONTAINER,
-            ),
+            replace(CDI_STALE, given=CONTAINER),
         ),
         look="`./launch doctor --only driver,gpu`",
     ),
@@ -237,7 +236,7 @@ RULES = (
             r"CUDA Driver version found is \d+\. Minimum requirement",
             r"requires? (?:NVIDIA |GPU )?driver (?:version )?(?:>=|\d+[\d.]* or (?:newer|later|higher))",
         ),
-        (DRIVER_TOO_OLD,),
+        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD),
         look=DRIVER,
         kind="gpu",
     ),
@@ -273,7 +272,7 @@ RULES = (
             r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver",
             r"cudaGetDeviceCount returned 35\b",
         ),
-        (DRIVER_TOO_OLD, GPU_NOT_GIVEN),
+        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN),
         look="`./launch doctor --only driver,gpu`",
     ),
     Rule(
@@ -830,6 +829,7 @@ RULES = (
             r"NO_GPU_DETECTED|no nvidia gpus? (?:is |are )?available",
         ),
         (
+            NO_GPU_HERE,
             GPU_NOT_GIVEN,
             GPU_HIDDEN,
             Cause(
@@ -957,6 +957,7 @@ RULES = (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         (
             r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file",
+            r"Could NOT find NVML \(missing",
             r"Could not load dynamic library 'libcuda\.so",
             r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
             r"libnvidia-ml\.so\.1[^\n]{0,10}: cannot open shared object file",
@@ -970,6 +971,7 @@ RULES = (
             r"unable to find libcuda\.so DSO",
         ),
         (
+            NO_GPU_HERE,
             GPU_NOT_GIVEN,
             DRIVER_NOT_INSTALLED,
             Cause(
@@ -1403,7 +1405,7 @@ RULES = (
             r"No platform detected, vLLM is running on UnspecifiedPlatform",
             r"UnspecifiedPlatform",
         ),
-        (JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
+        (NO_GPU_HERE, JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
         level=GENERAL,
         look=VERIFY,
     ),

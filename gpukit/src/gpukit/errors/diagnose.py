@@ -74,7 +74,9 @@ STACK = re.compile(
     r"flash.?attn|xformers|"
     r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
     r"safetensors|"
-    r"\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|dracut|\bkernel "
+    r"response from daemon|OCI runtime|exec format|^E: "
+    r"|debconf|apt-get|\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|"
+    r"dracut|\bkernel "
     r"module\b",
     re.IGNORECASE,
 )
@@ -198,9 +200,9 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
     for cause in hit.rule.causes:
         verdict = cause.given.test(scene) if cause.given else None
         if verdict is False:
-            excluded = excluded or cause.given.no
+            excluded = excluded or cause.given.reason(scene)
         else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.yes if verdict else "")))
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(scene) if verdict else "")))
     if excluded and len(decided) == 1 and not decided[0][1].decided:
         decided = [(1, _found(hit, decided[0][1].cause, excluded))]
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
@@ -229,7 +231,7 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level in (BROAD, GENERAL) and not STACK.search(text))
+    program = first.rule.program or (first.rule.level == GENERAL and not STACK.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]

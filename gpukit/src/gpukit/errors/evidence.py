@@ -24,32 +24,39 @@ class Scene:
 
 @dataclass(frozen=True)
 class Evidence:
-    """`yes` and `no` complete the sentence "What decided: ..."; `{0}` is what the test saw."""
+    """`yes` and `no` complete the sentence "What decided: ..."; a combination has its `parts` say it."""
 
     test: Callable[[Scene], bool | None]
-    yes: str
+    yes: str = ""
     no: str = ""
+    parts: tuple[Evidence, ...] = ()
+
+    def reason(self, scene: Scene) -> str:
+        """What decided; empty if nothing is known."""
+        if self.parts:
+            return " and ".join(filter(None, (part.reason(scene) for part in self.parts)))
+        return {True: self.yes, False: self.no, None: ""}[self.test(scene)]
 
     def __and__(self, other: Evidence) -> Evidence:
         def both(scene: Scene) -> bool | None:
             one, two = self.test(scene), other.test(scene)
             return False if False in (one, two) else None if None in (one, two) else True
 
-        return Evidence(both, f"{self.yes}, and {other.yes}", f"not both: {self.yes}, and {other.yes}")
+        return Evidence(both, parts=(self, other))
 
     def __or__(self, other: Evidence) -> Evidence:
         def either(scene: Scene) -> bool | None:
             one, two = self.test(scene), other.test(scene)
             return True if True in (one, two) else None if None in (one, two) else False
 
-        return Evidence(either, f"{self.yes}, or {other.yes}", f"neither: {self.yes}, nor {other.yes}")
+        return Evidence(either, parts=(self, other))
 
     def __invert__(self) -> Evidence:
         def inverse(scene: Scene) -> bool | None:
             found = self.test(scene)
             return None if found is None else not found
 
-        return Evidence(inverse, self.no, self.yes)
+        return Evidence(inverse, parts=(self,))
 
 
 def says(*patterns: str) -> Evidence:

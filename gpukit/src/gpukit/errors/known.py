@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,12 +18,12 @@ def ids(text: str) -> list[str]:
     return [id for cause in causes for id in (cause.rule.id, cause.cause.id)]
 
 
-def rules(text: str) -> set[str]:
-    """The ids of the rules whose words a text has."""
-    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
+def words(text: str, *ids: str) -> re.Match[str] | None:
+    """Where a text has the words of one of these rules; None if it has none. A command that reacts to an error asks
+    this; what the error means is another question."""
+    from gpukit.errors.rules import named  # many patterns, and seldom needed
 
-    found = diagnose(text)
-    return {each.rule.id for each in found.causes} if found.confidence in (CERTAIN, LIKELY) else set()
+    return next(filter(None, (rule.matches(text) for rule in named(*ids))), None)
 
 
 def among(text: str, causes: Mapping[str, Cause]) -> Cause | None:

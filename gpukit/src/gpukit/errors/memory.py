@@ -227,18 +227,28 @@ RULES = (
         look=SMI,
     ),
     Rule(
+        "library-memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        (
+            r"_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN before 9, cuSOLVER, cuSPARSE, hipBLAS
+            r"CUFFT_ALLOC_FAILED",
+            r"_DEVICE_ALLOCATION_FAILED",  # cuDNN since 9
+            r"Unable to find a valid cuDNN algorithm to run convolution",
+        ),
+        (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
+        level=BROAD,
+        look=VERIFY,
+    ),
+    Rule(
         "gpu-memory-or-libraries",
         "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         (
             r"CUBLAS_STATUS_NOT_INITIALIZED",
             r"CUDNN_STATUS_NOT_INITIALIZED",
-            r"CUDNN_STATUS_ALLOC_FAILED",
             r"Failed to get convolution algorithm\. This is probably because cuDNN failed to initialize",
             r"Blas GEMM launch failed",
-            r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|NOT_INITIALIZED|ALLOC_FAILED)|cusolver error:? ?7, when calling",
-            r"CUSPARSE_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)",
-            r"CUBLAS_STATUS_ALLOC_FAILED",
-            r"Unable to find a valid cuDNN algorithm to run convolution",
+            r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|NOT_INITIALIZED)|cusolver error:? ?7, when calling",
+            r"CUSPARSE_STATUS_NOT_INITIALIZED",
         ),
         (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
         level=BROAD,
@@ -280,6 +290,18 @@ RULES = (
         program=True,
     ),
     Rule(
+        "host-memory-refused",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate memory",
+        (
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+            r"unable to mmap \d+ bytes from file[^\n]{0,120}Cannot allocate memory",
+            r"\[Errno 12\] Cannot allocate memory|fork: Cannot allocate memory",
+            r"^(?:RuntimeError: )?could not create a primitive$",  # oneDNN; of a primitive descriptor: another cause
+        ),
+        (HOST_MEMORY,),
+        look=OOM,
+    ),
+    Rule(
         "worker-killed",
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.",
         (
@@ -287,9 +309,6 @@ RULES = (
             r"oom-?_?kill(?:er|ed)?\b(?!-disable)(?!\W+(?:false|0\b))",
             r"Out of memory: Killed process",
             r"Memory cgroup out of memory",
-            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
-            r"unable to mmap \d+ bytes from file[^\n]{0,120}Cannot allocate memory",
-            r"\[Errno 12\] Cannot allocate memory|fork: Cannot allocate memory",
             r"worker was killed[^\n]{0,40}(?:out of memory|OOM)",
             r"due to (?:the node running low on memory|memory pressure)",
         ),
@@ -299,7 +318,7 @@ RULES = (
     Rule(
         "bad-alloc",
         "terminate called after throwing an instance of 'std::bad_alloc'",
-        (r"std::bad_alloc", r"^MemoryError"),
+        (r"\bbad_alloc\b", r"^MemoryError"),
         (
             HOST_MEMORY,
             Cause(
@@ -323,7 +342,8 @@ RULES = (
         "worker-crashed",
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Segmentation fault.",
         (
-            r"DataLoader worker \(pid[^)]*\) is killed by signal:\s+(?:Segmentation fault|Aborted|Floating point)",
+            r"DataLoader worker \(pid[^)]*\) is killed by signal:\s+(?:Segmentation fault|Aborted|Floating point|"
+            r"Illegal)",
             r"exitcode ?: ?-11\b|\(SIGSEGV\)|Signals?\.SIGSEGV",
             r"terminated with signal (?:SIGSEGV|11\b)",
         ),
@@ -349,7 +369,7 @@ RULES = (
                 "line.",
             ),
         ),
-        level=BROAD,
+        level=GENERAL,
         look=VERIFY,
     ),
     Rule(
@@ -513,7 +533,11 @@ RULES = (
     Rule(
         "memory-out",
         "RuntimeError: out of memory",
-        (r"(?<!run )\bout of memory\b|\bOOM\b(?! killer due to high| command not)",),
+        (
+            r"(?<!run )\bout of memory\b|\bOOM\b(?! killer due to high| command not)",
+            r"(?<!java\.lang\.)\b\w*OutOfMemory(?:Error)?\b",
+            r"(?:cannot|can't) allocate memory\b(?! in static TLS)|\bnot enough memory\b",
+        ),
         (GPU_FULL, HOST_MEMORY),
         look=SMI,
         level=GENERAL,

@@ -203,7 +203,7 @@ RULES = (
         (
             r"(?:Failed to fetch(?:: `?| `)|error sending request for url \(|"
             r"An index \((?=\S+\) returned a (?:403|407|5\d\d)))(https?://[^/`)\s]+)",
-            r"Caused by: dns error",
+            r"\bdns error",
         ),
         (
             Cause(

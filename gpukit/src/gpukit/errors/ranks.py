@@ -439,7 +439,7 @@ RULES = (
         (
             r"gloo::TimeoutException",
             r"gloo/transport/tcp/\w+\.cc:\d+\] (?:Connect timeout|TIMEOUT|Timed out|Read timeout|Write timeout|"
-            r"Application timeout|Connection closed|Connection reset)",
+            r"Application timeout|Connection closed|Connection reset|Read error|Broken pipe|writev|Socket closed)",
             r"Gloo connectFullMesh failed",
         ),
         (RANK_FAILED, WRONG_INTERFACE, FIREWALL),

@@ -63,6 +63,10 @@ class Rule:
         found = [anchors(pattern) for pattern in self.patterns]
         return () if None in found else tuple(word for words in found for word in words or ())
 
+    def matches(self, text: str) -> re.Match[str] | None:
+        """The first place of its words in a short text, such as the message of one exception."""
+        return self.find(text, text.lower())
+
     def find(self, text: str, lower: str, ignored: Callable[[int], bool] = lambda place: False) -> re.Match[str] | None:
         """The first place of its words in a text, if what belongs beside them is there and nothing that must not be.
 

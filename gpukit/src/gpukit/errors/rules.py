@@ -16,6 +16,18 @@ RULES: tuple[Rule, ...] = tuple(
 )
 
 
+def named(*ids: str) -> tuple[Rule, ...]:
+    """The rules with these ids, in their own order: for code that reacts to an error, whose words they decide.
+
+    Raises:
+        KeyError: there is no such rule
+    """
+    found = tuple(rule for rule in RULES if rule.id in ids)
+    if missing := set(ids) - {rule.id for rule in found}:
+        raise KeyError(*sorted(missing))
+    return found
+
+
 def cause(id: str) -> Cause:
     """A cause by its id.
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import (
-    CDI_OUTDATED,
+    CDI_STALE,
     DEVICE_FILES,
+    DOCKER_SNAP,
     DRIVER_NOT_INSTALLED,
     DRIVER_STUCK,
     IMAGE_HAS_DRIVER,
     MODULE_MISSING,
     NO_CAPABILITY,
+    NO_GPU_HERE,
     OLD_WINDOWS_DRIVER,
     OTHER_ENGINE,
     TOOLKIT_MISSING,
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, says, silent_on
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
@@ -129,13 +131,7 @@ RULES = (
                 "Install the driver again, with all packages in one version, then restart the machine.",
                 tell="`dpkg -l | grep nvidia` shows two driver versions",
             ),
-            Cause(
-                "docker-snap",
-                "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
-                "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
-                tell="`snap list docker` shows it",
-                given=SNAP,
-            ),
+            DOCKER_SNAP,
         ),
         look="`./launch doctor --only engine,driver`",
         kind="gpu",
@@ -393,7 +389,6 @@ RULES = (
             ),
         ),
         look=GRANT,
-        certain=True,
         kind="gpu",
     ),
     Rule(
@@ -456,7 +451,7 @@ RULES = (
         "no-gpu-driver",
         'could not select device driver "" with capabilities: [[gpu]]',
         (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
-        (TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
+        (NO_GPU_HERE, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
         look=GRANT,
         kind="gpu",
     ),
@@ -589,6 +584,21 @@ RULES = (
         kind="gpu",
     ),
     Rule(
+        "kernel-without-bpf",
+        "bpf_prog_query(BPF_CGROUP_DEVICE) failed: invalid argument",
+        (r"bpf_prog_(?:query|attach)\(BPF_CGROUP_DEVICE\) failed: (?:invalid argument|function not implemented)",),
+        (
+            Cause(
+                "kernel-without-bpf",
+                "The kernel was built without CONFIG_CGROUP_BPF, which containers need for device access.",
+                "Use a kernel with `CONFIG_CGROUP_BPF=y`, such as the distribution's own; "
+                "`zgrep CGROUP_BPF /proc/config.gz` shows the setting.",
+            ),
+        ),
+        look=ENGINE,
+        kind="engine",
+    ),
+    Rule(
         "rootless-cgroups",
         "bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted",
         (
@@ -612,7 +622,7 @@ RULES = (
             r"could not open file[^\n]{0,80}/sys/fs/cgroup/devices",
             r"mount error: open failed: /sys/fs/cgroup",
         ),
-        (TOOLKIT_OUTDATED, ENGINE_INSIDE),
+        (TOOLKIT_OUTDATED, ROOTLESS_DEVICES, ENGINE_INSIDE),
         look=GRANT,
         kind="gpu",
     ),
@@ -667,6 +677,14 @@ RULES = (
         "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1",
         (r"ldcache error: process \S+ (?:failed|terminated)", r"error running ldconfig|failed to run ldconfig"),
         (
+            Cause(
+                "ldconfig-not-found",
+                "The toolkit's configuration names an ldconfig that does not exist on the host.",
+                'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
+                "/etc/nvidia-container-runtime/config.toml.",
+                tell="the error code is 127",
+                given=only(says(r"error code: 127")),
+            ),
             Cause(
                 "wrong-architecture",
                 "The image or program is built for another processor architecture than this machine's.",
@@ -782,7 +800,7 @@ RULES = (
             r"Could not find any NVIDIA (?:binaries|libraries|files) on this host",
             r"Could not find any nv (?:files|libraries) on this host",
         ),
-        (DRIVER_NOT_INSTALLED, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
+        (DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
         look="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
@@ -798,7 +816,7 @@ RULES = (
                 "Run `sudo systemctl restart nvidia-persistenced docker`.",
                 tell="`systemctl is-active nvidia-persistenced` does not print `active`",
             ),
-            CDI_OUTDATED,
+            CDI_STALE,
         ),
         look=BOTH,
         kind="gpu",
@@ -814,7 +832,7 @@ RULES = (
         ),
         (
             DEVICE_FILES,
-            replace(CDI_OUTDATED, given=says(r"CDI host device")),
+            replace(CDI_STALE, given=says(r"CDI host device")),
             Cause(
                 "container-before-driver",
                 "The container started at boot, before the driver had created its device files.",
@@ -901,7 +919,7 @@ RULES = (
             r"error mounting \\?\"[^\n\"]{0,120}(?:nvidia|libcuda)[^\n]{0,300}no such file",
             r"crun: cannot stat `?/\S*(?:nvidia|libcuda)\S*`?: No such file",
         ),
-        (CDI_OUTDATED,),
+        (CDI_STALE,),
         look=GRANT,
         kind="gpu",
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import re
 import secrets
 import tarfile
 
+from gpukit.errors.known import words
 from gpukit.host.project import Project
 from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import RefusalError, say
@@ -14,8 +14,6 @@ from gpukit.project.messages import RefusalError, say
 PROBE = "gpukit-probe"
 ABOUT_GPUS = ("gpu", "engine")  # the kinds of refusals that end every start with a GPU
 SECONDS = 60  # a driver that loads, or a GPU that hangs
-# The engine gets as far as looking for a program that is not there: everything before that it has granted.
-GRANTED = re.compile(r"/none\W{0,3}:? .*no such file|executable file not found|exec /none failed", re.IGNORECASE)
 
 
 def preflight(project: Project) -> int:
@@ -39,13 +37,14 @@ def refusal(project: Project) -> RefusalError | None:
         return None
     try:
         errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
-        if re.search(rf"no such image|unable to find image|{PROBE}.*not known", errors, re.IGNORECASE):
+        if words(errors, "no-such-image"):
             project.engine.ask("import", "-", PROBE, stdin=empty_image())
             errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
     except BaseException:
         project.engine.remove(name)
         raise
-    if GRANTED.search(errors):
+    # The engine gets as far as looking for a program that is not there: everything before that it has granted.
+    if words(errors, "no-such-command"):
         return None
     return project.engine.explain(errors, "The engine could not be asked for its GPUs")
 

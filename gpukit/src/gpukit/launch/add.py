@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from gpukit.errors.known import words
 from gpukit.host.project import Project
 from gpukit.launch import image
 from gpukit.launch.container import enter, flags, start, workplaces
@@ -137,9 +138,10 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
         if asked:
             need = f"it needs {name}{asked[0]}, and the base has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
-    missing = re.search(r"([\w.-]+) was not found in the package registry", text)
+    missing = words(text, "not-in-index")
     if missing:
-        return RefusalError(f"{which} cannot be added: there is no package {missing[1]}.")
+        name = next(filter(None, missing.groups()))
+        return RefusalError(f"{which} cannot be added: there is no package {name}.", kind="uv", id="not-in-index")
     because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
     if because:
         pinned = " (`./launch pin --remove` unpins the others)" * (project.root / "requirements.txt").is_file()

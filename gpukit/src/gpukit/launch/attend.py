@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any
 
+from gpukit.errors.known import words
 from gpukit.host.engine import Engine, copy
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
@@ -56,7 +57,7 @@ class Attended:
             code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
-            if (code is None or code < 0 or code == ENGINE_FAILED) and "already in use by container" not in output:
+            if (code is None or code < 0 or code == ENGINE_FAILED) and not words(output, "container-name"):
                 self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 
+from gpukit.errors.known import words
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.launch.found import ALIVE, Found, listed
@@ -64,7 +65,7 @@ def up(project: Project) -> str:
         undo(project, before)
         raise
     if code:
-        late = late_servers(project) if re.search(r"is unhealthy|not healthy|deadline exceeded", output) else []
+        late = late_servers(project) if words(output, "unhealthy") else []
         if late:
             advice = f"`./launch logs {late[0]}` shows why, `./launch stop` stops what is running"
             raise RefusalError(f"{' and '.join(late)} did not respond within {SECONDS} s: {advice}.")
@@ -89,18 +90,20 @@ def undo(project: Project, before: list[str]) -> None:
 def refusal(project: Project, output: str) -> RefusalError:
     """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
     found = project.engine.explain(output, "Docker Compose cannot start the services")
-    taken = re.search(r"(?:\d+\.){3}\d+:(\d+)[^\n]*(?:already|not available)|TCP (?:\d+\.){3}\d+:(\d+)", output)
-    if found.kind != "port" or not taken:
+    taken = words(output, "port-allocated")
+    port = next(filter(None, taken.groups()), "") if taken else ""
+    if not port:
         return found
-    port = taken[1] or taken[2]
     text = (project.root / "compose.yaml").read_text(encoding="utf-8")
     for variable, default in re.findall(r"\$\{(\w+):?-(\d+)\}:\d+", text):
         if (project.env.get(variable) or default) == port:
             moved = f"{variable}={int(port) + 1} ./launch up"
-            return RefusalError(
-                f"Port {port} is in use on this machine: choose another with `{moved}` (or in .env).", kind="port"
-            )
-    return RefusalError(f"Port {port} is in use on this machine: choose another in compose.yaml.", kind="port")
+            return _taken(f"Port {port} is in use on this machine: choose another with `{moved}` (or in .env).")
+    return _taken(f"Port {port} is in use on this machine: choose another in compose.yaml.")
+
+
+def _taken(message: str) -> RefusalError:
+    return RefusalError(message, kind="port", id="port-in-use")
 
 
 def all_of(project: Project) -> list[Found]:

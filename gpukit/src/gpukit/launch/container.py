@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
+from gpukit.errors.known import words
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
@@ -44,7 +45,7 @@ def start(project: Project, *arguments: str) -> None:
         project.engine.remove(name)
         raise
     if code:
-        if "already in use by container" not in errors:
+        if not words(errors, "container-name"):
             project.engine.ask("rm", "--force", name)
         raise project.engine.explain(errors, "The container cannot start")
 

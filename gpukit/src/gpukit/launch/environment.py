@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpukit.errors.known import words
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import guard
@@ -47,10 +48,6 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL
 """
 # Enough for an index that responds; one that does not is given up after 10 seconds, and not after uv's two minutes.
 PROBE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
-UNREACHABLE = re.compile(
-    r"(?:Failed to fetch:? `?|error sending request for url \(|An index \((?=\S+\) returned a (?:403|407|5\d\d)))"
-    r"(https?://[^/`)\s]+)|dns error"
-)
 
 
 def machine() -> str:
@@ -294,7 +291,7 @@ class Environment:
             code, _, output = self.ask(*dry, **settings, **how)
             if code == 0 and re.search(r"\+ torch==\S+\+", output):
                 return settings
-            if code and not UNREACHABLE.search(output) and how is PROBE:
+            if code and not words(output, "uv-unreachable") and how is PROBE:
                 return settings  # another error, which the installation reports
         say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
         return {}
@@ -334,7 +331,7 @@ class Environment:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
         code, output = stream(command, env, keep=self.held)
-        if code and UNREACHABLE.search(output) and "UV_OFFLINE" not in env:
+        if code and words(output, "uv-unreachable") and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from gpukit.errors.known import words
 from gpukit.errors.refusals import BUILDING
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
@@ -85,7 +86,7 @@ def ensure(project: Project, gpu: bool = True) -> None:
     code, label, errors = project.engine.ask(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
-    if code and "no such image" not in errors.lower():
+    if code and not words(errors, "no-such-image"):
         raise project.engine.explain(errors, "Docker does not show its images")
     if label.strip() != wanted:
         if gpu:

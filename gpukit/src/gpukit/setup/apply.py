@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gpukit.errors.known import words
 from gpukit.findings.finding import commands
 from gpukit.host.ask import ask
 from gpukit.project.location import find_root
@@ -30,7 +31,6 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Setting, Step, as_user, due
 
-BUSY = re.compile(r"could not get lock|is locked by another process|unable to acquire the dpkg frontend lock", re.I)
 PATIENCE, PAUSE = 600.0, 5.0  # seconds that another program may hold apt, and between two tries
 PROVING = 20.0  # seconds that a service may take to answer
 
@@ -66,7 +66,7 @@ class Log:
         until = time.monotonic() + PATIENCE
         while True:
             code, said = self._run(line, quiet)
-            if not code or not BUSY.search(said) or time.monotonic() > until:
+            if not code or not words(said, "apt-lock") or time.monotonic() > until:
                 return code, said
             self.say(f"Another program uses apt: retrying for up to {PATIENCE / 60:.0f} minutes.")
             time.sleep(PAUSE)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import gc
 import random
-import re
 from typing import Any
 
 import numpy
@@ -18,30 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
+from gpukit.errors.rules import named
 from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
 from gpukit.train.task import Task
 
-# Substrings of out-of-memory errors, in lower case. tests/train/oom-words.txt has the full texts and their origins.
-WORDS = (
-    "out of memory",  # CUDA and its driver, HIP, NCCL, Triton, MPS
-    "outofmemory",  # hipErrorOutOfMemory, and a torch.OutOfMemoryError that another error quotes
-    "cuda_error_out_of_memory",
-    "_status_alloc_failed",  # cuBLAS, cuDNN before 9, cuSOLVER, hipBLAS
-    "cufft_alloc_failed",
-    "allocation_failed",  # cuDNN since 9: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
-    "failed to cuda calloc",  # NCCL
-    "cudnn_status_not_supported",  # also raised by cuDNN if no algorithm fits in the free memory
-    "valid cudnn algorithm to run convolution",
-    "unable to find an engine to execute this computation",
-    "can't allocate memory",  # PyTorch on the CPU
-    "cannot allocate memory",  # Linux
-    "not enough memory",  # PyTorch on the CPU, Windows
-    "bad_alloc",  # C++
-)
-# oneDNN's text for a lack of memory; failing to create a primitive *descriptor* has other causes.
-ONEDNN = re.compile(r"could not create a primitive(?! descriptor)")
+# The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
+MEMORY = named("gpu-memory-full", "library-memory", "cudnn-no-plan", "host-memory-refused", "bad-alloc", "memory-out")
 
 
 def is_oom(error: BaseException) -> bool:
@@ -57,8 +40,8 @@ def is_oom(error: BaseException) -> bool:
             return True
         if isinstance(seen, OSError) and seen.errno == errno.ENOMEM:
             return True
-        text = str(seen).lower()
-        if any(words in text for words in WORDS) or ONEDNN.search(text):
+        text = str(seen)
+        if any(rule.matches(text) for rule in MEMORY):
             return True
         seen = seen.__cause__
     return False

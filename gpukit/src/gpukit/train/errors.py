@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator
 
 import torch
 
+from gpukit.errors.rules import named
 from gpukit.train.batch import is_oom
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.data import DataError, explain
@@ -32,14 +32,18 @@ DISK = {
     errno.EACCES: "permission denied: change its owner or mode, or use another --output-dir",
     errno.EPERM: "permission denied: change its owner or mode, or use another --output-dir",
 }
-LOST_RANK = re.compile(r"gloo|Connection (closed|reset) by (remote )?peer|ProcessGroup|NCCL", re.IGNORECASE)
+# The rules for what the other processes of a run report after one of them has ended.
+LOST_RANK = named(
+    "gloo-waited", "nccl-aborted", "nccl-network", "nccl-system", "nccl-failed", "peer-gone", "rendezvous-left"
+)
+RAISED_IN_WORKER = named("worker-raised")
 
 
 def error_message(error: BaseException) -> str | None:
     """One sentence for a known error; None for any other, whose traceback is needed."""
     if isinstance(error, (TrainingError, CheckpointError, DataError)):
         text = str(error)
-        if text.startswith("Caught "):  # from a data loading worker, with its traceback before it
+        if any(rule.matches(text) for rule in RAISED_IN_WORKER):  # its traceback stands before it
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:
@@ -53,9 +57,14 @@ def error_message(error: BaseException) -> str | None:
             f"Out of memory outside of a training step ({_short(error)}): use a smaller model, or stop other programs "
             "on this device."
         )
-    if isinstance(error, RuntimeError) and LOST_RANK.search(str(error)):
+    if isinstance(error, RuntimeError) and lost_rank(error):
         return f"Another process of this run has ended; its own message says why ({_short(error)})."
     return None
+
+
+def lost_rank(error: BaseException) -> bool:
+    """Whether an error means that another process of the run has ended or does not respond."""
+    return any(rule.matches(str(error)) for rule in LOST_RANK)
 
 
 def check_finite(

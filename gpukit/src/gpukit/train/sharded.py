@@ -41,7 +41,7 @@ from torch.distributed.tensor import DTensor
 
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import FOLDER, FORMAT, MANIFEST, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
-from gpukit.train.errors import LOST_RANK
+from gpukit.train.errors import lost_rank
 from gpukit.train.hashed import DamageError, Written, readable, sync_folder, verify
 from gpukit.train.ranks import Ranks
 from gpukit.train.run import on_main
@@ -101,7 +101,7 @@ class Sharded:
                 with _dcp():
                     dcp.load(given, storage_reader=reader, planner=planner, no_dist=ranks.world == 1)
             except (OSError, ValueError, AssertionError, RuntimeError, pickle.UnpicklingError) as error:
-                if LOST_RANK.search(str(error)):
+                if lost_rank(error):
                     raise
                 message = str(error).strip().partition("\n")[0]
                 raise CheckpointError(f"{self.path} does not match the model: {message}; {NEW_RUN}.") from error
@@ -351,7 +351,7 @@ def _answering(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not LOST_RANK.search(str(error)):
+        if not lost_rank(error):
             raise
         raise CheckpointError(
             f"{what}: another process of this run has ended or does not respond. Earlier checkpoints are unchanged; "

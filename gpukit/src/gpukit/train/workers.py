@@ -11,15 +11,32 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gpukit.errors.known import rules
+from gpukit.errors.rules import named
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
+# The rules that tell how loading failed.
+RULES = named(
+    "bus-error",
+    "fork-after-cuda",
+    "not-picklable",
+    "open-files",
+    "shared-memory",
+    "shared-object",
+    "shared-object-gone",
+    "worker-crashed",
+    "worker-ended",
+    "worker-gone",
+    "worker-killed",
+    "worker-raised",
+    "worker-slow",
+)
+ENDED = {"worker-crashed", "worker-ended", "worker-gone", "worker-killed"}
 SHOWN = "use `--workers 0` to see where the data set fails"
 
 
@@ -116,22 +133,22 @@ def stays(error: BaseException) -> bool:
 def failure(error: BaseException) -> Failure | None:
     """What made the data loader fail, by the rules for error texts; None if it is not the loader's failure."""
     text = "\n".join(str(each) for each in _causes(error))
-    known = rules(text)
+    known = {rule.id: found for rule in RULES if (found := rule.matches(text))}
     if "open-files" in known:
         return Failure(
             "open-files",
             "Too many open files while loading data: raise the limit with `ulimit -n 65535`, or use fewer workers.",
         )
-    if known & {"shared-memory", "shared-object", "shared-object-gone", "bus-error"}:
+    if known.keys() & {"shared-memory", "shared-object", "shared-object-gone", "bus-error"}:
         remedy = "raise `--shm-size` of the container, or use fewer workers or a smaller batch"
         return Failure("shared-memory", f"A data loader worker ran out of shared memory ({_shm_size()}): {remedy}.")
-    if isinstance(error, MemoryError) or "Caught MemoryError in DataLoader worker" in text:
+    if isinstance(error, MemoryError) or ("worker-raised" in known and known["worker-raised"][1] == "MemoryError"):
         return Failure("host-memory-full", "Out of memory while loading data: use fewer workers or a smaller batch.")
-    if process := re.search(r"DataLoader worker \(pid[()s]* ([\d, ]+)\)", text):
-        return _ended(process[1], text, known)
+    if known.keys() & ENDED and (process := re.search(r"\(pid[()s]* ([\d, ]+)\)", text)):
+        return _ended(process[1], text, known.keys())
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and _in_queue(error):
         return Failure("worker-gone", f"A data loader worker ended unexpectedly: {SHOWN}.")
-    if known & {"worker-slow", "worker-gone"}:
+    if known.keys() & {"worker-slow", "worker-gone"}:
         return Failure("worker-slow", f"Data loading stopped ({text.splitlines()[0].rstrip('.')}): {SHOWN}.")
     if "fork-after-cuda" in known:
         return Failure(
@@ -147,10 +164,10 @@ def failure(error: BaseException) -> Failure | None:
     return None
 
 
-def _ended(process: str, text: str, known: set[str]) -> Failure:
+def _ended(process: str, text: str, known: Collection[str]) -> Failure:
     """A worker has ended: by which signal, as torch names it."""
-    signalled = re.search(r"is killed by signal: ([\w ]+)", text)
-    if not signalled:
+    signalled = re.search(r"signal: ([\w ]+)", text)
+    if "worker-gone" in known or not signalled:
         return Failure("worker-gone", f"A data loader worker (process {process}) ended unexpectedly: {SHOWN}.")
     start = f"A data loader worker (process {process}) was killed by a signal ({signalled[1]})"
     if "worker-killed" in known:

@@ -1,0 +1,61 @@
+"""Code that reacts to an error text names rules and causes by id: each of them must exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import gpukit
+from gpukit.doctor import driver, engine, grant, running
+from gpukit.errors import refusals
+from gpukit.errors.rules import RULES, named
+from gpukit.findings.finding import Cause
+from gpukit.verify import alone, imports, native, torch_errors
+
+SOURCE = Path(gpukit.__file__).parent
+OF_RULES = {rule.id for rule in RULES} | {cause.id for rule in RULES for cause in rule.causes}
+
+
+def of_checks(part: str) -> set[str]:
+    package = importlib.import_module(f"gpukit.{part}")
+    modules = [
+        importlib.import_module(f"{package.__name__}.{each.name}") for each in pkgutil.iter_modules(package.__path__)
+    ]
+    return {value.id for module in modules for value in vars(module).values() if isinstance(value, Cause)}
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        driver.MEANINGS,
+        {each.id for each in (engine.WSL_SWITCH, engine.NO_CONTEXT, engine.TOO_NEW, engine.NOT_ALLOWED)},
+        grant.UNSERVED | grant.UNKNOWN_RUNTIME | grant.NO_PROGRAM | grant.NO_VENDOR | grant.OF_THE_DRIVER,
+        running.EARLY,
+        refusals.DOWN,
+        torch_errors.MEANINGS,
+        imports.RULED_OUT,
+    ],
+    ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
+)
+def test_a_text_can_have_each_id_that_is_asked_for(ids) -> None:
+    assert set(ids) - OF_RULES == set()
+
+
+def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
+    exceptions = {id for ids in torch_errors.EXCEPTIONS.values() for id in ids}
+    own = of_checks("verify")
+    assert {*torch_errors.MEANINGS.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
+    assert set(alone.WORDS) - own - of_checks("doctor") == set()
+
+
+def test_each_rule_that_is_asked_for_by_id_exists() -> None:
+    asked: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("words", "named"):
+                asked |= {each.value for each in call.args if isinstance(each, ast.Constant)}
+    assert len(asked) > 20 and named(*asked)
