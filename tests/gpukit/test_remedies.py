@@ -43,7 +43,7 @@ from tests.conftest import HERE, ROOT, git, quick
 SOURCE = ROOT / "gpukit/src/gpukit"
 HARDWARE = list(data("cards"))
 OURS = re.compile(r"`((?:\w+=\S+ )*(?:\./launch|gpukit|copier|uvx)(?: [^`]*)?)`")
-OUTSIDE = ("doctor", "verify", "setup", "explain")
+OUTSIDE = ("doctor", "verify", "setup", "explain", "vendor")  # vendor: by an installed gpukit
 CHECKS = {"doctor": doctor.CHECKS, "verify": verify.CHECKS}
 # Blanks in sentences that stand for one word; {answers} and {install} are filled in for each hardware.
 BLANK = re.compile(r"\{[^}]*\}")
@@ -100,7 +100,7 @@ def filled(command: str) -> Iterator[str]:
     elif "{next(" in command or re.search(r"--hardware (?:ID|\{\})", command):
         yield from (re.sub(r"(--hardware) \S+", rf"\1 {id}", command) for id in HARDWARE)
     else:
-        yield BLANK.sub("x", command)
+        yield BLANK.sub("x", re.sub(r"(?<=[a-z])\{[^}]*\}", "", command))  # options of their own, or none
 
 
 @cache

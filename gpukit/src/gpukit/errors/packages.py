@@ -2203,8 +2203,8 @@ RULES = (
                 "no-such-user",
                 "The container runs as a user id that has no entry in its /etc/passwd, so programs such as "
                 "torch.compile find no user name.",
-                "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A project's `./launch "
-                "run` gives the image your user.",
+                "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A "
+                "project's `./launch run -- ...` gives the image your user.",
                 tell="the program is Python",
                 given=silent_on(r"No user exists for uid|You don't exist"),
                 alone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
