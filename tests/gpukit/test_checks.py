@@ -160,8 +160,13 @@ def test_explain_of_an_unknown_id_names_similar_ones(capsys, id, similar):
     assert shown.out == "" and id in shown.err and similar in shown.err and shown.err.count("\n") == 1
 
 
+@pytest.fixture
+def in_a_project(monkeypatch, tmp_path):
+    monkeypatch.setattr("gpukit.cli.explain.find_root", lambda: tmp_path)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_explain_knows_every_error_text(capsys, rule):
+def test_explain_knows_every_error_text(capsys, rule, in_a_project):
     assert main(["explain", rule.id]) == 0
     shown = capsys.readouterr().out
     assert rule.example in shown and rule.look in shown and shown.count("remedy  ") >= len(rule.causes)
@@ -172,7 +177,7 @@ EVERY = [(tool, each) for tool, module in TOOLS.items() for each in module.CHECK
 
 
 @pytest.mark.parametrize(("tool", "each"), EVERY, ids=lambda value: getattr(value, "id", value))
-def test_explain_knows_every_check(capsys, tool, each):
+def test_explain_knows_every_check(capsys, tool, each, in_a_project):
     """With its causes, and with blanks that a reader can tell from text."""
     assert main(["explain", each.id]) == 0
     said = checks.explain(each)

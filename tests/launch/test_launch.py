@@ -228,7 +228,7 @@ def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:
     shutil.rmtree(small / "notebooks")
-    assert "copier update --data workflow=notebook" in sentence(launch(small, "notebook", docker="true"))
+    assert "copier update --trust --data workflow=notebook" in sentence(launch(small, "notebook", docker="true"))
 
 
 def test_the_oldest_python_that_is_supported(small: Path) -> None:
