@@ -66,7 +66,7 @@ def test_a_user_who_is_not_let_in(
 def test_a_base_that_cannot_be_had(project: Callable[..., Project], image: str) -> None:
     one = slight(project, "no-base")
     sentence = refusal(one.launch("run", "--", "true", BASE_IMAGE=image))
-    assert image in sentence
+    assert image.partition("/")[0] in sentence
     assert "BASE_IMAGE" in sentence
     done = one.run(*UP, BASE_IMAGE=image)
     assert done.returncode != 0

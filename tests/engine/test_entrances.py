@@ -119,7 +119,7 @@ def test_an_engine_that_refuses(refusing: Engine, project: Callable[..., Project
     assert done.returncode != 0
     sentences = re.findall(r"(?m)^(?:\[\S+Z\] )?(launch: .*)$", done.stderr)  # the CLI puts the time before it
     assert len(sentences) == 1, done.stderr
-    assert "nvidia-ctk" in sentences[0]
+    assert "./launch setup" in sentences[0]
     assert sentences[0].endswith("Without a GPU: `./launch --cpu ...`.")
     assert "Traceback" not in done.stderr + done.stdout
     assert one.containers("--all") == []

@@ -41,5 +41,5 @@ def test_with_docker(
     *verify, train = VARIANTS[number]
     shutil.rmtree(copied / "outputs", ignore_errors=True)  # of the other variant, which is a finished run
     for line in verify:
-        assert "PyTorch" in run(copied, [line], env, codes=(0, 1))
+        assert "torch" in run(copied, [line], env, codes=(0, 1))
     assert "Done: step 100," in run(copied, [train], env)

@@ -18,7 +18,7 @@ STEP = 'ERROR: failed to solve: process "x" did not complete successfully'
 def test_an_engines_text_has_a_kind_and_a_cause(kind: str, id: str, text: str) -> None:
     known = classify(text + "\n\nRun 'docker run --help' for more information\n")
     assert known and known[0] == kind
-    assert id in ("*", known[1].id)
+    assert id in ("*", known[1].cause.id)
     refusal = str(explain(text, "It cannot start"))
     assert "{0}" not in refusal and "\n" not in refusal
 
@@ -26,7 +26,7 @@ def test_an_engines_text_has_a_kind_and_a_cause(kind: str, id: str, text: str) -
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.kind in KINDS], ids=lambda rule: rule.id)
 def test_a_rule_with_a_kind_is_found_by_its_example(rule) -> None:
     known = classify(rule.example, (rule.kind,))
-    assert known and known[0] == rule.kind and known[1].id in [cause.id for cause in rule.causes]
+    assert known and known[0] == rule.kind and known[1].cause.id in [cause.id for cause in rule.causes]
 
 
 def test_the_way_without_a_gpu_is_named_where_there_is_one() -> None:

@@ -97,6 +97,7 @@ ARGUMENTS = {
     },
 }
 PASSED_ON = ("verify", "doctor")
+ALONE = ("explain", "vendor")  # they start nothing, so that the options for that do not apply
 EPILOGS = {
     "explain": """\
 examples:
@@ -152,7 +153,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
     for name, (text, arguments) in COMMANDS.items():
         sentence = text[0].upper() + text[1:] + "."
         given = name in argv
-        parents = [shared] if given and name not in ("explain", "vendor") else []
+        parents = [shared] if given and name not in ALONE else []
         command = commands.add_parser(
             name,
             help=text,

@@ -334,3 +334,10 @@ WSL_DRIVER_TOO_OLD = Cause(
     tell="`nvidia-smi` shows a lower CUDA version than the program or image needs",
     given=only(WSL),
 )
+DOCKER_SNAP = Cause(
+    "docker-snap",
+    "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
+    "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
+    tell="`snap list docker` shows it",
+    given=SNAP,
+)

@@ -24,7 +24,7 @@ from gpukit.errors.causes import (
     UNSIGNED,
     WSL_1,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, ROOTLESS, SECURE_BOOT, SELINUX, WORKED_BEFORE, WSL, says
+from gpukit.errors.evidence import CONTAINER, JETSON, ROOTLESS, SECURE_BOOT, SELINUX, WORKED_BEFORE, WSL, only, says
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
 from gpukit.findings.finding import Cause
 
@@ -78,6 +78,15 @@ USERS_OF_GPU = Cause(
     "Run `sudo fuser -v /dev/nvidia*`, end what it lists (also `sudo systemctl stop "
     "nvidia-persistenced`), and try again; or restart the machine.",
     tell="`sudo fuser -v /dev/nvidia*` lists processes",
+)
+
+NOVA = Cause(
+    "nova-holds-card",
+    "The kernel's own driver nova_core holds the card, so NVIDIA's module cannot use it.",
+    "Write `blacklist nova_core` and `blacklist nova_drm` to /etc/modprobe.d/nova.conf, run `sudo update-initramfs -u` "
+    "(`sudo dracut --force` on Fedora), and restart.",
+    tell="`lspci -k -d 10de:` shows `Kernel driver in use: NovaCore`",
+    given=only(says(r"nova_?core")),
 )
 
 RULES = (
@@ -355,7 +364,8 @@ RULES = (
             Cause(
                 "pci-address-space",
                 "The firmware, or the virtual machine, gives the card too little address space.",
-                "Enable `Above 4G Decoding` in the firmware; in a virtual machine, use UEFI and the machine type q35.",
+                "Enable `Above 4G Decoding` in the firmware, or add `pci=realloc` to the kernel's command line; in a "
+                "virtual machine, use UEFI and the machine type q35.",
                 tell="`sudo dmesg | grep -i BAR` shows that a BAR could not be assigned",
                 given=says(r"BAR\d is 0M|I/O region"),
             ),
@@ -370,11 +380,13 @@ RULES = (
         (
             r"Nouveau kernel driver is currently in use",
             r"NVRM: The NVIDIA probe routine was not called for \d+ device",
-            r"already bound to nouveau",
+            r"already bound to (?:nouveau|NovaCore|nova_core)",
+            r"^\[[ \d.]+\] nouveau [0-9a-f]{4}:[0-9a-f:.]+: (?:NVIDIA|enabling|DRM|bios|fb)",
             r"driver such as:? nouveau, rivafb",
             r"Kernel driver in use: nouveau",
         ),
         (
+            NOVA,
             NOUVEAU,
             Cause(
                 "vfio-holds-card",
@@ -391,8 +403,9 @@ RULES = (
         "no-card",
         "NVRM: No NVIDIA GPU found.",
         (r"NVRM: No NVIDIA (?:graphics adapter|GPU|devices?)[^\n]{0,20}(?:found|probed)",),
-        (NO_GPU_HERE, OPEN_MODULES, NOUVEAU),
+        (NO_GPU_HERE, OPEN_MODULES, NOUVEAU, NOVA),
         look=CARD,
+        unless=r"already bound to",
     ),
     Rule(
         "nvml-permission",
@@ -424,7 +437,7 @@ RULES = (
     Rule(
         "selinux",
         'avc:  denied  { read write } for  comm="nvidia-smi" name="nvidiactl"',
-        (r"avc:\s+denied", r"SELinux is preventing"),
+        (r"avc:\s+denied", r"SELinux is preventing", r"^Source Context\s+\S*container_t"),
         (
             SELINUX_DEVICES,
             Cause(
@@ -549,6 +562,7 @@ RULES = (
             r"/dev/dxg[^\n]{0,40}(?:No such file|not found|failed)",
         ),
         (
+            NO_GPU_HERE,
             OLD_WINDOWS_DRIVER,
             WSL_1,
             Cause(
@@ -653,6 +667,27 @@ RULES = (
         look=DRIVER,
     ),
     Rule(
+        "module-of-other-kernel",
+        "nvidia: version magic '6.8.0-40-generic' should be '6.8.0-45-generic'",
+        (
+            r"nvidia[\w-]*: (?:version magic|disagrees about version of symbol)",
+            r"could not insert (?:module )?\S{0,2}nvidia\S*:? (?:Exec format error|Invalid module format|Unknown "
+            r"symbol)",
+        ),
+        (
+            Cause(
+                "module-of-other-kernel",
+                "The installed NVIDIA module was built for another kernel than the one that runs: it remained from an "
+                "update, or two ways of building it (dkms, akmods, the .run installer) are installed.",
+                "Remove the old module, build it for this kernel, and restart: `sudo dkms autoinstall` (`sudo akmods "
+                "--force` on Fedora), then `sudo depmod`. Keep only one of dkms and akmods.",
+            ),
+            HEADERS,
+            OTHER_COMPILER,
+        ),
+        look=DRIVER,
+    ),
+    Rule(
         "module-build-failed",
         "ERROR: The nvidia kernel module was not created.",
         (
@@ -660,7 +695,6 @@ RULES = (
             r"nvidia[^\n]{0,80}(?:bad exit status|build failed)",
             r"/var/lib/dkms/nvidia[^\n]{0,80}\] Error \d",
             r"Bad return status for module build on kernel|Error! Bad return status[^\n]{0,80}nvidia",
-            r"nvidia[\w-]*: (?:version magic|disagrees about version of symbol)",
             r"GPL-incompatible module nvidia",
             r"An error occurred while performing the step: \"(?:Building|Checking)[^\"]*kernel",
             r"nvidia-dkms-\S+[^\n]{0,60}(?:installation script|post-installation)[^\n]{0,20}returned error",
@@ -671,8 +705,8 @@ RULES = (
             r"The \'\S+\' kernel modules are incompatible",
             r"The \S+ kernel module was not created",
             r"Unable to find the development tool `\w+`",
-            r"could not insert (?:module )?\S{0,2}nvidia\S*:? (?:Exec format error|Invalid module format|"
-            r"Unknown symbol|Invalid argument)",
+            r"could not insert (?:module )?\S{0,2}nvidia\S*:? (?:"
+            r"Invalid argument)",
         ),
         (HEADERS, DRIVER_OLDER_THAN_KERNEL, OTHER_COMPILER),
         look=DRIVER,
@@ -718,7 +752,7 @@ RULES = (
             r"couldn'?t communicate with the NVIDIA driver[\s\S]{0,2000}(?:\bWSL ?[12]?\b|microsoft-standard|"
             r"Windows Subsystem)",
         ),
-        (MODULE_MISSING, OLD_WINDOWS_DRIVER, NO_GPU_HERE),
+        (MODULE_MISSING, UNSIGNED, OLD_WINDOWS_DRIVER, NO_GPU_HERE),
         look=DRIVER,
         kind="gpu",
         beside=r"nvidia|nvml|cuda|\buvm\b|\bgpu",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpukit.errors.causes import CDI_STALE, WSL_1
+from gpukit.errors.causes import CDI_STALE, DOCKER_SNAP, WSL_1
 from gpukit.errors.evidence import (
     CONTAINER,
     DESKTOP,
@@ -13,6 +13,7 @@ from gpukit.errors.evidence import (
     SNAP,
     WINDOWS,
     WSL,
+    only,
     says,
     silent_on,
 )
@@ -85,13 +86,6 @@ STORE_BROKEN = Cause(
     "run `docker system prune --all`.",
     tell="`sudo dmesg` reports errors of the disk or the file system",
     given=says(r"input/output error|read-only file system"),
-)
-TWO_DOCKERS = Cause(
-    "docker-snap",
-    "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
-    "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
-    tell="`snap list docker` shows it",
-    given=SNAP,
 )
 REBOOT = Cause(
     "kernel-modules-gone",
@@ -278,6 +272,16 @@ OTHER_ENGINE = Cause(
     "Run `docker context use default` to use Docker Engine. In WSL, update Docker Desktop and use `--gpus all`.",
     tell="`docker context ls` or `snap list docker` shows another engine",
     given=DESKTOP | SNAP | ROOTLESS,
+)
+
+OTHER_DRIVER_BRANCH = Cause(
+    "other-driver-branch",
+    "Packages of another NVIDIA driver branch are installed or held, and the two branches exclude each other.",
+    "Remove the old branch first: `sudo apt-get purge '*nvidia*-OLD*' && sudo apt-get autoremove`, then install the "
+    "new one "
+    "with all its packages.",
+    tell="`dpkg -l | grep nvidia` lists two branches, such as 550 and 580",
+    given=only(says(r"(?:nvidia|libnvidia|cuda-drivers)[a-z-]*-\d{3}")),
 )
 
 RULES = (
@@ -718,7 +722,7 @@ RULES = (
                 tell="`docker info` shows `rootless`",
                 given=ROOTLESS,
             ),
-            TWO_DOCKERS,
+            DOCKER_SNAP,
         ),
         look=MOUNTS,
         kind="mount",
@@ -741,7 +745,7 @@ RULES = (
     Rule(
         "mount-source-missing",
         "Error: statfs /mnt/data: no such file or directory",
-        (r"Error: statfs (/[^\s:]+): no such file", r"bind source path does not exist:? (\S*[^\s.])"),
+        (r"Error: statfs (/[^\s:]+): no such file", r"bind (?:mount )?source path does not exist:? (\S*[^\s.])"),
         (FOLDER_MISSING, ENGINE_FILES, UNMOUNTED),
         look="`./launch doctor --only mounts,engine`",
         kind="mount",
@@ -1045,7 +1049,7 @@ RULES = (
                 "Run `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`.",
                 tell="`which nvidia-container-runtime` prints a path",
             ),
-            TWO_DOCKERS,
+            DOCKER_SNAP,
         ),
         look=GRANT,
         kind="gpu",
@@ -1807,7 +1811,7 @@ RULES = (
                 "Run the command in the folder that has the Dockerfile, or name it with `--file`.",
                 tell="`ls` does not find it",
             ),
-            TWO_DOCKERS,
+            DOCKER_SNAP,
         ),
         look=BUILD,
         kind="build",
@@ -1868,6 +1872,20 @@ RULES = (
         certain=True,
         look=BUILD,
         beside=r"response from daemon|layer|dockerd|docker build|failed to solve",
+        kind="build",
+    ),
+    Rule(
+        "build-cache-damaged",
+        "ERROR: failed to solve: failed to compute cache key: unlazy requires an applier",
+        (r"unlazy requires an applier", r"failed to (?:get|solve)[^\n]{0,80}(?:missing|unknown) (?:blob|parent|lease)"),
+        (
+            Cause(
+                "build-cache-damaged",
+                "BuildKit's cache is damaged.",
+                "Delete it with `docker builder prune --all`, and build again.",
+            ),
+        ),
+        look=ENGINE,
         kind="build",
     ),
     Rule(
@@ -2129,7 +2147,7 @@ RULES = (
                 "Run `sudo aa-remove-unknown`, then stop the container again.",
                 tell="it works after `sudo aa-remove-unknown`",
             ),
-            TWO_DOCKERS,
+            DOCKER_SNAP,
             ENGINE_RIGHTS,
         ),
         look=ENGINE,
@@ -2192,7 +2210,7 @@ RULES = (
         "exec-not-permitted",
         "exec /usr/bin/sh: operation not permitted",
         (r"exec:? \\?\"?(/[^\s\"\\:]+)\\?\"?: operation not permitted",),
-        (SECCOMP_OLD, TWO_DOCKERS, NOEXEC),
+        (SECCOMP_OLD, DOCKER_SNAP, NOEXEC),
         look=ENGINE,
         level=BROAD,
         kind="command",
@@ -2453,6 +2471,7 @@ RULES = (
             r"Depends: \S+ \([^)]*\) but \S+ is to be installed",
         ),
         (
+            OTHER_DRIVER_BRANCH,
             TWO_SOURCES,
             INTERRUPTED,
             Cause(

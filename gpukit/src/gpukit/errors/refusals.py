@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from gpukit.findings.finding import Cause
 from gpukit.project.messages import RefusalError
+
+if TYPE_CHECKING:
+    from gpukit.errors.diagnose import Found
 
 # What a refusal can be about: the `kind` of a rule.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
@@ -17,12 +19,12 @@ STEP = re.compile(r"failed to solve: process|returned a non-zero code")
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 
-def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Cause] | None:
+def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Found] | None:
     """The kind of an engine's error and its most likely cause; None if it is not known, or not of these kinds."""
     from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
 
     for found in diagnose(text, kinds=kinds or KINDS).causes:
-        return found.rule.kind, replace(found.cause, why=found.why, remedy=found.remedy)
+        return found.rule.kind, found
     return None
 
 
@@ -30,9 +32,11 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
     """The refusal for an engine's error; if its cause is not known, `otherwise` and the engine's own last line."""
     known = classify(text, kinds)
     if known:
-        kind, cause = known
-        sentence = f"{cause.why} {cause.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
-        return RefusalError(sentence, kind=kind, id=cause.id, output=text)
+        kind, found = known
+        sentence = f"{found.why} {found.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
+        if kind == "image":  # which one it is
+            sentence += f" `BASE_IMAGE=...` names another image or a mirror. The engine's message: {found.line}"
+        return RefusalError(sentence, kind=kind, id=found.cause.id, output=text)
     if STEP.search(text):
         return RefusalError(
             f"{otherwise}: a step of the Dockerfile failed. Its output above shows why.",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpukit.errors.causes import (
     CDI_STALE,
     DEVICE_FILES,
+    DOCKER_SNAP,
     DRIVER_NOT_INSTALLED,
     DRIVER_STUCK,
     IMAGE_HAS_DRIVER,
@@ -19,7 +20,7 @@ from gpukit.errors.causes import (
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, SNAP, WSL, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, says, silent_on
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
@@ -130,13 +131,7 @@ RULES = (
                 "Install the driver again, with all packages in one version, then restart the machine.",
                 tell="`dpkg -l | grep nvidia` shows two driver versions",
             ),
-            Cause(
-                "docker-snap",
-                "Docker is installed as a snap, which sees only parts of the machine's files and processes.",
-                "Run `sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/.",
-                tell="`snap list docker` shows it",
-                given=SNAP,
-            ),
+            DOCKER_SNAP,
         ),
         look="`./launch doctor --only engine,driver`",
         kind="gpu",
@@ -627,7 +622,7 @@ RULES = (
             r"could not open file[^\n]{0,80}/sys/fs/cgroup/devices",
             r"mount error: open failed: /sys/fs/cgroup",
         ),
-        (TOOLKIT_OUTDATED, ENGINE_INSIDE),
+        (TOOLKIT_OUTDATED, ROOTLESS_DEVICES, ENGINE_INSIDE),
         look=GRANT,
         kind="gpu",
     ),
@@ -805,7 +800,7 @@ RULES = (
             r"Could not find any NVIDIA (?:binaries|libraries|files) on this host",
             r"Could not find any nv (?:files|libraries) on this host",
         ),
-        (DRIVER_NOT_INSTALLED, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
+        (DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
         look="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
