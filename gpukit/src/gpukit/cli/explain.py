@@ -10,22 +10,27 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gpukit.doctor import main as doctor
 from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, relevant
 from gpukit.errors.machine import Machine, from_json
 from gpukit.errors.next_steps import next_steps
 from gpukit.errors.reading import NotTextError, read
-from gpukit.errors.rule import Rule
+from gpukit.errors.rule import BUILD, Rule
 from gpukit.errors.rules import RULES
 from gpukit.findings import checks
-from gpukit.findings.finding import Cause, plain
+from gpukit.findings.checks import Check
+from gpukit.findings.finding import Cause, commands, plain, remedy
 from gpukit.findings.private import Mask, mask
 from gpukit.host import facts
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError
+from gpukit.verify import alone
 from gpukit.verify import main as verify
 
 EXIT = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
@@ -48,7 +53,7 @@ def explain(options: argparse.Namespace) -> int:
     """
     what = options.WHAT
     if what and what != "-" and not Path(what).is_file():
-        entries = find(what)
+        entries = find(what, find_root() is not None)
         if entries:
             print("\n\n".join(entries))
             return 0
@@ -66,6 +71,7 @@ def explain(options: argparse.Namespace) -> int:
         diagnosis = diagnose(text, replace(machine, **{question: ask(QUESTIONS[question][1])}))
         question = ""
     hide = mask(find_root() or Path.cwd())
+    diagnosis = adapted(diagnosis, find_root() is not None)
     if options.json:
         print(json.dumps(to_json(diagnosis, text, hide), indent=2))
     else:
@@ -144,7 +150,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
     if diagnosis.confidence == UNKNOWN:
         lines = ["This text is unknown. Its most relevant lines:"]
         lines += [f"  {clean(line, hide)}" for line in relevant(text)]
-        lines += ["Look at:", *(row for step in next_steps(text) for row in rows([("  -", step)]))]
+        lines += ["Look at:", *(row for step in steps(text) for row in rows([("  -", step)]))]
         return "\n".join(lines)
     if diagnosis.confidence == NOTHING:
         lines = ["Nothing is wrong in this text."]
@@ -169,6 +175,11 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
         option = "--" + QUESTIONS[question][0].replace("_", "-")
         lines += rows([("tell", f"{QUESTIONS[question][1]} `{option} yes` or `{option} no` changes the answer.")])
     return "\n".join(lines)
+
+
+def steps(text: str) -> list[str]:
+    """Where to look, with our commands as they are called here."""
+    return [called(step, find_root() is not None) for step in next_steps(text)]
 
 
 def clean(text: str, hide: Mask) -> str:
@@ -197,7 +208,7 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
             }
             for found in diagnosis.causes
         ],
-        "look_at": next_steps(text) if diagnosis.confidence == UNKNOWN else [],
+        "look_at": steps(text) if diagnosis.confidence == UNKNOWN else [],
     }
 
 
@@ -208,15 +219,61 @@ def report(diagnosis: Diagnosis, text: str, hide: Mask) -> str:
     return f"### explain: {diagnosis.confidence}\n\n```text\n{answer}\n```\n\nThe text:\n\n```text\n{lines}\n```\n"
 
 
-def find(what: str) -> list[str]:
+def find(what: str, project: bool) -> list[str]:
     """The entries of a check, a rule, or a cause with this id."""
-    every = (*doctor.CHECKS, *verify.CHECKS)
-    entries = [checks.explain(each) for each in every if each.id == what]
-    entries += [entry(rule) for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes]]
+    every = list(here(project))
+    entries = [checks.explain(each, there) for each, there in every if each.id == what]
+    rules = (rule for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes])
+    entries += [entry(rule, project) for rule in rules]
     if not entries:
-        causes = dict.fromkeys(cause for each in every for cause in each.causes if cause.id == what)
-        entries = [row(cause) for cause in causes]
+        causes = ((cause, there) for each, there in every for cause in each.causes if cause.id == what)
+        entries = [row(cause, there) for cause, there in dict.fromkeys(causes)]
     return entries
+
+
+def here(project: bool) -> Iterator[tuple[Check, bool]]:
+    """All checks, and whether they are those of a project: outside of one, some are, and others have other remedies."""
+    yield from ((each, project or each.project) for each in doctor.CHECKS)
+    for each in verify.CHECKS:
+        left_out = project or each.id in alone.LEFT_OUT
+        yield (each if left_out else alone.adapted(each)), left_out
+
+
+def called(text: str, project: bool) -> str:
+    """A sentence with our commands as they are called here; outside a project, without checks that only it has."""
+    if project:
+        return text
+    known = outside()
+
+    def fewer(found: re.Match[str]) -> str:
+        ids = [id for id in found[2].split(",") if id in known]
+        return f"{found[1]} --only {','.join(ids)}" if ids else found[1]
+
+    text = re.sub(r"(\./launch (?:doctor|verify)) --only ([\w,-]+)", fewer, text)
+    return commands("" if text == BUILD else text, project)
+
+
+@cache
+def outside() -> set[str]:
+    return {each.id for each, there in here(project=False) if not there}
+
+
+def cure(cause: Any, project: bool) -> str:
+    return remedy(cause, project) if project else called(cause.alone or cause.remedy, project)
+
+
+def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:
+    """The same with remedies and commands that work here."""
+    causes = (
+        replace(
+            found,
+            remedy=cure(found, project),
+            tell=called(found.tell, project),
+            rule=replace(found.rule, look=called(found.rule.look, project)),
+        )
+        for found in diagnosis.causes
+    )
+    return replace(diagnosis, causes=tuple(causes))
 
 
 def unknown_id(what: str) -> str:
@@ -228,12 +285,14 @@ def unknown_id(what: str) -> str:
     return f"{what} is neither a file nor a known id; {advice}."
 
 
-def entry(rule: Rule) -> str:
+def entry(rule: Rule, project: bool) -> str:
     """What one error text means."""
-    return "\n\n".join([f"{'text':<8}{rule.example}", *map(row, rule.causes)]) + f"\n\n{'more':<8}{rule.look}"
+    look = called(rule.look, project)
+    rows = [f"{'text':<8}{rule.example}", *(row(cause, project) for cause in rule.causes)]
+    return "\n\n".join([*rows, *[f"{'more':<8}{look}"] * bool(look)])
 
 
-def row(cause: Cause) -> str:
-    pairs = (("cause", cause.why), ("check", cause.tell), ("remedy", cause.remedy))
+def row(cause: Cause, project: bool) -> str:
+    pairs = (("cause", cause.why), ("check", called(cause.tell, project)), ("remedy", cure(cause, project)))
     filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
     return "\n".join(filled)

@@ -21,6 +21,7 @@ UNTRIED = Cause(
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
     "`copier update --trust {answers}`",
     status=WARN,
+    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
 UNLISTED = Cause(
     "card-not-listed",
@@ -37,6 +38,7 @@ NO_KERNELS = Cause(
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
     ),
+    alone="Install a PyTorch that has them: `{install}`",
 )
 UNSERVED = Cause(
     "card-not-supported",
@@ -49,6 +51,7 @@ OTHER_PROCESSOR = Cause(
     "The project is for machines with a different CPU architecture.",
     "`copier update --trust {answers}`",
     ("exec format error",),
+    alone="Install a PyTorch for this machine: `{install}`",
 )
 
 

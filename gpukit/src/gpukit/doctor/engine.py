@@ -19,13 +19,13 @@ INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
-    "windows": "Work in WSL 2, and run `./launch doctor` there.",
+    "windows": "Install WSL 2 with `wsl --install`, and work there.",
 }
 START = {
     "linux": "`sudo systemctl start docker`",
     "wsl": "Start Docker Desktop on Windows.",
     "macos": "Start Docker Desktop.",
-    "windows": "Work in WSL 2, and run `./launch doctor` there.",
+    "windows": "Install WSL 2 with `wsl --install`, and work there.",
 }
 NOT_INSTALLED = Cause(
     "docker-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)

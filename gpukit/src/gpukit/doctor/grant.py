@@ -92,7 +92,7 @@ NO_SUCH_GPU = Cause(
 REFUSED = Cause(
     "gpu-refused",  # replaced by the cause of the engine's message, if it is known
     "The engine refuses the GPU for another reason; its own message is shown.",
-    "Paste the message into `./launch explain -`, which knows the cause of many of them.",
+    "`sudo journalctl -u docker --no-pager | tail -n 30` shows what the engine says about it.",
 )
 CAUSES = (
     NO_TOOLKIT,

@@ -25,7 +25,7 @@ RELOADED = Cause(
 LOST_INSIDE = Cause(
     "gpu-fails-in-container",  # replaced by what the words mean
     "The GPU does not work in the container; the error text is a known one.",
-    "Paste the message into `./launch explain -`.",
+    "The remedy of that error text is shown.",
 )
 UPDATED = Cause(
     "container-has-old-driver",

@@ -89,6 +89,7 @@ class Found:
     cause: Cause
     why: str
     remedy: str
+    alone: str
     tell: str
     decided: str
     rule: Rule
@@ -209,7 +210,7 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
 
 def _found(hit: Hit, cause: Cause, decided: str) -> Found:
     part = next((group for group in hit.match.groups() if group), "")
-    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.tell)]
+    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.alone, cause.tell)]
     return Found(cause, *texts, decided, hit.rule, hit.line)
 
 

@@ -42,4 +42,4 @@ def known(text: str, otherwise: Cause) -> Cause:
     if found.confidence not in (CERTAIN, LIKELY) or found.program:
         return otherwise
     first = found.causes[0]
-    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy, alone="")
+    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy, alone=first.alone)

@@ -16,12 +16,11 @@ STEPS = (
     ),
     (
         r"did not complete successfully: exit code|returned a non-zero code|executor failed running|failed to solve",
-        "The output of that build step, above these lines: `./launch build` prints all of it.",
+        "The output of that build step, above these lines.",
     ),
     (
         r"Command failed: |postCreateCommand|vscode|devcontainer|Shell server|extension host",
-        "The engine's or the command's own message, some lines above: VS Code only repeats that it failed. "
-        "`./launch up` starts the same container with less output.",
+        "The engine's or the command's own message, some lines above: VS Code only repeats that it failed.",
     ),
     (
         r"Segmentation fault|SIGSEGV|exit(?:ed)?(?: with)? code:? 139|core dumped|Aborted",

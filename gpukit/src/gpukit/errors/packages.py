@@ -26,7 +26,9 @@ from gpukit.findings.finding import Cause
 
 VENV = "`./launch doctor --only venv`"
 JUPYTER = "`./launch verify --only jupyter`"
-WITH_COMPILER = "In a project, choose the base that has one: `copier update --trust --data base=cuda`."
+WITH_COMPILER = (
+    "In a project, choose the base that has one: `copier update --trust --data base=cuda --data release=current`."
+)
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
 NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
@@ -2201,8 +2203,8 @@ RULES = (
                 "no-such-user",
                 "The container runs as a user id that has no entry in its /etc/passwd, so programs such as "
                 "torch.compile find no user name.",
-                "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A project's `./launch "
-                "run` gives the image your user.",
+                "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A "
+                "project's `./launch run -- ...` gives the image your user.",
                 tell="the program is Python",
                 given=silent_on(r"No user exists for uid|You don't exist"),
                 alone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",

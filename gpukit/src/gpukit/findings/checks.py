@@ -26,6 +26,7 @@ from gpukit.findings.finding import (
     markdown,
     outside,
     plain,
+    remedy,
     rewritten,
     skipped,
     table,
@@ -67,6 +68,8 @@ class Check:
         finding = self.judge(saw, stack)
         if stack.alone:
             finding = outside(finding, stack.native["install"])
+        else:
+            finding = replace(finding, remedy=commands(finding.remedy, project=True))
         return rewritten(replace(finding, id=self.id, title=self.title), plain)
 
 
@@ -252,15 +255,15 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
     return file
 
 
-def explain(each: Check) -> str:
-    """What a check looks at, and all that it can find, in plain text."""
+def explain(each: Check, project: bool = True) -> str:
+    """What a check looks at, and all that it can find, in plain text. Remedies are those in a project or outside."""
     lines = [f"{each.title} [{each.id}]", *([f"  {each.about}"] if each.about else [])]
     if each.needs:
         lines.append(f"  It needs: {', '.join(each.needs)}.")
     for cause in each.causes:
         lines += ["", f"  {cause.status}  {_blanks(cause.why)}"]
         lines += [f'        error text  "{words}"' for words in cause.says]
-        lines.append(f"        remedy      {_blanks(cause.remedy)}")
+        lines.append(f"        remedy      {_blanks(remedy(cause, project))}")
     return "\n".join(lines)
 
 

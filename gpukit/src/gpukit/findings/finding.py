@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -35,6 +36,8 @@ class Finding:
     names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
 
 
+# What `./launch add` does not take: options, folders, what bases bring, and the installers themselves.
+NOT_ADDED = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
 TEXTS = ("seen", "expected", "cause", "remedy")
 
 
@@ -83,10 +86,23 @@ def plain(text: str) -> str:
 
 
 def commands(text: str, project: bool) -> str:
-    """Our commands as they are called in a project or outside one: `./launch doctor` or `gpukit doctor`."""
+    """Our commands as they are called in a project or outside one: `./launch doctor` or `gpukit doctor`.
+
+    In a project, packages are installed with `./launch add`, unless they are the base's own.
+    """
     if project:
-        return text
+        return re.sub(r"`pip install (?:-U )?([^`]+)`", _added, text)
     return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
+
+
+def _added(found: re.Match[str]) -> str:
+    packages = shlex.split(found[1])
+    return found[0] if any(map(NOT_ADDED.match, packages)) else f"`./launch add {found[1]}`"
+
+
+def remedy(cause: Any, project: bool) -> str:
+    """The remedy of anything that has `remedy` and `alone`, as it is called in a project or outside one."""
+    return commands(cause.remedy if project else cause.alone or cause.remedy, project)
 
 
 def outside(finding: Finding, install: str = "pip install torch") -> Finding:

@@ -127,6 +127,8 @@ def _has_torch(python: str) -> bool:
 
 
 def adapted(each: Check) -> Check:
+    causes = (replace(cause, alone=WORDS.get(cause.id, {}).get("remedy", cause.alone)) for cause in each.causes)
+    each = replace(each, causes=tuple(causes))
     if each.id == "torch":
         return replace(each, judge=_torch, causes=(TOO_NEW,))
     judge = _cuda if each.id == "cuda" else each.judge

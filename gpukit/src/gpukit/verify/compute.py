@@ -127,7 +127,7 @@ NO_PROGRESS = Cause("loss-not-finite", "The loss is NaN or infinite.", ECC_STATE
 NO_CHECKPOINT = Cause(
     "checkpoint-fails",
     "The checkpoint cannot be written or read.",
-    "Run `./launch verify --only mounts,room`: the checkpoint is written to the workspace",
+    "It is written to the workspace: follow the checks `mounts` and `room`, and free space with `df -h . /tmp`",
     says=("PytorchStreamWriter failed", "unexpected pos"),
 )
 

@@ -13,7 +13,7 @@ from gpukit.verify.device import without
 from gpukit.verify.hardware import NOT_PINNED
 from gpukit.verify.torch_errors import COMMON, diagnose
 
-REPORT = "Run `./launch verify --only train --report`, and attach the file to an issue of gpu-template"
+REPORT = "Open an issue of gpu-template with the file that `--report` writes"
 CLOSE = 1e-4  # of the parameters' change: sums in another order differ by about 1e-6
 NO_REPLAY = Cause(
     "replay-did-not-happen",

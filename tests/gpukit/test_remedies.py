@@ -1,0 +1,357 @@
+"""Every command of ours in a sentence works where it is printed, in a project and outside of one.
+
+The commands are taken from all sentences: the causes of doctor, verify, and the error texts, and what else is printed.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from copier import run_update
+from copier._cli import CopierUpdateSubApp
+from packaging.requirements import Requirement
+from plumbum.cli.switches import SwitchError
+
+from gpukit.cli import explain
+from gpukit.cli.main import COMMANDS, parse
+from gpukit.doctor import main as doctor
+from gpukit.errors.next_steps import STEPS
+from gpukit.errors.refusals import BUILDING
+from gpukit.errors.rule import BUILD, NOTE
+from gpukit.errors.rules import RULES
+from gpukit.findings import checks as findings
+from gpukit.findings.finding import commands, remedy
+from gpukit.host import stacks
+from gpukit.host.cards import data
+from gpukit.project.pyproject import matches
+from gpukit.verify import main as verify
+from gpukit.verify import native
+from tests.conftest import HERE, ROOT, git, quick
+
+SOURCE = ROOT / "gpukit/src/gpukit"
+HARDWARE = list(data("cards"))
+OURS = re.compile(r"`((?:\w+=\S+ )*(?:\./launch|gpukit|copier|uvx)(?: [^`]*)?)`")
+OUTSIDE = ("doctor", "verify", "setup", "explain", "vendor")  # vendor: by an installed gpukit
+CHECKS = {"doctor": doctor.CHECKS, "verify": verify.CHECKS}
+# Blanks in sentences that stand for one word; {answers} and {install} are filled in for each hardware.
+BLANK = re.compile(r"\{[^}]*\}")
+
+
+class Sentence(NamedTuple):
+    where: str
+    text: str
+    project: bool
+
+    @property
+    def commands(self) -> list[str]:
+        return OURS.findall(self.text)
+
+
+def of_causes(project: bool) -> Iterator[Sentence]:
+    """As explain, doctor, and verify print them."""
+    for rule in RULES:
+        for cause in rule.causes:
+            for text in (cause.why, explain.called(cause.tell, project), explain.cure(cause, project)):
+                yield Sentence(f"{rule.id} {cause.id}", text, project)
+        yield Sentence(f"{rule.id} look", explain.called(rule.look, project), project)
+    for check, there in explain.here(project):
+        if there is project:
+            for cause in check.causes:
+                for text in (cause.why, remedy(cause, project)):
+                    yield Sentence(f"{check.id} {cause.id}", text, project)
+    for _, step in STEPS:
+        yield Sentence("next step", explain.called(step, project), project)
+    if project:
+        for id, words in native.WORDING.items():
+            yield from (Sentence(f"native {id}", text, project) for text in words.values())
+
+
+def printed() -> Iterator[Sentence]:
+    """All strings of the package that are not docstrings, as they stand in its source."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+                inner.add(id(node.body[0].value))
+        for node in ast.walk(tree):
+            if id(node) not in inner and isinstance(node, (ast.Constant, ast.JoinedStr)):
+                parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+                yield Sentence(f"{path.relative_to(SOURCE)}:{node.lineno}", text, True)
+
+
+def filled(command: str) -> Iterator[str]:
+    """The command with real values in its blanks, for all hardware."""
+    if re.search(r"\{answers?\}|--trust \{\}", command):
+        yield from (BLANK.sub(lambda _, a=answer: a, command) for answer in pairs().values())
+    elif "{next(" in command or re.search(r"--hardware (?:ID|\{\})", command):
+        yield from (re.sub(r"(--hardware) \S+", rf"\1 {id}", command) for id in HARDWARE)
+    else:
+        yield BLANK.sub("x", re.sub(r"(?<=[a-z])\{[^}]*\}", "", command))  # options of their own, or none
+
+
+@cache
+def pairs() -> dict[tuple[str, str, str], str]:
+    """What a project for one hardware must be answered for another, by pinned and current release."""
+    found = {}
+    for main in HARDWARE:
+        for channel in ("current", "pin"):
+            stack = replace(stacks.stack([main]), project="demo", channel=channel)
+            for id in HARDWARE:
+                if answer := stacks.answers(stack, id):
+                    found[main, channel, id] = answer
+    return found
+
+
+@cache
+def ids(tool: str, project: bool) -> set[str]:
+    """The checks that there are here."""
+    return {each.id for each, there in explain.here(project) if there is project} & {each.id for each in CHECKS[tool]}
+
+
+@cache
+def protected() -> list[str]:
+    """What the base brings, of any hardware."""
+    return sorted({name for id in HARDWARE for name in stacks.stack([id]).protected})
+
+
+@cache
+def why_not(command: str, project: bool) -> str:
+    """Why the real parser refuses a command; empty if it does not."""
+    words = shlex.split(command.replace("ID,..", "gpu"))
+    while re.fullmatch(r"\w+=\S*", words[0]):
+        words.pop(0)
+    program, *arguments = words
+    if program == "copier":
+        return copier(arguments) if project else "needs a project"
+    if program == "uvx":
+        return "" if "gpukit" in arguments else "not ours"
+    if (program == "gpukit") is project and arguments[:1] != ["vendor"] and "explain" not in arguments:
+        return f"not called {program} here"
+    if arguments[-1:] == ["..."] and "run" not in arguments:
+        arguments = [*arguments[:-1], "run", "--", "true"]
+    if not arguments or arguments == ["--native"] or arguments == ["--help"]:
+        return "" if project else "needs a project"
+    errors = io.StringIO()
+    try:
+        with redirect_stderr(errors):
+            options = parse(arguments)
+            if not project and (options.command not in OUTSIDE or {"--cpu", "--native"} & {*arguments}):
+                return "needs a project"
+            if options.command in CHECKS:
+                chosen = findings._parser(options.command, "", CHECKS[options.command], True).parse_args(options.rest)
+                unknown = {*chosen.only, *chosen.skip} - ids(options.command, project)
+                if unknown:
+                    return f"no check {', '.join(unknown)}"
+            if options.command == "add":
+                for package in options.PKG:
+                    name = Requirement(package.replace("VERSION", "1")).name
+                    if matches(name, protected()):
+                        return f"{name} comes with a base"
+            if options.command == "setup" and options.hardware and options.hardware not in HARDWARE:
+                return "no such hardware"
+    except (SystemExit, ValueError) as error:
+        return errors.getvalue() or str(error)
+    return ""
+
+
+@cache
+def questions() -> dict:
+    return yaml.safe_load((ROOT / "copier.yml").read_text(encoding="utf-8"))
+
+
+def copier(arguments: list[str]) -> str:
+    """Copier's own parser; the answers themselves are rendered below."""
+    if arguments[:2] != ["update", "--trust"]:
+        return "the template has tasks, so Copier needs --trust"
+    given = [second for first, second in zip(arguments, arguments[1:]) if first == "--data"]
+    wrong = [pair for pair in given if pair.partition("=")[0] not in questions()]
+    try:
+        CopierUpdateSubApp("copier update")._parse_args(arguments[1:])
+    except SwitchError as error:
+        return str(error)
+    return ", ".join(wrong)
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
+def test_every_command_of_a_cause_is_accepted(project) -> None:
+    found = [(each.where, command) for each in of_causes(project) for command in each.commands]
+    assert len(found) > (200 if project else 100)
+    wrong = {
+        (where, command, reason)
+        for where, written in found
+        for command in filled(written)
+        if (reason := why_not(command, project))
+    }
+    assert sorted(wrong) == []
+
+
+def test_every_command_that_is_printed_elsewhere_is_accepted() -> None:
+    """Their modules speak of a project: outside of one, only what the test above covers is printed."""
+    wrong = set()
+    for each in printed():
+        if each.where.startswith(("errors/", "findings/")) or not each.commands:
+            continue
+        for command in (real for written in each.commands for real in filled(written)):
+            reason = why_not(command, not command.startswith("gpukit"))
+            if reason:
+                wrong.add((each.where, command, reason))
+    assert sorted(wrong) == []
+
+
+def test_outside_a_project_no_sentence_mentions_launch() -> None:
+    assert [each for each in of_causes(project=False) if "./launch" in each.text] == []
+
+
+# Remedies that lead back
+
+
+def starts(command: str) -> tuple[str, set[str]]:
+    """Which tool a command starts, and which of its checks."""
+    words = shlex.split(command)
+    tool = next((word for word in words if word in COMMANDS), "")
+    if tool not in CHECKS:
+        return tool, set()
+    only = words[words.index("--only") + 1].split(",") if "--only" in words else ()
+    return tool, {each.id for each in findings.select(CHECKS[tool], only)}
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
+def test_no_remedy_of_a_check_runs_that_check(project) -> None:
+    wrong = []
+    for check, there in explain.here(project):
+        tool = "doctor" if check in doctor.CHECKS else "verify"
+        for cause in check.causes if there is project else ():
+            for command in OURS.findall(remedy(cause, project)):
+                if "--cpu" not in command and check.id in starts(command)[1] and starts(command)[0] == tool:
+                    wrong.append((check.id, cause.id, command))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
+def test_no_explanation_leads_to_explain(project) -> None:
+    every = [(each.where, command) for each in of_causes(project) for command in each.commands]
+    assert [each for each in every if starts(each[1])[0] == "explain"] == []
+
+
+def test_what_doctor_and_verify_print_of_a_rule_does_not_start_them_again() -> None:
+    """Rules of a kind are about engines, which doctor asks; those of verify are about what runs in the container."""
+    wrong = []
+    for rule in RULES:
+        for cause in rule.causes if rule.level != NOTE else ():
+            for command in OURS.findall(cause.remedy):
+                tool, run = starts(command)
+                if tool == "verify" or (tool == "doctor" and rule.kind and run & {"engine", "gpu", "running"}):
+                    wrong.append((rule.id, cause.id, command))
+                if rule.kind in BUILDING and f"`{command}`" == BUILD:
+                    wrong.append((rule.id, cause.id, command))
+    assert wrong == []
+
+
+def test_a_look_asks_something_else_than_the_remedy() -> None:
+    for project in (True, False):
+        for rule in RULES:
+            look = explain.called(rule.look, project)
+            assert look or (not project and rule.look == BUILD), rule.id
+            assert starts(look.strip("`"))[0] != "explain"
+
+
+# Packages
+
+
+@pytest.mark.parametrize(
+    ("written", "in_project"),
+    [
+        ("`pip install -U datasets`", "`./launch add datasets`"),
+        ("`pip install 'setuptools<81' wheel`", "`./launch add 'setuptools<81' wheel`"),
+        ("`pip install 'torchcodec==0.7'`", "`./launch add 'torchcodec==0.7'`"),
+        ("`pip install torch`", "`pip install torch`"),
+        ("`pip install 'numpy<2'`", "`pip install 'numpy<2'`"),
+        ("`pip install --no-deps x`", "`pip install --no-deps x`"),
+        ("`pip install .`", "`pip install .`"),
+        ("`python -m pip install x`", "`python -m pip install x`"),
+    ],
+)
+def test_a_project_adds_packages_its_own_way(written, in_project) -> None:
+    assert commands(written, project=True) == in_project
+    assert commands(written, project=False) == written
+    assert commands("`./launch add x`", project=False) == "`pip install x`"
+
+
+# Copier's answers
+
+
+def test_answers_are_accepted_by_the_rules_of_the_catalogue() -> None:
+    """By what copier.yml asks: a release that is confirmed and serves all targets."""
+    from catalogue import support
+
+    for (main, channel, id), answer in pairs().items():
+        words = dict(part.split("=", 1) for part in shlex.split(answer) if part != "--data")
+        targets = [words.get("hardware", main), *yaml.safe_load(words.get("also_on", "[]"))]
+        assert id in targets and len(targets) == len({*targets}), (main, channel, id, answer)
+        base = words.get("base", stacks.stack([main]).base)
+        assert support.current(base, targets, "minimal"), (main, id, answer)
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+def test_a_base_with_a_compiler_serves_all_hardware(hardware) -> None:
+    assert stacks.serving("cuda", [hardware], "minimal")
+
+
+@pytest.fixture
+def project(generate, copier_template, tmp_path):
+    """A project under git, as `copier update` needs it."""
+
+    def make(**answers) -> Path:
+        folder = shutil.copytree(generate(**answers), tmp_path / "project", symlinks=True)
+        stored = folder / ".copier-answers.yml"
+        comment, rest = stored.read_text(encoding="utf-8").split("\n", 1)
+        rest = re.sub("^_src_path:.*\n", "", rest, flags=re.M)
+        stored.write_text(f"{comment}\n_commit: {HERE}\n_src_path: {copier_template}\n{rest}", encoding="utf-8")
+        git("init", "-q", cwd=folder)
+        git("add", "-A", cwd=folder)
+        git("commit", "-qm", "generated", cwd=folder)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("main", "channel", "id"),
+    [
+        ("rtx-50", "current", "rtx-40"),
+        ("rtx-50", "current", "gtx-10"),
+        ("rtx-50", "pin", "jetson-orin"),
+        ("gh200", "pin", "v100"),
+        ("cpu", "current", "dgx-spark"),
+        ("rtx-40", "current", "base=cuda"),
+        ("gh200", "pin", "base=cuda"),
+        ("rtx-50", "current", "workflow=notebook"),
+    ],
+)
+def test_copier_takes_the_answers(main, channel, id, project) -> None:
+    stack = stacks.stack([main])
+    folder = project(hardware=main, **({"base": stack.base, "release": stack.release} if channel == "pin" else {}))
+    compiler = "--data base=cuda --data release=current"
+    answer = compiler if id == "base=cuda" else f"--data {id}" if "=" in id else pairs()[main, channel, id]
+    given = dict(part.split("=", 1) for part in shlex.split(answer) if part != "--data")
+    with quick():
+        run_update(
+            folder, data=given, vcs_ref=HERE, defaults=True, overwrite=True, quiet=True, unsafe=True, skip_tasks=True
+        )
+    stored = yaml.safe_load((folder / ".copier-answers.yml").read_text(encoding="utf-8"))
+    for name, value in given.items():
+        assert stored[name] == yaml.safe_load(value)
