@@ -36,6 +36,7 @@ from gpukit.errors.evidence import (
     WSL,
     capability_below,
     capability_from,
+    only,
     says,
 )
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, GRANT, NOTE, TRACE, VERIFY, Rule
@@ -730,6 +731,20 @@ RULES = (
         look=VERIFY,
     ),
     Rule(
+        "gpu-named-by-uuid",
+        "ValueError: invalid literal for int() with base 10: 'MIG-1a2b3c4d'",
+        (r"invalid literal for int\(\) with base 10: '(?:MIG|GPU)-",),
+        (
+            Cause(
+                "gpu-named-by-uuid",
+                "The program expects GPU numbers in `CUDA_VISIBLE_DEVICES` and was given a UUID.",
+                "Update the package that the traceback ends in. Until it accepts UUIDs, set a number, such as "
+                "`CUDA_VISIBLE_DEVICES=0`.",
+            ),
+        ),
+        look="`nvidia-smi -L`",
+    ),
+    Rule(
         "no-such-gpu",
         "CUDA error: invalid device ordinal",
         (
@@ -741,6 +756,15 @@ RULES = (
             r"But your machine only has: \[\d",
         ),
         (
+            Cause(
+                "one-mig-slice",
+                "A process can use one MIG device only, and sees it as GPU 0.",
+                "Use `cuda:0` in each process, and give each process its own device: `CUDA_VISIBLE_DEVICES=MIG-...` "
+                "with a UUID "
+                "that `nvidia-smi -L` lists.",
+                tell="`nvidia-smi -L` lists MIG devices",
+                given=only(says(r"\bMIG-")),
+            ),
             Cause(
                 "gpu-index",
                 "The program asks for a GPU number that does not exist here: processes count the GPUs that they may "
@@ -957,6 +981,7 @@ RULES = (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         (
             r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file",
+            r"Failed to dlopen libcuda|Unable to find cuda lib under the names",
             r"Could NOT find NVML \(missing",
             r"Could not load dynamic library 'libcuda\.so",
             r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",

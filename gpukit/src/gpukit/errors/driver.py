@@ -908,6 +908,7 @@ RULES = (
             r"(?:float|int)\b[^\n]{0,40}: \'\[?N/A\]?\'",
             r"getting (?:device |GPU )?memory[^\n]{0,30}: Not Supported",
             r"NVML: Not Supported",
+            r"NVML memory APIs? (?:are |is )?not supported|memory info[^\n]{0,40}Not Supported",
             r"nvml[^\n]{0,60}: Not Supported",
             r"nvmlDeviceGet\w+[^\n]{0,40}Not Supported",
         ),
