@@ -771,6 +771,7 @@ RULES = (
                 "use from 0.",
                 "Unset `CUDA_VISIBLE_DEVICES`, start at most one process per GPU, or give the container more GPUs "
                 "with `GPUS=all`.",
+                tell="`nvidia-smi -L` lists fewer GPUs than that number, or `CUDA_VISIBLE_DEVICES` is set",
             ),
             Cause(
                 "checkpoint-other-gpu",
