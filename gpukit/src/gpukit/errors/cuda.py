@@ -844,7 +844,7 @@ RULES = (
         "no-gpu-inside",
         "RuntimeError: No CUDA GPUs are available",
         (
-            r"no CUDA-capable device is detected",
+            r"no CUDA-capable (?:device )?is detected",
             r"No CUDA GPUs are available",
             r"cudaErrorNoDevice\b|CUDA_ERROR_NO_DEVICE\b",
             r"cudaGetDeviceCount (?:returned|failed)[^\n]{0,20}\b(?:100|38)\b|"
@@ -983,6 +983,7 @@ RULES = (
         (
             r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file",
             r"Failed to dlopen libcuda|Unable to find cuda lib under the names",
+            r"failed to load libnvidia-ml\.so\b",
             r"Could NOT find NVML \(missing",
             r"Could not load dynamic library 'libcuda\.so",
             r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
@@ -1003,9 +1004,10 @@ RULES = (
             Cause(
                 "driver-library-path",
                 "The driver's libraries are installed, but not where this program looks.",
-                "Run `sudo ldconfig`; in WSL set `LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
+                "Add their folder to /etc/ld.so.conf.d and run `sudo ldconfig`; in WSL, set "
+                "`LD_LIBRARY_PATH=/usr/lib/wsl/lib`. If the program looks for a name without a number, such as "
+                "libnvidia-ml.so, link that to the file with one.",
                 tell="`nvidia-smi` works in the same place",
-                given=WSL,
             ),
         ),
         look=GRANT,
@@ -1411,6 +1413,7 @@ RULES = (
             r"No (?:NVIDIA |CUDA )?(?:GPUs?|accelerators?)\b[^\n.]{0,30}(?:found|detected|available)\b",
             r"CUDA unavailable, invalid device",
             r"Torch is not able to use GPU",
+            r"torch\.cuda\.is_available\(\)\)?\s*\n\s*False\b",
             r"fp16\W[^\n]{0,80}(?:requires a GPU|can only be used on CUDA)",
             r"does not support the current version of Torch/CUDA",
             r"No NVIDIA GPU (?:was )?(?:found|detected)",
