@@ -136,13 +136,13 @@ def started(project: Path, planned: Plan) -> int:
         try:
             seen = once(client, planned, project, arguments)
         except docker.errors.APIError as error:
-            kind, sentence = errors.classify(error.explanation or str(error)) or ("", "")
+            kind, sentence = meaning(error)
             if kind != "gpu" or not asks(arguments):
                 return refused(error, kind, sentence)
             try:
                 once(client, planned, project, without_gpu(arguments))
             except docker.errors.APIError as second:
-                return refused(second, *(errors.classify(second.explanation or str(second)) or ("", "")))
+                return refused(second, *meaning(second))
             say(f"{planned.image} starts with the flags of {MAIN}, but without its GPU. {sentence}")
             return SKIPPED
     if asks(arguments):
@@ -152,6 +152,12 @@ def started(project: Path, planned: Plan) -> int:
         gpu = "without a GPU, since GPUS names none" if unnamed else "no GPU asked for"
     print(f"smoke: {planned.image} starts with the flags of {MAIN}, {gpu}.", flush=True)
     return FINE
+
+
+def meaning(error: Any) -> tuple[str, str]:
+    """What kind of refusal an engine's error is, and one sentence; both empty if it is not known."""
+    known = errors.classify(error.explanation or str(error))
+    return (known[0], f"{known[1].why} {known[1].remedy}") if known else ("", "")
 
 
 def once(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:

@@ -464,7 +464,7 @@ def test_a_build_of_another_kind_is_refused(tmp_path: Path, indexes: Path) -> No
 
 def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
     fresh.facts(python="3.99", pythons=["3.99"])
-    assert "Python 3.99 is not installed" in fresh.refused("build")
+    assert "Python 3.99" in fresh.refused("build")
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ from gpukit.errors.evidence import (
     WSL,
     capability_below,
     capability_from,
+    only,
     says,
 )
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, GRANT, NOTE, TRACE, VERIFY, Rule
@@ -730,6 +731,20 @@ RULES = (
         look=VERIFY,
     ),
     Rule(
+        "gpu-named-by-uuid",
+        "ValueError: invalid literal for int() with base 10: 'MIG-1a2b3c4d'",
+        (r"invalid literal for int\(\) with base 10: '(?:MIG|GPU)-",),
+        (
+            Cause(
+                "gpu-named-by-uuid",
+                "The program expects GPU numbers in `CUDA_VISIBLE_DEVICES` and was given a UUID.",
+                "Update the package that the traceback ends in. Until it accepts UUIDs, set a number, such as "
+                "`CUDA_VISIBLE_DEVICES=0`.",
+            ),
+        ),
+        look="`nvidia-smi -L`",
+    ),
+    Rule(
         "no-such-gpu",
         "CUDA error: invalid device ordinal",
         (
@@ -742,11 +757,21 @@ RULES = (
         ),
         (
             Cause(
+                "one-mig-slice",
+                "A process can use one MIG device only, and sees it as GPU 0.",
+                "Use `cuda:0` in each process, and give each process its own device: `CUDA_VISIBLE_DEVICES=MIG-...` "
+                "with a UUID "
+                "that `nvidia-smi -L` lists.",
+                tell="`nvidia-smi -L` lists MIG devices",
+                given=only(says(r"\bMIG-")),
+            ),
+            Cause(
                 "gpu-index",
                 "The program asks for a GPU number that does not exist here: processes count the GPUs that they may "
                 "use from 0.",
                 "Unset `CUDA_VISIBLE_DEVICES`, start at most one process per GPU, or give the container more GPUs "
                 "with `GPUS=all`.",
+                tell="`nvidia-smi -L` lists fewer GPUs than that number, or `CUDA_VISIBLE_DEVICES` is set",
             ),
             Cause(
                 "checkpoint-other-gpu",
@@ -819,7 +844,7 @@ RULES = (
         "no-gpu-inside",
         "RuntimeError: No CUDA GPUs are available",
         (
-            r"no CUDA-capable device is detected",
+            r"no CUDA-capable (?:device )?is detected",
             r"No CUDA GPUs are available",
             r"cudaErrorNoDevice\b|CUDA_ERROR_NO_DEVICE\b",
             r"cudaGetDeviceCount (?:returned|failed)[^\n]{0,20}\b(?:100|38)\b|"
@@ -957,6 +982,8 @@ RULES = (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         (
             r"libcuda\.so(?:\.1)?[^\n]{0,10}: cannot open shared object file",
+            r"Failed to dlopen libcuda|Unable to find cuda lib under the names",
+            r"failed to load libnvidia-ml\.so\b",
             r"Could NOT find NVML \(missing",
             r"Could not load dynamic library 'libcuda\.so",
             r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
@@ -977,9 +1004,10 @@ RULES = (
             Cause(
                 "driver-library-path",
                 "The driver's libraries are installed, but not where this program looks.",
-                "Run `sudo ldconfig`; in WSL set `LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
+                "Add their folder to /etc/ld.so.conf.d and run `sudo ldconfig`; in WSL, set "
+                "`LD_LIBRARY_PATH=/usr/lib/wsl/lib`. If the program looks for a name without a number, such as "
+                "libnvidia-ml.so, link that to the file with one.",
                 tell="`nvidia-smi` works in the same place",
-                given=WSL,
             ),
         ),
         look=GRANT,
@@ -1385,6 +1413,7 @@ RULES = (
             r"No (?:NVIDIA |CUDA )?(?:GPUs?|accelerators?)\b[^\n.]{0,30}(?:found|detected|available)\b",
             r"CUDA unavailable, invalid device",
             r"Torch is not able to use GPU",
+            r"torch\.cuda\.is_available\(\)\)?\s*\n\s*False\b",
             r"fp16\W[^\n]{0,80}(?:requires a GPU|can only be used on CUDA)",
             r"does not support the current version of Torch/CUDA",
             r"No NVIDIA GPU (?:was )?(?:found|detected)",

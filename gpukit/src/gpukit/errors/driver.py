@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.causes import (
     CARD_TOO_NEW,
     CARD_TOO_OLD,
@@ -24,7 +26,17 @@ from gpukit.errors.causes import (
     UNSIGNED,
     WSL_1,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, ROOTLESS, SECURE_BOOT, SELINUX, WORKED_BEFORE, WSL, only, says
+from gpukit.errors.evidence import (
+    CONTAINER,
+    NO_DRIVER,
+    ROOTLESS,
+    SECURE_BOOT,
+    SELINUX,
+    WORKED_BEFORE,
+    WSL,
+    only,
+    says,
+)
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
 from gpukit.findings.finding import Cause
 
@@ -752,7 +764,13 @@ RULES = (
             r"couldn'?t communicate with the NVIDIA driver[\s\S]{0,2000}(?:\bWSL ?[12]?\b|microsoft-standard|"
             r"Windows Subsystem)",
         ),
-        (MODULE_MISSING, UNSIGNED, OLD_WINDOWS_DRIVER, NO_GPU_HERE),
+        (
+            replace(DRIVER_NOT_INSTALLED, given=only(NO_DRIVER)),
+            MODULE_MISSING,
+            UNSIGNED,
+            OLD_WINDOWS_DRIVER,
+            NO_GPU_HERE,
+        ),
         look=DRIVER,
         kind="gpu",
         beside=r"nvidia|nvml|cuda|\buvm\b|\bgpu",
@@ -908,6 +926,7 @@ RULES = (
             r"(?:float|int)\b[^\n]{0,40}: \'\[?N/A\]?\'",
             r"getting (?:device |GPU )?memory[^\n]{0,30}: Not Supported",
             r"NVML: Not Supported",
+            r"NVML memory APIs? (?:are |is )?not supported|memory info[^\n]{0,40}Not Supported",
             r"nvml[^\n]{0,60}: Not Supported",
             r"nvmlDeviceGet\w+[^\n]{0,40}Not Supported",
         ),
@@ -989,12 +1008,12 @@ RULES = (
             DRIVER_NOT_INSTALLED,
             Cause(
                 "driver-files-unseen",
-                "The driver is installed, but `nvidia-smi` and its libraries are not in the search path: in WSL, "
+                "The driver is installed, but `nvidia-smi` and its libraries are not in the search path, as in WSL, "
                 "on a Jetson, or in a container without the capability `utility`.",
                 "In WSL, add /usr/lib/wsl/lib to `PATH`. In a container, set "
-                "`NVIDIA_DRIVER_CAPABILITIES=compute,utility`.",
+                "`NVIDIA_DRIVER_CAPABILITIES=compute,utility`. On the host, add the libraries' folder to "
+                "/etc/ld.so.conf.d and run `sudo ldconfig`.",
                 tell="`ls /dev/nvidia* /dev/dxg /usr/lib/wsl/lib` lists files",
-                given=WSL | JETSON | CONTAINER,
             ),
         ),
         look="`./launch doctor --only driver,gpu`",

@@ -3029,6 +3029,19 @@ RULES = (
         level=NOTE,
     ),
     Rule(
+        "deb-damaged",
+        "dpkg-deb: error: 'nvidia-modprobe.deb' is not a Debian format archive",
+        (r"'?(\S+\.deb)'? is not a debian format archive",),
+        (
+            Cause(
+                "deb-damaged",
+                "{0} is not a package: the download failed, or a web page was saved in its place.",
+                "Delete it, download it again, and check it with `dpkg-deb --info FILE`.",
+            ),
+        ),
+        look="`file *.deb`",
+    ),
+    Rule(
         "apt-waits",
         "Please select the geographic area in which you live.",
         (r"Please select the geographic area in which you live", r"^Geographic area:", r"Configuring tzdata\n"),

@@ -788,6 +788,7 @@ RULES = (
             r"EOFError: Ran out of input",
             r"Unable to load weights from (?:pytorch|the) checkpoint file",
             r"pickle data was truncated",
+            r"WeightsUnpickler error: Unsupported operand",
             r"MetadataIncompleteBuffer|HeaderTooSmall",
             r"Invalid magic number; corrupt file",
             r"invalid hash value \(expected",
@@ -883,6 +884,7 @@ RULES = (
         (
             r"Error\(s\) in loading state_dict for",
             r"Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict",
+            r"unexpected key \"?module\.",
             r"size mismatch for [\w.]+: copying a param",
             r"doesn't match the size of parameter group",
             r"loaded state dict (?:has a different number|contains a parameter)",

@@ -50,7 +50,7 @@ NEEDS_TORCH = Cause(
     "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
     "offers a prebuilt wheel for this torch, install that instead.",
     tell="`No module named` stands above, and `--no-build-isolation` was not used",
-    given=silent_on(r"no-build-isolation"),
+    given=silent_on(r"(?:pip3?|uv) [^\n]{0,200}--no-build-isolation"),
 )
 NO_COMPILER = Cause(
     "no-compiler",
@@ -263,7 +263,7 @@ RULES = (
                 "Install it first, in a separate command: `pip install torch` (or `pip install wheel setuptools "
                 "packaging`), then the package.",
                 tell="`--no-build-isolation` was used",
-                given=says(r"no-build-isolation"),
+                given=says(r"(?:pip3?|uv) [^\n]{0,200}--no-build-isolation"),
             ),
         ),
         look=VERIFY,
@@ -1748,6 +1748,7 @@ RULES = (
         (r"No module named '?(torch)'?(?![\w.])", r"(torchrun): (?:command )?not found"),
         (
             replace(OTHER_PYTHON, given=~NOTEBOOK),
+            replace(NEEDS_TORCH, given=only(says(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
             Cause(
                 "torch-not-installed",
                 "torch is not installed in this environment.",
@@ -1761,8 +1762,9 @@ RULES = (
                 "Select the environment with torch as the kernel. In the notebook, install with `%pip install torch`, "
                 "which uses its own Python.",
                 tell="it fails in a notebook and works in a terminal",
-                given=NOTEBOOK,
+                given=only(NOTEBOOK),
             ),
+            replace(NEEDS_TORCH, given=None),
         ),
         look=VENV,
     ),

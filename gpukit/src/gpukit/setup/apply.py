@@ -220,7 +220,8 @@ def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
             wrong = next(each for each in at.repositories.values() if each.fingerprint in line)
             return (
                 f"The key at {wrong.key} is not {wrong.vendor}'s {wrong.fingerprint}, so nothing was installed: "
-                "another answers in the vendor's place, or the vendor has a new key. `copier update --trust` brings it."
+                "another answers in the vendor's place, or the vendor has a new key, which `copier update --trust` "
+                "brings."
             )
         if code:
             last = next((text.strip() for text in reversed(said.splitlines()) if text.strip()), f"exit status {code}")
