@@ -140,3 +140,6 @@ def test_in_a_pipe_that_is_closed_and_without_a_home(tmp_path):
     done = subprocess.run(argv, input=LIKELY.encode(), env=environment, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 1 and done.stderr == b""
     assert list(tmp_path.iterdir()) == []
+    command = f"{sys.executable} -m gpukit explain gpu-not-given | head -n 1"
+    done = subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, capture_output=True, check=False)
+    assert done.stdout.count(b"\n") == 1 and done.stderr == b""

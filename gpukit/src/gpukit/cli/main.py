@@ -209,7 +209,12 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that cleanup runs
         from gpukit.cli.commands import act
 
-        return act(options)
+        code = act(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader left, as in `explain ID | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except RefusalError as refusal:
         from gpukit.findings.finding import commands
         from gpukit.project.location import find_root
