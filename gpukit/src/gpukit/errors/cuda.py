@@ -23,6 +23,7 @@ from gpukit.errors.causes import (
     LIBRARIES_MIXED,
     MIG_EMPTY,
     NO_GPU_HERE,
+    OLD_WINDOWS_DRIVER,
     TORCH_TOO_OLD,
     UVM_STUCK,
     WSL_DRIVER_TOO_OLD,
@@ -31,14 +32,21 @@ from gpukit.errors.evidence import (
     CONTAINER,
     CUDA_ABOVE_DRIVER,
     JETSON,
+    NO_CARD,
     WINDOWS,
     WORKED_BEFORE,
     WSL,
+    Evidence,
+    Scene,
     capability_below,
     capability_from,
+    needs,
     only,
     says,
 )
+from gpukit.errors.machine import at_least
+from gpukit.errors.memory import TORCH_BUILD
+from gpukit.errors.ranks import TOO_MANY_RANKS
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, GRANT, NOTE, TRACE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -71,11 +79,31 @@ PACKAGE_KERNELS = Cause(
     "package-without-kernel",
     "A package with CUDA code of its own (such as flash-attn, xformers, or an extension) was built "
     "without kernels for this GPU; PyTorch itself has them.",
-    "Install a release of that package for this GPU, or rebuild it with `TORCH_CUDA_ARCH_LIST` set to "
-    "the card's compute capability.",
+    "Install the newest release of that package. If it has none for this GPU, rebuild it with "
+    "`TORCH_CUDA_ARCH_LIST` set to the card's compute capability, or turn its kernels off.",
     tell="`./launch verify` passes, and the traceback ends in that package",
-    given=says(r"flash_attn|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"),
+    given=says(
+        r"flash_attn|flashinfer|deep_gemm|No supported CUDA architectures "
+        "found|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"
+    ),
 )
+
+OTHER_GPU = Cause(
+    "other-gpu-current",
+    "A stream, module, or tensor belongs to another GPU than the current one, or to the process before it was forked.",
+    "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
+    given=says(r"\bcuda:[1-9]\b|multi_tensor_apply"),
+    tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
+)
+
+
+def _built_for_blackwell(scene: Scene) -> bool | None:
+    """Whether torch has kernels for the newest cards, so that the ones that are missing are another package's."""
+    torch = scene.machine.torch
+    return at_least(torch.version, "2.7") and at_least(torch.cuda, "12.8")
+
+
+BUILT_FOR_BLACKWELL = Evidence(_built_for_blackwell, "torch has kernels for this GPU", "torch has none for new GPUs")
 
 RULES = (
     Rule(
@@ -273,7 +301,7 @@ RULES = (
             r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver",
             r"cudaGetDeviceCount returned 35\b",
         ),
-        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN),
+        (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN, DRIVER_NOT_INSTALLED),
         look="`./launch doctor --only driver,gpu`",
     ),
     Rule(
@@ -402,6 +430,13 @@ RULES = (
                 "kernels fail.",
                 "Install a newer PyTorch, or set `TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas` if CUDA 12.9 or newer "
                 "is installed there.",
+            ),
+            Cause(
+                "ptxas-path",
+                "`TRITON_PTXAS_PATH` or `CUDA_HOME` names an older CUDA toolkit than the GPU needs.",
+                "Run `unset TRITON_PTXAS_PATH CUDA_HOME`, or set them to CUDA 12.9 or newer.",
+                tell="`echo $TRITON_PTXAS_PATH $CUDA_HOME` prints a path, and `ptxas --version` there is older",
+                given=says(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
             ),
         ),
         look=VERIFY,
@@ -634,7 +669,7 @@ RULES = (
                 "Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 or "
                 "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
-                given=capability_from("10.0"),
+                given=capability_from("10.0") & ~only(BUILT_FOR_BLACKWELL),
                 alone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 "
                 "or newer. `./launch doctor` prints the command for this card.",
             ),
@@ -731,20 +766,6 @@ RULES = (
         look=VERIFY,
     ),
     Rule(
-        "gpu-named-by-uuid",
-        "ValueError: invalid literal for int() with base 10: 'MIG-1a2b3c4d'",
-        (r"invalid literal for int\(\) with base 10: '(?:MIG|GPU)-",),
-        (
-            Cause(
-                "gpu-named-by-uuid",
-                "The program expects GPU numbers in `CUDA_VISIBLE_DEVICES` and was given a UUID.",
-                "Update the package that the traceback ends in. Until it accepts UUIDs, set a number, such as "
-                "`CUDA_VISIBLE_DEVICES=0`.",
-            ),
-        ),
-        look="`nvidia-smi -L`",
-    ),
-    Rule(
         "no-such-gpu",
         "CUDA error: invalid device ordinal",
         (
@@ -757,22 +778,24 @@ RULES = (
         ),
         (
             Cause(
-                "one-mig-slice",
-                "A process can use one MIG device only, and sees it as GPU 0.",
-                "Use `cuda:0` in each process, and give each process its own device: `CUDA_VISIBLE_DEVICES=MIG-...` "
-                "with a UUID "
-                "that `nvidia-smi -L` lists.",
+                "mig-one-slice",
+                "A process can use only one MIG slice, however many `CUDA_VISIBLE_DEVICES` lists.",
+                "Use `cuda:0`, and start one process per slice, each with one UUID: "
+                "`CUDA_VISIBLE_DEVICES=MIG-... python train.py`.",
                 tell="`nvidia-smi -L` lists MIG devices",
-                given=only(says(r"\bMIG-")),
+                given=needs(r"\bMIG\b"),
             ),
             Cause(
                 "gpu-index",
                 "The program asks for a GPU number that does not exist here: processes count the GPUs that they may "
                 "use from 0.",
-                "Unset `CUDA_VISIBLE_DEVICES`, start at most one process per GPU, or give the container more GPUs "
-                "with `GPUS=all`.",
-                tell="`nvidia-smi -L` lists fewer GPUs than that number, or `CUDA_VISIBLE_DEVICES` is set",
+                "With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). With "
+                "more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `GPUS=all`.",
+                tell="the number in the text or in the code is not below what `torch.cuda.device_count()` prints",
+                alone="With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). "
+                "With more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `--gpus all`.",
             ),
+            TOO_MANY_RANKS,
             Cause(
                 "checkpoint-other-gpu",
                 "The checkpoint was saved on a GPU number that does not exist here.",
@@ -783,6 +806,21 @@ RULES = (
         ),
         unless=r"nvidia-container-cli",
         look=VERIFY,
+    ),
+    Rule(
+        "device-uuid",
+        "ValueError: invalid literal for int() with base 10: 'MIG-377e0049-554c-540b-93c6-d0976f8426cb'",
+        (r"invalid literal for int\(\) with base 10: b?'(?:MIG|GPU)-",),
+        (
+            Cause(
+                "device-uuid",
+                "This package expects numbers in `CUDA_VISIBLE_DEVICES`, and finds the UUID of a GPU or MIG slice.",
+                "Upgrade the package that the traceback names, such as `pip install -U vllm`. Until a release accepts "
+                "UUIDs, use an index (`CUDA_VISIBLE_DEVICES=0`); for a MIG slice, start a container with that slice "
+                "only (`docker run --gpus '\"device=MIG-...\"' ...`), and unset the variable in it.",
+            ),
+        ),
+        look="`nvidia-smi -L`",
     ),
     Rule(
         "gpu-busy",
@@ -827,6 +865,7 @@ RULES = (
         ),
         (
             UVM_STUCK,
+            replace(OLD_WINDOWS_DRIVER, given=only(WSL)),
             DEVICE_FILES,
             Cause(
                 "visible-devices-late",
@@ -855,8 +894,8 @@ RULES = (
         ),
         (
             NO_GPU_HERE,
-            GPU_NOT_GIVEN,
             GPU_HIDDEN,
+            GPU_NOT_GIVEN,
             Cause(
                 "gpu-not-started",
                 "The driver does not provide the GPU to CUDA: MIG is enabled without a slice, the driver does not "
@@ -911,6 +950,15 @@ RULES = (
                 "torch.",
                 "Install the package's build for the installed torch and its CUDA, for torchvision and torchaudio "
                 "from the same index as torch.",
+            ),
+            Cause(
+                "built-without-gpu",
+                "The package was compiled where no GPU or CUDA toolkit was found, so its CUDA code was left out.",
+                "Rebuild it with `FORCE_CUDA=1 pip install --no-cache-dir --no-build-isolation --force-reinstall "
+                "--no-deps PACKAGE` where `nvcc --version` works, with `TORCH_CUDA_ARCH_LIST` set if no GPU is "
+                "visible.",
+                tell="it was built from source, or in a Dockerfile",
+                given=says(r"Not compiled with (?:CUDA|GPU) support|compiled without CUDA|_ext\b|detectron2|mmcv"),
             ),
             Cause(
                 "operation-without-cuda",
@@ -996,6 +1044,8 @@ RULES = (
             r"Cannot load libcuda\.so",
             r"Couldn't open CUDA library '?libcuda",
             r"unable to find libcuda\.so DSO",
+            r"Failed to dlopen libcuda",
+            r"Unable to (?:find|dynamically load)(?: the)? [\"'`]?(?:nv)?cuda[\"'`]? (?:shared )?lib",
         ),
         (
             NO_GPU_HERE,
@@ -1004,9 +1054,9 @@ RULES = (
             Cause(
                 "driver-library-path",
                 "The driver's libraries are installed, but not where this program looks.",
-                "Add their folder to /etc/ld.so.conf.d and run `sudo ldconfig`; in WSL, set "
-                "`LD_LIBRARY_PATH=/usr/lib/wsl/lib`. If the program looks for a name without a number, such as "
-                "libnvidia-ml.so, link that to the file with one.",
+                "In WSL, run `export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH`. Elsewhere, run `sudo "
+                "ldconfig`, "
+                "or put the folder that `find / -name 'libcuda.so*' 2>/dev/null` prints into `LD_LIBRARY_PATH`.",
                 tell="`nvidia-smi` works in the same place",
             ),
         ),
@@ -1110,9 +1160,19 @@ RULES = (
                 "the number of classes, and token ids with the size of the embedding.",
             ),
             Cause(
+                "vocabulary-larger",
+                "The tokenizer has more tokens than the model's embedding, for example after a padding token was "
+                "added, or the text is longer than the model's positions.",
+                "Call `model.resize_token_embeddings(len(tokenizer))`, and tokenize with `truncation=True` and the "
+                "model's `max_length`.",
+                tell="`len(tokenizer)` is larger than `model.get_input_embeddings().num_embeddings`",
+                given=says(r"srcIndex < srcSelectDimSize|vectorized_gather|index out of range in self"),
+            ),
+            Cause(
                 "probabilities-nan",
                 "Values that must be probabilities are NaN, infinite, or negative, usually because fp16 overflowed.",
-                "Use bf16 or fp32, and check the loss and the weights for NaN.",
+                "Use bf16 or fp32, and check the loss and the weights for NaN. In place of `binary_cross_entropy`, use "
+                "`binary_cross_entropy_with_logits`.",
                 tell="the text names multinomial, `probability tensor`, or `input_val >= zero`",
                 given=says(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
             ),
@@ -1154,6 +1214,7 @@ RULES = (
                 "Run it once with `CUDA_LAUNCH_BLOCKING=1` to find the call. If it is in a package with its own "
                 "kernels (flash-attn, xformers, vLLM), update that package or turn its kernels off.",
             ),
+            OTHER_GPU,
             EARLIER_KERNEL,
             Cause(
                 "gpu-defective",
@@ -1170,13 +1231,7 @@ RULES = (
         "CUDA error: invalid resource handle",
         (r"CUDA error: invalid resource handle|cudaErrorInvalidResourceHandle|CUDA_ERROR_INVALID_HANDLE",),
         (
-            Cause(
-                "other-gpu-current",
-                "A stream, module, or tensor belongs to another GPU than the current one, or to the process before "
-                "it was forked.",
-                "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
-                tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
-            ),
+            OTHER_GPU,
             PACKAGE_KERNELS,
         ),
         look=TRACE,
@@ -1217,7 +1272,7 @@ RULES = (
         "cublas-failed",
         "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",
         (r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",),
-        (EARLIER_KERNEL, TORCH_TOO_OLD, GPU_FULL),
+        (EARLIER_KERNEL, LIBRARIES_MIXED, TORCH_TOO_OLD, GPU_FULL),
         level=BROAD,
         look=VERIFY,
     ),
@@ -1228,7 +1283,7 @@ RULES = (
             r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|BAD_PARAM)\w*",
             r"CUDNN_BACKEND_\w+[^\n]{0,60}(?:failed|error)",
         ),
-        (GPU_FULL, LIBRARIES_MIXED, SHAPE),
+        (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=needs(r"BAD_PARAM|CUDNN_BACKEND"))),
         level=BROAD,
         look=VERIFY,
     ),
@@ -1434,7 +1489,7 @@ RULES = (
             r"No platform detected, vLLM is running on UnspecifiedPlatform",
             r"UnspecifiedPlatform",
         ),
-        (NO_GPU_HERE, JETSON_TORCH, GPU_NOT_GIVEN, CPU_BUILD, DRIVER_TOO_OLD),
+        (NO_GPU_HERE, JETSON_TORCH, CPU_BUILD, GPU_NOT_GIVEN, DRIVER_TOO_OLD, DRIVER_NOT_INSTALLED),
         level=GENERAL,
         look=VERIFY,
     ),
@@ -1456,6 +1511,10 @@ RULES = (
                 "Update torch (and with it Triton) or the package that contains the kernel; `TORCHDYNAMO_DISABLE=1` "
                 "runs without torch.compile.",
             ),
+            replace(
+                LOWER_PRECISION, given=capability_below("8.9") & needs(r"fp8|bf16|bfloat16|e4m3|e5m2|Cannot select")
+            ),
+            PACKAGE_TOO_OLD,
         ),
         level=GENERAL,
         look=VERIFY,
@@ -1470,6 +1529,13 @@ RULES = (
                 "torch.compile cannot compile a part of the program; the lines after this one say which.",
                 "Run without it with `TORCHDYNAMO_DISABLE=1`, or put `@torch.compiler.disable` on that function.",
                 tell="`./launch verify --only compile` passes",
+            ),
+            Cause(
+                "compiler-windows",
+                "On Windows, torch.compile needs Microsoft's C++ compiler and a Triton that is built for Windows.",
+                "Install the Visual Studio Build Tools with C++ and `pip install triton-windows`, and start from the "
+                "x64 Native Tools Command Prompt; or work in WSL 2.",
+                given=only(WINDOWS),
             ),
             Cause(
                 "compiler-broken",
@@ -1504,6 +1570,15 @@ RULES = (
         level=GENERAL,
     ),
     Rule(
+        "no-cuda-runtime",
+        "docker run IMAGE python train.py: No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'",
+        (r"No CUDA runtime is found",),
+        (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | needs(r"docker run")) & ~only(NO_CARD)),),
+        unless=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
+        level=GENERAL,
+        look=GRANT,
+    ),
+    Rule(
         "spark-warning",
         "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum ... (8.0) - (12.0)",
         (r"GB10[^\n]{0,60}cuda capability (?:12\.1|sm_121)", r"capability 12\.1[^.]{0,400}\(?8\.0\)? ?- ?\(?12\.0\)?"),
@@ -1525,8 +1600,8 @@ RULES = (
             Cause(
                 "no-gpu-while-building",
                 "This is only a note: no GPU is visible here, which is normal while an image is built.",
-                "Nothing needs to be done during a build; in a running container, check with `./launch verify --only "
-                "gpu`.",
+                "Nothing needs to be done during a build. In a running container, check with `./launch verify --only "
+                "gpu`: it was started without `--gpus all` if that fails.",
             ),
         ),
         level=NOTE,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.causes import EARLIER_KERNEL, GPU_FULL, GPU_TAKEN, HOST_MEMORY, LIBRARIES_MIXED, SHM_FULL
-from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, only, says
+from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, WSL, needs, only, says, silent_on
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -25,6 +27,28 @@ UNIFIED_FULL = Cause(
     tell="the machine is a DGX Spark or a Jetson",
     given=only(UNIFIED),
 )
+HOST_MEMORY_WSL = Cause(
+    "wsl-memory-share",
+    "WSL's memory is full: by default, it gets only half of the machine's.",
+    "In Windows, set `memory=` (such as `memory=24GB`) and `swap=` under `[wsl2]` in %UserProfile%\\.wslconfig, then "
+    "run `wsl --shutdown`. Fewer data loader workers need less.",
+    tell="`free -h` in WSL shows half of the machine's memory",
+    given=only(WSL),
+)
+DATASET_COPIES = Cause(
+    "workers-copy-dataset",
+    "Each data loader worker comes to hold a copy of the dataset, because it consists of many Python objects.",
+    "Use fewer workers, and keep the data in NumPy arrays or tensors, or read it from files (`numpy.memmap`, Arrow).",
+    tell="memory grows during the epoch, and more slowly with fewer workers",
+    given=needs(r"DataLoader"),
+)
+SHM_LEFT = Cause(
+    "shared-memory-left",
+    "Files of programs that crashed fill /dev/shm.",
+    "End the programs that are left, then run `rm -f /dev/shm/torch_* /dev/shm/nccl-* /dev/shm/psm_*` in the same "
+    "container; outside one, on the machine.",
+    tell="`df -h /dev/shm` shows much in use while nothing runs",
+)
 OPEN_FILES = Cause(
     "open-files",
     "The process has more files open than its limit allows, usually because data loader workers share tensors "
@@ -45,6 +69,20 @@ STOPPED = Cause(
     "Look at the scheduler's log, or `docker events --since 1h`; then run the same command again to resume.",
     tell="`dmesg` shows nothing, and the log ends without a traceback of its own",
     given=says(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
+)
+
+TORCH_BUILD = Cause(
+    "torch-build-does-not-fit",
+    "This build of torch, with its CUDA and cuDNN, does not fit the GPU or the driver.",
+    "Install a newer PyTorch whose CUDA the driver supports (`nvidia-smi` shows the highest version).",
+    tell="the smallest convolution on the GPU fails, although memory is free",
+)
+UNIFIED_FIGURES = Cause(
+    "unified-memory-figures",
+    "Nothing is broken: GPU and processor share their memory (DGX Spark, Jetson), so the driver reports no memory "
+    "figures for the GPU.",
+    "Use the system's figures, such as `free -h`. A program that stops there should catch NVMLError_NotSupported, or "
+    "read `torch.cuda.mem_get_info()`; update it.",
 )
 
 RULES = (
@@ -74,7 +112,7 @@ RULES = (
             r"shared memory (?:size|segment)[^\n]{0,60}(?:too small|insufficient|not enough)",
             r"Error while \w+(?: to)? shared memory segment",
         ),
-        (SHM_FULL,),
+        (SHM_FULL, SHM_LEFT, HOST_MEMORY),
         look=VERIFY,
     ),
     Rule(
@@ -250,7 +288,12 @@ RULES = (
             r"CUSOLVER_STATUS_(?:INTERNAL_ERROR|NOT_INITIALIZED)|cusolver error:? ?7, when calling",
             r"CUSPARSE_STATUS_NOT_INITIALIZED",
         ),
-        (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
+        (
+            GPU_FULL,
+            LIBRARIES_MIXED,
+            replace(EARLIER_KERNEL, given=silent_on(r"CUDNN")),
+            TORCH_BUILD,
+        ),
         level=BROAD,
         look=VERIFY,
     ),
@@ -312,7 +355,7 @@ RULES = (
             r"worker was killed[^\n]{0,40}(?:out of memory|OOM)",
             r"due to (?:the node running low on memory|memory pressure)",
         ),
-        (HOST_MEMORY,),
+        (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, DATASET_COPIES),
         look=OOM,
     ),
     Rule(
@@ -347,7 +390,18 @@ RULES = (
             r"exitcode ?: ?-11\b|\(SIGSEGV\)|Signals?\.SIGSEGV",
             r"terminated with signal (?:SIGSEGV|11\b)",
         ),
-        (CRASH, SHM_FULL),
+        (
+            CRASH,
+            SHM_FULL,
+            Cause(
+                "threads-in-workers",
+                "A library that uses threads of its own, such as OpenCV, crashes in forked workers.",
+                'Call `cv2.setNumThreads(0)` and `torch.set_num_threads(1)`, or pass `multiprocessing_context="spawn"` '
+                "to the DataLoader.",
+                tell="it works with `num_workers=0`",
+                given=says(r"\bcv2\b|opencv|set_num_threads"),
+            ),
+        ),
         look=VERIFY,
     ),
     Rule(
@@ -440,7 +494,7 @@ RULES = (
             r"^\S*sh: killed\b",
             r"^make(?:\[\d+\])?: \*\*\* \[[^\]\n]*\] Error 137\b",
         ),
-        (HOST_MEMORY, STOPPED),
+        (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, STOPPED),
         level=BROAD,
         look=VERIFY,
     ),
@@ -556,6 +610,22 @@ RULES = (
         level=GENERAL,
         program=True,
         look=VERIFY,
+    ),
+    Rule(
+        "unified-memory-log",
+        "NVML memory APIs not supported for unified memory device, falling back to system memory",
+        (r"NVML memory APIs? not supported", r"device memory info[^\n]*Not Supported"),
+        (UNIFIED_FIGURES,),
+        level=GENERAL,
+        look="`free -h`",
+    ),
+    Rule(
+        "unified-memory-table",
+        "| N/A   36C    P8              3W /  N/A  | Not Supported          |      0%      Default |",
+        (r"\| *Not Supported *\| +(?:\d+%|N/A) ",),
+        (UNIFIED_FIGURES,),
+        level=NOTE,
+        look="`free -h`",
     ),
     Rule(
         "shm-note",

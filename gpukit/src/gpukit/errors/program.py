@@ -113,6 +113,21 @@ RULES = (
                 "Do not call `.to()` on such a model; load it without `device_map`, or use "
                 "`module.to_empty(device=...)` and load the weights.",
             ),
+            Cause(
+                "loader-releases-differ",
+                "The releases of torch, transformers, accelerate, and the package that loads the model do not fit "
+                "each other.",
+                "Run `pip install -U transformers accelerate` and update the package that the traceback names, or "
+                "install the releases that the project lists.",
+                tell="the program does not use `device_map`, and its code worked with older releases",
+            ),
+            Cause(
+                "model-offloaded",
+                "The model did not fit into the GPU's memory, so a part of it was left on the disk or on device meta.",
+                "Use a smaller or quantized model, or end other programs on the GPU.",
+                tell="`model.hf_device_map` names disk, cpu, or meta",
+                given=says(r"offload|disk"),
+            ),
         ),
         program=True,
         look=VERIFY,
@@ -138,6 +153,23 @@ RULES = (
                 "A tensor or a part of the model is on another device than the rest.",
                 'Move it with `.to(device)` at the line that the traceback names; with `device_map="auto"`, move '
                 "inputs to `model.device`.",
+            ),
+            Cause(
+                "device-map-split",
+                "`device_map` spread the model over several devices, and the program or its package does not move "
+                "tensors between them.",
+                'Load it on one GPU with `device_map={"": 0}` (in distributed training, `{"": local_rank}`), set '
+                "`CUDA_VISIBLE_DEVICES=0`, or update transformers and accelerate.",
+                tell="`model.hf_device_map` names several devices",
+                given=says(r"device_map|accelerate/hooks|cuda:[1-9] and cuda:\d|cuda:0 and cuda:[1-9]"),
+            ),
+            Cause(
+                "tensor-not-registered",
+                "A tensor is created inside the model without a device, or is a plain attribute that `.to(device)` "
+                "does not move.",
+                "Create it with `device=x.device`, and keep constants with `self.register_buffer(...)`; in a package, "
+                "update it.",
+                tell="the traceback ends in the model's own `forward`",
             ),
         ),
         program=True,
@@ -296,6 +328,15 @@ RULES = (
                 "Wrap the model's call in `torch.autocast`, or convert one with `.to(dtype)`; if the code is not "
                 "yours, update the package that contains it.",
             ),
+            Cause(
+                "label-dtype",
+                "Labels, indices, or arrays from NumPy have another type than the operation needs, such as float64 or "
+                "int32.",
+                "Convert them: `.long()` for class labels and indices, `.float()` for regression targets and NumPy "
+                "arrays.",
+                tell="the text names Long, Int, or Double",
+                given=says(r"\bLong\b|\bDouble\b|\bInt\b|LongTensor|DoubleTensor"),
+            ),
         ),
         program=True,
         look=VERIFY,
@@ -418,6 +459,15 @@ RULES = (
                 "False}`.",
                 tell="gradient checkpointing is on",
                 given=says(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
+            ),
+            Cause(
+                "nothing-trainable",
+                "No parameter that the loss depends on is trainable: all are frozen, or the forward pass runs under "
+                "`torch.no_grad()`.",
+                "Print `[n for n, p in model.named_parameters() if p.requires_grad]`, set `requires_grad_(True)` on "
+                "what is trained, and remove `no_grad` and `.detach()` from the path of the loss.",
+                tell="`loss.requires_grad` is False",
+                given=says(r"does not require grad"),
             ),
         ),
         program=True,

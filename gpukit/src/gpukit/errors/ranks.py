@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpukit.errors.causes import DRIVER_TOO_OLD, GPU_FULL, SHM_FULL
-from gpukit.errors.evidence import CONTAINER, says
+from dataclasses import replace
+
+from gpukit.errors.causes import DRIVER_TOO_OLD, GPU_FULL, SHM_FULL, TORCH_TOO_OLD
+from gpukit.errors.evidence import CONTAINER, capability_from, needs, says
 from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -460,7 +462,7 @@ RULES = (
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
         (r"ncclSystemError", r"NCCL[^\n]{0,160}unhandled system error", r"unhandled system error[^\n]{0,60}NCCL"),
-        (SHM_FULL, WRONG_INTERFACE, RANK_FAILED),
+        (replace(SHM_FULL, given=CONTAINER), WRONG_INTERFACE, RANK_FAILED, GPU_PATH),
         look=NCCL_DEBUG,
         level=BROAD,
     ),
@@ -468,7 +470,12 @@ RULES = (
         "nccl-cuda",
         "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         (r"ncclUnhandledCudaError", r"NCCL[^\n]{0,160}unhandled cuda error", r"NCCL WARN Cuda failure"),
-        (GPU_FULL, GPU_PATH, DRIVER_TOO_OLD),
+        (
+            replace(TORCH_TOO_OLD, given=needs(r"NCCL version 2\.[0-8]\.") & capability_from("8.0")),
+            GPU_FULL,
+            GPU_PATH,
+            DRIVER_TOO_OLD,
+        ),
         look=NCCL_DEBUG,
         level=BROAD,
     ),
