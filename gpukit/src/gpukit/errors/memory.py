@@ -612,14 +612,6 @@ RULES = (
         look=VERIFY,
     ),
     Rule(
-        "unified-memory-log",
-        "NVML memory APIs not supported for unified memory device, falling back to system memory",
-        (r"NVML memory APIs? not supported", r"device memory info[^\n]*Not Supported"),
-        (UNIFIED_FIGURES,),
-        level=GENERAL,
-        look="`free -h`",
-    ),
-    Rule(
         "unified-memory-table",
         "| N/A   36C    P8              3W /  N/A  | Not Supported          |      0%      Default |",
         (r"\| *Not Supported *\| +(?:\d+%|N/A) ",),
