@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -140,6 +142,31 @@ def test_in_a_pipe_that_is_closed_and_without_a_home(tmp_path):
     done = subprocess.run(argv, input=LIKELY.encode(), env=environment, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 1 and done.stderr == b""
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "machine").write_text("{}", encoding="utf-8")  # nothing is known, so that a question would help
+    piped_in = [*argv, "--machine", "machine"]
+    done = subprocess.run(
+        piped_in, input=LIKELY.encode(), env=environment, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 1 and b"--in-container yes" in done.stdout and done.stderr == b""
     command = f"{sys.executable} -m gpukit explain gpu-not-given | head -n 1"
     done = subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, capture_output=True, check=False)
     assert done.stdout.count(b"\n") == 1 and done.stderr == b""
+
+
+def test_a_text_pasted_into_a_terminal(tmp_path):
+    """One Ctrl-D ends the text, and the question can still be answered."""
+    (tmp_path / "machine").write_text("{}", encoding="utf-8")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "gpukit/src"), "TERM": "xterm"}
+    argv = [sys.executable, "-m", "gpukit", "explain", "--machine", "machine"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=tmp_path) as process:
+        os.close(theirs)
+        shown = ""
+        for awaited, typed in (("Ctrl-D", f"{LIKELY}\n\x04"), ("[y/n", "n\n"), ("more ", "")):
+            while awaited not in shown:
+                assert select.select([ours], [], [], 20)[0], shown
+                shown += os.read(ours, 4096).decode()
+            os.write(ours, typed.encode())
+            shown = "" if typed else shown
+        assert process.wait(20) == 1
+    os.close(ours)

@@ -87,7 +87,9 @@ def read_text(what: str) -> str:
     try:
         if what and what != "-" and not Path(what).is_file():
             return read(io.BytesIO(what.encode("utf-8", "replace")))
-        with sys.stdin.buffer if what in ("", "-") else Path(what).open("rb") as stream:
+        if what in ("", "-"):
+            return read(sys.stdin.buffer)
+        with Path(what).open("rb") as stream:
             return read(stream)
     except OSError as error:
         raise RefusalError(f"{what} cannot be read: {error.strerror or error}.", code=2) from None

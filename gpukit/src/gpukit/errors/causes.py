@@ -87,7 +87,7 @@ GPU_HIDDEN = Cause(
     "`CUDA_VISIBLE_DEVICES` hides the GPU: it is empty, or names a GPU that does not exist.",
     "Unset `CUDA_VISIBLE_DEVICES`, or set it to an index or UUID that `nvidia-smi -L` lists, before the program "
     "starts.",
-    tell="`echo $CUDA_VISIBLE_DEVICES` prints something else than `nvidia-smi -L` lists",
+    tell="`echo $CUDA_VISIBLE_DEVICES` prints a GPU that `nvidia-smi -L` does not list",
     given=says(r"CUDA_VISIBLE_DEVICES['\"]?\]? *[=:] *['\"]?-?\w*"),
 )
 MIG_EMPTY = Cause(

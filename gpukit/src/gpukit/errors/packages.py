@@ -49,7 +49,7 @@ NEEDS_TORCH = Cause(
     "that does not have it.",
     "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
     "offers a prebuilt wheel for this torch, install that instead.",
-    tell="`No module named` stands above, and `--no-build-isolation` was not used",
+    tell="`No module named` appears above, and `--no-build-isolation` was not used",
     given=silent_on(r"(?:pip3?|uv) [^\n]{0,200}--no-build-isolation"),
 )
 NO_COMPILER = Cause(
@@ -96,7 +96,7 @@ BUILD_MEMORY = Cause(
     "compiler-out-of-memory",
     "The compiler was killed because the machine's memory ran out.",
     "Compile with fewer processes: set `MAX_JOBS=2`, then install again.",
-    tell="`Killed` stands in the output above",
+    tell="`Killed` appears in the output above",
     given=says(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
 )
 OTHER_TORCH = Cause(
@@ -805,7 +805,7 @@ RULES = (
             Cause(
                 "no-libcuda-at-build",
                 "The build links with the driver's library libcuda, which is not there while an image is built.",
-                "Link with the Toolkit's placeholder: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
+                "Link with the Toolkit's stub library: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
                 tell="it fails in the build of an image",
                 given=needs(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
@@ -1206,7 +1206,7 @@ RULES = (
                 "The build uses a setuptools or pip that is older than this Python, because a package pins it.",
                 "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
                 "package that is being built.",
-                tell="pkg_resources or pip-build-env stands in the traceback",
+                tell="pkg_resources or pip-build-env appears in the traceback",
                 given=needs(r"ImpImporter"),
             ),
         ),
@@ -1264,7 +1264,7 @@ RULES = (
             ),
             Cause(
                 "type-expression",
-                "The expression itself is wrong: a class or a value stands where an object or a type belongs.",
+                "The expression itself is wrong: a class or a value is used in place of an object or a type.",
                 "Check the line that the traceback ends with.",
                 tell="`python --version` prints 3.11 or newer",
                 given=python_from("3.11") & says(r"not subscriptable|for \|:"),

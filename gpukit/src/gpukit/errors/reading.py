@@ -87,7 +87,8 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(rest) > CHUNK:
             yield rest
             rest = b""
-        chunk = stream.read(CHUNK)
+        # Less than asked for is the end: on a terminal, to read again would wait for a second Ctrl-D.
+        chunk = stream.read(CHUNK) if len(chunk) == CHUNK else b""
     if rest:
         yield rest
 
