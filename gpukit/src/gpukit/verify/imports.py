@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.diagnose import diagnose
+from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack
@@ -66,7 +66,8 @@ def _broken(each: Imported, others: str) -> Finding:
     seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"
     cause = BROKEN_ON_GPU if each.called else BROKEN
     text = diagnose(error.log)
-    first = text.causes[0] if text.causes and not text.program else None
+    named = text.confidence in (CERTAIN, LIKELY) and not text.program
+    first = text.causes[0] if named else None
     if first is not None and first.cause.id not in RULED_OUT:
         return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
     return cause(seen, each.place, **names)
