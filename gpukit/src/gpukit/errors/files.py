@@ -45,7 +45,8 @@ SELINUX_REFUSES = Cause(
 NOT_SAVED_WHOLE = Cause(
     "file-incomplete",
     "The file is incomplete: its download or its save was interrupted.",
-    "Delete it, and download or save it again; in Hugging Face's cache, run `hf download NAME --force-download`.",
+    "Delete it, and download or save it again; in Hugging Face's cache, run `hf download NAME --force-download`. If a "
+    "complete download fails too, the published file is broken: use another version of it, or tell its owner.",
     tell="its size differs from the original's, or `ls -l` shows 0",
 )
 WEB_PAGE = Cause(
@@ -96,6 +97,12 @@ CHECKPOINT_FROM_NEWER = Cause(
     tell="this torch is older than 1.6, or the text has `version` or `protocol`",
     given=says(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
     alone="Use a newer torch. Or save it there again with `torch.save(..., _use_new_zipfile_serialization=False)`.",
+)
+
+# What torch.load reads is no pickle: none of these numbers is an instruction that a checkpoint has.
+NO_PICKLE = (
+    r"Unsupported operand (?!(?:6[67]|7[0136]|83|100|105|108|111|1[2-5]\d)\b)|invalid load key|Ran out of input|"
+    r"pickle data was truncated"
 )
 
 RULES = (
@@ -185,6 +192,13 @@ RULES = (
                 "A compiled file cannot be loaded, because its folder is mounted with `noexec`.",
                 "Set `TMPDIR`, and for torch.compile `TORCHINDUCTOR_CACHE_DIR`, to a folder on another drive.",
                 tell="`findmnt -T /tmp` lists noexec",
+            ),
+            Cause(
+                "library-not-mapped",
+                "The library cannot be mapped into memory: SELinux or a limit of memory forbids it.",
+                "Check `ulimit -v` (it should be unlimited), and `sudo ausearch -m avc -ts recent` on the host.",
+                tell="the folder is not mounted with noexec",
+                given=says(r"Cannot allocate memory|Permission denied|avc:"),
             ),
         ),
         look=VERIFY,
@@ -360,6 +374,14 @@ RULES = (
                 tell="`echo $HOME` prints /root, and `id -u` is not 0",
                 alone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp -e "
                 "HF_HOME=/tmp/hf`.",
+            ),
+            Cause(
+                "installed-in-root-home",
+                "The program or its Python was installed in root's home folder, which other users may not read.",
+                "Install it elsewhere in the Dockerfile: `ENV UV_PYTHON_INSTALL_DIR=/opt/python`, and the environment "
+                "in /opt/venv.",
+                tell="the path in the message is a program, a library, or a Python",
+                given=says(r"/root/(?:\.local/(?:bin|share/uv)|\.pyenv|(?:mini|ana)conda|\.cargo|\.venv|\.nvm)"),
             ),
         ),
         look=VERIFY,
@@ -788,7 +810,6 @@ RULES = (
             r"EOFError: Ran out of input",
             r"Unable to load weights from (?:pytorch|the) checkpoint file",
             r"pickle data was truncated",
-            r"WeightsUnpickler error: Unsupported operand",
             r"MetadataIncompleteBuffer|HeaderTooSmall",
             r"Invalid magic number; corrupt file",
             r"invalid hash value \(expected",
@@ -808,6 +829,16 @@ RULES = (
                 "OpenCV got no image: the path is wrong or not mounted into the container, or the file is not an "
                 "image.",
                 "Print the path before `cv2.imread`, and check it with `ls -l` in the container.",
+                tell="`cv2.imread` or a list of files is in the traceback's last frames",
+            ),
+            Cause(
+                "frame-empty",
+                "The camera or the video gives no picture: it has ended, cannot be opened, or has a format that "
+                "OpenCV cannot decode.",
+                "Stop when `ok, frame = capture.read()` gives `ok` as False, and check `capture.isOpened()`; in a "
+                "container, pass the camera with `--device /dev/video0`.",
+                tell="the program reads from `cv2.VideoCapture`",
+                given=says(r"VideoCapture|video|camera|webcam|frame = |\.mp4|\.avi"),
             ),
         ),
         look=MOUNTS,
@@ -850,13 +881,16 @@ RULES = (
             r"Unsupported global: GLOBAL \S+ was not an allowed global",
         ),
         (
+            replace(NOT_SAVED_WHOLE, given=needs(NO_PICKLE)),
+            replace(WEB_PAGE, given=needs(NO_PICKLE)),
             Cause(
                 "weights-only",
                 "The checkpoint contains Python objects, and since torch 2.6 `torch.load` accepts only weights by "
                 "default.",
                 "If you trust the file, use `torch.load(..., weights_only=False)`, or allow the class that the text "
                 "names with `torch.serialization.add_safe_globals([...])`. If the code is not yours, upgrade its "
-                "package.",
+                "package, or set `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`.",
+                tell="the text names a class that is not allowed, or the same file loads with an older torch",
             ),
         ),
         program=True,
@@ -883,8 +917,7 @@ RULES = (
         "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict",
         (
             r"Error\(s\) in loading state_dict for",
-            r"Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict",
-            r"unexpected key \"?module\.",
+            r"(?:Missing|Unexpected) key(?:\(s\))? (?:in state_dict|\"[\w.]+\" in state_dict)",
             r"size mismatch for [\w.]+: copying a param",
             r"doesn't match the size of parameter group",
             r"loaded state dict (?:has a different number|contains a parameter)",
@@ -893,9 +926,20 @@ RULES = (
             Cause(
                 "checkpoint-other-model",
                 "The checkpoint belongs to another model or configuration than the one that it is loaded into.",
-                "Build the model with the checkpoint's settings (layers, classes, vocabulary), or use the release of "
-                "the package that saved it.",
+                "Build the model with the checkpoint's settings (layers, classes, vocabulary). To train it for other "
+                "classes, leave the last layer out: `ignore_mismatched_sizes=True` in transformers, or delete its keys "
+                "and use `strict=False`.",
                 tell="the text lists sizes that differ, or only some of the keys",
+            ),
+            Cause(
+                "checkpoint-other-release",
+                "The package that defines the model names its parameters and buffers differently than the release "
+                "with which the checkpoint was saved.",
+                "Install the release that the project names, such as `pip install 'transformers==4.30.2'` for "
+                "`position_ids`. If only buffers such as position_ids or inv_freq differ, "
+                "`load_state_dict(..., strict=False)` is enough.",
+                tell="the keys belong to a layer of transformers, timm, or another package",
+                given=says(r"position_ids|inv_freq|\bin_proj|relative_position_index|parametrizations"),
             ),
             Cause(
                 "checkpoint-prefix",
@@ -988,6 +1032,12 @@ RULES = (
                 "program starts.",
                 "Run `pwd` and `ls` where the program runs, and correct the path.",
                 tell="`ls` does not find it on the host either",
+            ),
+            Cause(
+                "file-not-made-yet",
+                "The file is made or downloaded by an earlier step of the program, which did not run or failed.",
+                "Run the steps for data and weights in the program's README first, and read their output for errors.",
+                tell="the program's README names the file, or a script that writes it",
             ),
             Cause(
                 "path-not-mounted",

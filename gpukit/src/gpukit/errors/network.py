@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.causes import CLOCK_WRONG
 from gpukit.errors.engine import NETWORK_DOWN, PROXY, TRY_AGAIN
 from gpukit.errors.evidence import CONTAINER, PODMAN, needs, only, says, silent_on
@@ -40,10 +42,12 @@ HUB_NO_TOKEN = Cause(
 )
 HUB_WRONG_TOKEN = Cause(
     "hub-token-invalid",
-    "The Hugging Face token is expired, revoked, or was not copied exactly (for example with a line break).",
-    "Create a new token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN`.",
+    "The Hugging Face token is expired, revoked, or was not copied exactly (for example with a line break). A wrong "
+    "token blocks public models as well.",
+    "Create a new token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN`. For public models, log "
+    "out: `hf auth logout`, and `unset HF_TOKEN`.",
     tell="`hf auth whoami` prints `Invalid user token`",
-    given=says(r"Invalid (?:user token|credentials|username)", r"Illegal header"),
+    given=says(r"Invalid (?:user token|credentials|username)", r"Illegal header", r"[Tt]oken \S* ?is expired"),
 )
 HUB_TOKEN_RIGHTS = Cause(
     "hub-token-rights",
@@ -449,7 +453,12 @@ RULES = (
             r"DatasetNotFoundError|doesn't exist on the Hub or cannot be accessed",
             r"HFValidationError|Repo id must (?:use alphanumeric|be in the form)",
         ),
-        (HUB_NAME, HUB_FOLDER, HUB_PRIVATE),
+        (
+            HUB_NAME,
+            HUB_FOLDER,
+            HUB_PRIVATE,
+            replace(HUB_WRONG_TOKEN, given=needs(r"Invalid (?:user token|credentials)|is expired|Illegal header")),
+        ),
         look=TOKENS,
         program=True,
     ),
@@ -457,7 +466,12 @@ RULES = (
         "hub-access",
         "401 Client Error: Unauthorized for url: https://huggingface.co/meta-llama/Llama-3.1-8B",
         (r"40[13] Client Error[^\n]{0,80}huggingface\.co",),
-        (HUB_NO_TOKEN, HUB_TERMS, HUB_NAME),
+        (
+            HUB_NO_TOKEN,
+            HUB_TERMS,
+            HUB_NAME,
+            replace(HUB_WRONG_TOKEN, given=needs(r"Invalid (?:user token|credentials)|is expired")),
+        ),
         look=TOKENS,
         program=True,
     ),
@@ -496,6 +510,7 @@ RULES = (
                 tell="`revision` is set",
                 given=needs(r"[Rr]evision|git identifier"),
             ),
+            replace(TRANSFORMERS_OLD, given=needs(r"no file named pytorch_model\.bin|Unrecognized model in")),
         ),
         look=VERIFY,
         program=True,
@@ -583,6 +598,8 @@ RULES = (
                 "The data set is loaded by a Python script, which the package datasets no longer runs since release 4.",
                 'Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or `./launch '
                 "add 'datasets<4'`.",
+                alone='Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or `pip '
+                "install 'datasets<4'`.",
             ),
         ),
         program=True,
@@ -608,6 +625,14 @@ RULES = (
                 given=silent_on(r"hf_transfer[^\n]*not available"),
             ),
             Cause(
+                "hub-cache-not-written",
+                "The cache cannot be written: its disk is full, or the folder belongs to another user.",
+                "Check `df -h ~/.cache/huggingface` and `ls -ld ~/.cache/huggingface`; move the cache with "
+                "`HF_HOME=FOLDER`.",
+                tell="the folder is full or not writable, or the text has `Permission denied` or `No space left`",
+                given=says(r"No space left|os error (?:28|122|13)\b|Permission denied") & silent_on(r"not available"),
+            ),
+            Cause(
                 "hf-transfer-missing",
                 "`HF_HUB_ENABLE_HF_TRANSFER` is set, but the package hf_transfer is not installed.",
                 "Run `unset HF_HUB_ENABLE_HF_TRANSFER`, or `pip install hf_transfer`.",
@@ -631,6 +656,7 @@ RULES = (
                 tell="the model's page or `architectures` in its config.json names another class",
             ),
             TRANSFORMERS_OLD,
+            MODEL_CODE,
         ),
         look=VERIFY,
     ),
@@ -646,7 +672,17 @@ RULES = (
             r"CONFIG_MAPPING\[config_dict\[\"model_type\"\]\][\s\S]{0,1500}KeyError: '(\w+)'",
         ),
         (
-            TRANSFORMERS_OLD,
+            replace(TRANSFORMERS_OLD, given=says(r"untagged enum|not recognize this|rope_scaling|^KeyError")),
+            Cause(
+                "tokenizer-file-other",
+                "The model's tokenizer.json does not fit the installed tokenizers: it was written by another release, "
+                "or was replaced on the model's page.",
+                "Download it again with `hf download NAME tokenizer.json --force-download`. If that does not help, "
+                "install the release that the model's config.json names: `pip install "
+                "'transformers==VERSION'`.",
+                tell="transformers is already newer than `transformers_version` in the model's config.json",
+                given=needs(r"untagged enum"),
+            ),
             Cause(
                 "architecture-unknown",
                 "This release of vLLM (or SGLang) does not support the model's architecture.",
@@ -787,8 +823,9 @@ RULES = (
             Cause(
                 "wandb-unreachable",
                 "The server of Weights & Biases cannot be reached, or responds too slowly.",
-                "Check `curl -I https://api.wandb.ai`; set `HTTPS_PROXY` behind a proxy, or `WANDB_MODE=offline` and "
-                "upload later with `wandb sync wandb/offline-run-*`.",
+                "Check `curl -I https://api.wandb.ai`; set `HTTPS_PROXY` behind a proxy. If it is only slow, "
+                "`WANDB_INIT_TIMEOUT=300`. Otherwise `WANDB_MODE=offline`, and upload later with `wandb sync "
+                "wandb/offline-run-*`.",
                 tell="`curl -I https://api.wandb.ai` fails",
             ),
             Cause(
@@ -899,7 +936,8 @@ RULES = (
             Cause(
                 "git-download-interrupted",
                 "The connection was cut while git was downloading.",
-                "Try again, with less data: `git clone --depth 1 ADDRESS`.",
+                "Try again, with less data: `git clone --depth 1 ADDRESS` (then `git fetch --unshallow`). If it is cut "
+                "each time: `git config --global http.version HTTP/1.1`, or clone over SSH.",
                 tell="a retry gets further, or works",
             ),
             Cause(
@@ -1029,12 +1067,13 @@ RULES = (
             Cause(
                 "port-of-other-training",
                 "Another training on this machine uses the same port, or an earlier one has not ended.",
-                "If an earlier one is left, end it with `kill PID`; to run two at a time, start the second with "
-                "`torchrun --standalone` or `--master-port=29501`.",
+                "If an earlier one is left, end it with `kill PID`. To run two at a time, start the second with "
+                "`torchrun --standalone` or `--master-port=29501`; without torchrun, set `MASTER_PORT=29501`.",
                 tell="`ss -ltnp | grep 29500` lists a python process and its PID",
                 given=needs(
                     r"29500|torchrun|TCPStore|server socket has "
-                    r"failed|MASTER_PORT|init_process_group|NCCL|accelerate|deepspeed"
+                    r"failed|MASTER_PORT|master_port|process_group|torch[./]distributed|c10d|"
+                    r"^(?:\S+ )?RuntimeError: Address already in use|NCCL|accelerate|deepspeed"
                 ),
             ),
             Cause(
@@ -1107,6 +1146,13 @@ RULES = (
                 given=needs(LOCAL),
                 alone="Look at its log: `docker logs NAME`.",
             ),
+            Cause(
+                "gateway-fails",
+                "A proxy or gateway of your network answers in place of the server, or cannot reach it.",
+                "Try `curl -I --noproxy '*' ADDRESS`. If that works, exclude the server: `export "
+                "NO_PROXY=localhost,127.0.0.1,HOST`.",
+                tell="`env | grep -i proxy` prints an address",
+            ),
         ),
         look=HOST,
         level=GENERAL,
@@ -1128,6 +1174,14 @@ RULES = (
                 "Set the token that the server's documentation names, such as `HF_TOKEN`, before the program starts.",
                 tell="the address opens in a browser only when you are logged in",
                 given=silent_on(r"Credentials|AccessDenied|public link|Too many users"),
+            ),
+            Cause(
+                "server-refuses-client",
+                "The server refuses programs, this network, or this country, or the file was moved or made private.",
+                "Download the file in a browser and put it where the program looks for it, upgrade the package that "
+                "asks for it, or try another network or mirror.",
+                tell="the address opens in a browser without a login, or in no browser",
+                given=silent_on(r"NoCredentials|Unable to locate credentials|public link|Too many users"),
             ),
             Cause(
                 "cloud-credentials",
@@ -1168,6 +1222,14 @@ RULES = (
                 "The address needs a login: GitHub and others answer `404` for what is private.",
                 "Set a token for that server, or download the file in a browser while logged in.",
                 tell="it opens in a browser when you are logged in",
+            ),
+            Cause(
+                "address-in-old-release",
+                "The address is written in an old release of a package, and the files have moved since.",
+                "Upgrade that package (`pip install -U PACKAGE`), or download the file by hand and put it where the "
+                "package looks for it.",
+                tell="the traceback passes through site-packages, such as torchvision or sklearn",
+                given=says(r"(?:site|dist)-packages/|lib/python3"),
             ),
         ),
         look=HOST,

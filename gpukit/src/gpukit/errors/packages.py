@@ -43,14 +43,17 @@ def apt(names: str) -> str:
 
 # Causes of several rules
 
+# On a command line: pip and uv also name the option, in backticks, where they suggest it.
+NOT_ISOLATED = r"^[^\n`]*\b(?:pip3?|uv|install|sync|wheel)\b[^\n`]*--no-build-isolation|no-build-isolation-package *="
 NEEDS_TORCH = Cause(
     "build-isolation",
     "The package imports torch (or another package) while it is built, and pip builds it in an isolated environment "
     "that does not have it.",
-    "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE`. If it "
-    "offers a prebuilt wheel for this torch, install that instead.",
-    tell="`No module named` appears above, and `--no-build-isolation` was not used",
-    given=silent_on(r"(?:pip3?|uv) [^\n]{0,200}--no-build-isolation"),
+    "Install torch first, then build the package without isolation: `pip install --no-build-isolation PACKAGE` (in a "
+    'project of uv: `no-build-isolation-package = ["PACKAGE"]` under `[tool.uv]`). If it offers a prebuilt wheel for '
+    "this torch, install that instead.",
+    tell="it fails while pip or uv installs a package, and `--no-build-isolation` was not used",
+    given=silent_on(NOT_ISOLATED),
 )
 NO_COMPILER = Cause(
     "no-compiler",
@@ -101,8 +104,10 @@ BUILD_MEMORY = Cause(
 )
 OTHER_TORCH = Cause(
     "built-for-other-torch",
-    "A compiled package was built for another torch: another release, or a build for another CUDA version.",
-    f"Install the package's release for this torch, or build it again: {REBUILD}.",
+    "A compiled package was built for another torch: another release, or a build for another CUDA version or C++ ABI.",
+    "Install the package's wheel for this torch, CUDA, Python, and ABI (wheels of flash-attn name all four: `python -c "
+    "'import torch; print(torch.__version__, torch.version.cuda, torch.compiled_with_cxx11_abi())'`), or build it "
+    f"again: {REBUILD}. Or install the torch that it was built for.",
     tell="its documentation names another torch than `python -c 'import torch; print(torch.__version__)'` prints",
     given=silent_on(r"torch_extensions/"),
 )
@@ -141,8 +146,8 @@ NOT_RESTARTED = Cause(
 OTHER_PYTHON = Cause(
     "other-python",
     "The program runs in another Python environment than the one in which the package is installed.",
-    "Activate the environment that has the package, or select it as the notebook's kernel. `python -c 'import sys; "
-    "print(sys.executable)'` shows which Python runs.",
+    "Activate the environment that has the package, or select it as the notebook's kernel (`%pip install PACKAGE` "
+    "installs for the kernel). `python -c 'import sys; print(sys.executable)'` shows which Python runs.",
     tell="`pip list` has the package, and `python -m pip list` does not",
 )
 NOT_INSTALLED = Cause(
@@ -155,7 +160,9 @@ NOT_INSTALLED = Cause(
 REQUIREMENTS_CONFLICT = Cause(
     "packages-contradict",
     "The requested packages require versions of a common dependency that exclude each other.",
-    "Relax the version that the message names, or choose releases of both packages that accept the same version.",
+    "Relax or remove the version that the message names, or choose releases of both packages that accept the same "
+    "version. To install one of them regardless: `pip install --no-deps PACKAGE==VERSION` (uv: `override-dependencies` "
+    "under `[tool.uv]`).",
     tell="the message names a package with two version ranges",
 )
 INDEX = Cause(
@@ -194,6 +201,41 @@ DEBIAN_DISTUTILS = Cause(
     apt("python3-distutils"),
     tell="`python --version` prints 3.11 or older",
     given=~python_from("3.12"),
+)
+
+WRONG_TOOLKIT = Cause(
+    "wrong-toolkit-found",
+    "Several CUDA Toolkits are installed, and the build finds another one than the intended one, such as that of "
+    "Ubuntu's package nvidia-cuda-toolkit (/usr/bin/nvcc).",
+    "Name the right one: `export CUDA_HOME=/usr/local/cuda-12.8 PATH=/usr/local/cuda-12.8/bin:$PATH`, then build "
+    "again.",
+    tell="`ls -d /usr/local/cuda-*` lists the right version, and `which nvcc` prints another path",
+)
+ISOLATED_TORCH = Cause(
+    "isolated-other-torch",
+    "pip builds the package in an isolated environment, into which it downloaded another torch than the installed one.",
+    "Build it with the installed torch: `pip install --no-build-isolation PACKAGE`.",
+    tell="the version in the message is not what `python -c 'import torch; print(torch.version.cuda)'` prints",
+    given=says(r"pip-build-env|/overlay/|builds-v0|Getting requirements to build") & silent_on(NOT_ISOLATED),
+)
+HEADER_ELSEWHERE = Cause(
+    "header-not-searched",
+    "The library's files are installed in a folder that the compiler does not search, such as a conda environment.",
+    "Add the folders: `export CPATH=$CONDA_PREFIX/include LIBRARY_PATH=$CONDA_PREFIX/lib`, then build again.",
+    tell="`find / -name 'FILE*' 2>/dev/null` finds the file",
+)
+SUBMODULES = Cause(
+    "submodules",
+    "Parts of the source code are missing. Most projects include them as git submodules, which a plain "
+    "`git clone` or a downloaded archive does not contain.",
+    "Run `git submodule update --init --recursive` in the repository, then build again.",
+    tell="`git submodule status` lists lines that begin with `-`",
+)
+OLD_LIBRARY = Cause(
+    "old-library",
+    "The program was built for an older system: {0} is a version that this system no longer has.",
+    "Install a newer release of the program, or use an image of the system that it was built for.",
+    tell="the system has the library with a higher number",
 )
 
 RULES = (
@@ -263,7 +305,7 @@ RULES = (
                 "Install it first, in a separate command: `pip install torch` (or `pip install wheel setuptools "
                 "packaging`), then the package.",
                 tell="`--no-build-isolation` was used",
-                given=says(r"(?:pip3?|uv) [^\n]{0,200}--no-build-isolation"),
+                given=says(NOT_ISOLATED),
             ),
         ),
         look=VERIFY,
@@ -342,7 +384,25 @@ RULES = (
             r"from \W*const at::DeprecatedTypeProperties",
             r"DeprecatedTypeProperties[^\n]{0,40}(?:to|has no)",
         ),
-        (TOO_OLD_FOR_TORCH,),
+        (
+            Cause(
+                "cxx-standard",
+                "torch's header files need a newer C++ standard than the package's build sets.",
+                "Install a newer release of the package. Otherwise replace `-std=c++14` in its setup.py or "
+                "CMakeLists.txt with the standard that the message names, such as `-std=c++17`, and build it again.",
+                tell="the package's setup.py or CMakeLists.txt has `-std=c++14` or `CMAKE_CXX_STANDARD 14`",
+                given=needs(r"C\+\+(?:1[47]|2\d)"),
+            ),
+            Cause(
+                "gcc-too-old",
+                "The C++ compiler is too old for torch's header files.",
+                "Install a newer one and name it: `sudo apt-get install g++-11`, then `export CC=gcc-11 CXX=g++-11` "
+                "(in conda: `conda install -c conda-forge gxx_linux-64=11`).",
+                tell="`c++ --version` prints less than 9",
+                given=needs(r"C\+\+(?:1[47]|2\d)"),
+            ),
+            TOO_OLD_FOR_TORCH,
+        ),
         look=VERIFY,
     ),
     Rule(
@@ -353,14 +413,7 @@ RULES = (
             r"(?:error|missing|not found|empty|please|did you|forgot|need to)[^\n]{0,120}git submodule update --init",
             r"(?:third_party|csrc)/\S+[^\n]{0,40}(?:is empty|does not exist)",
         ),
-        (
-            Cause(
-                "submodules",
-                "Parts of the source code are missing. Most projects include them as git submodules, which a plain "
-                "`git clone` or a downloaded archive does not contain.",
-                "Run `git submodule update --init --recursive` in the repository, then build again.",
-            ),
-        ),
+        (SUBMODULES,),
         look=BUILD,
     ),
     Rule(
@@ -494,9 +547,12 @@ RULES = (
             Cause(
                 "gcc-too-new",
                 "The C++ compiler is newer than this CUDA Toolkit supports.",
-                "Install an older gcc and name it, such as `export CC=gcc-12 CXX=g++-12 NVCC_PREPEND_FLAGS='-ccbin "
-                "g++-12'`, or use a newer CUDA Toolkit.",
+                "Install an older gcc and name it: `sudo apt-get install g++-12`, then `export CC=gcc-12 CXX=g++-12 "
+                "NVCC_PREPEND_FLAGS='-ccbin g++-12'` (in conda: `conda install -c conda-forge gxx_linux-64=12`). Or "
+                "use a newer CUDA Toolkit.",
+                tell="`gcc --version` is higher than the message allows",
             ),
+            WRONG_TOOLKIT,
         ),
         look=VERIFY,
     ),
@@ -596,8 +652,13 @@ RULES = (
                 "The CUDA Toolkit that compiles the package ({0}) has another version than the CUDA that torch was "
                 "built with.",
                 "Install the CUDA Toolkit of torch's version (`python -c 'import torch; print(torch.version.cuda)'`), "
-                "set `CUDA_HOME` to it, and build again. A prebuilt wheel of the package needs no Toolkit.",
+                "set `CUDA_HOME` to it, and build again. Or install the torch for the Toolkit's version, with an "
+                "`--index-url` such as https://download.pytorch.org/whl/cu128. A prebuilt wheel of the package needs "
+                "no Toolkit.",
+                tell="`nvcc --version` shows another version than torch's",
             ),
+            WRONG_TOOLKIT,
+            ISOLATED_TORCH,
         ),
         look=VERIFY,
     ),
@@ -610,7 +671,9 @@ RULES = (
                 "nvcc-too-old-for-package",
                 "The package requires CUDA {0} or newer, and the CUDA Toolkit here is older (`nvcc --version`).",
                 "Install a newer CUDA Toolkit and set `CUDA_HOME` to it, or install an older release of the package.",
+                tell="no newer Toolkit is installed",
             ),
+            WRONG_TOOLKIT,
         ),
         look=VERIFY,
     ),
@@ -631,7 +694,9 @@ RULES = (
                 "Set the compute capability of your GPU before this step: `export TORCH_CUDA_ARCH_LIST=9.0` (in a "
                 "Dockerfile: `ENV TORCH_CUDA_ARCH_LIST=9.0`). `nvidia-smi --query-gpu=name,compute_cap --format=csv` "
                 "shows it.",
+                tell="it fails in the build of an image, or on a machine without a GPU",
             ),
+            replace(CPU_BUILD, given=CPU_TORCH),
         ),
         look=BUILD,
     ),
@@ -782,7 +847,19 @@ RULES = (
             r"PyTorch version \S+ (?:is )?(?:not |in)compatible with (?:the )?(?:installed )?\w+ extension",
             r"was compiled (?:with|against|for) (?:PyTorch|torch) [\d.]+[^\n]{0,60}(?:but|installed)",
         ),
-        (OTHER_TORCH, STALE_EXTENSION),
+        (
+            OTHER_TORCH,
+            STALE_EXTENSION,
+            Cause(
+                "torch-found-twice",
+                "Two torch installations are found, such as one in ~/.local or from conda, and the package loads the "
+                "one that it was not built for.",
+                "Remove the other one: `pip uninstall torch` until pip finds none, then install torch again; "
+                "`PYTHONNOUSERSITE=1` ignores ~/.local.",
+                tell="`python -c 'import torch; print(torch.__file__)'` does not lie in this environment",
+                given=silent_on(r"torch_extensions/"),
+            ),
+        ),
         look=VERIFY,
     ),
     Rule(
@@ -949,9 +1026,22 @@ RULES = (
                 "The package was built for another CUDA or cuDNN version and needs {0}, which this environment does "
                 "not have.",
                 "Install the package's build for this CUDA version (`python -c 'import torch; "
-                "print(torch.version.cuda, torch.backends.cudnn.version())'`), or a newer release of it.",
+                "print(torch.version.cuda, torch.backends.cudnn.version())'`), or a newer release of it. To keep it, "
+                "as with "
+                "an old TensorFlow, install the library in the version that it names, such as `conda install "
+                "cudnn=7.6`, and add its folder to `LD_LIBRARY_PATH`.",
                 tell="the number after .so is not the version that torch brings",
                 given=~JETSON,
+            ),
+            Cause(
+                "torch-libraries-missing",
+                "torch itself does not find {0}: the nvidia packages that pip installs with it are missing, or lie in "
+                "another folder than torch (lib and lib64).",
+                "Create a new environment, and install torch in it: `python -m venv NEW && NEW/bin/pip install torch`. "
+                "In the same one: `pip install --force-reinstall torch`, with the `--index-url` that it came from.",
+                tell="the traceback ends in torch/__init__.py",
+                given=needs(r"from torch\._C import|torch/__init__\.py|_load_global_deps")
+                | silent_on(r"tensorflow|jax|paddle|onnx|tensorrt|nvinfer|libcudart"),
             ),
             Cause(
                 "cuda-library-not-found",
@@ -966,7 +1056,7 @@ RULES = (
                 "is used without NVIDIA's runtime.",
                 "Use packages and images made for the installed JetPack, and start containers with `--runtime nvidia`.",
                 tell="it is a Jetson",
-                given=JETSON,
+                given=only(JETSON),
             ),
         ),
         look=VERIFY,
@@ -1465,8 +1555,9 @@ RULES = (
             Cause(
                 "conda-channel",
                 "The conda channels in use do not have the package, or not this version for this processor.",
-                "Search for it on conda-forge: `conda install -c conda-forge PACKAGE`. PyTorch itself is no longer "
-                "published to its own channel: use pip, or conda-forge.",
+                "Search for it on conda-forge: `conda install -c conda-forge PACKAGE`. What conda does not have, "
+                "install "
+                "with pip. PyTorch itself is no longer published to its own channel: use pip, or conda-forge.",
                 tell="a single package is named",
             ),
             Cause(
@@ -1516,8 +1607,10 @@ RULES = (
             Cause(
                 "no-wheel-for-platform",
                 "The requested release has no wheel for this operating system or processor ({0}).",
-                "Install a release or build that has one: the message or the package's download page lists them. On a "
-                "Jetson, use the wheels made for its JetPack; on Intel Macs, torch ends with 2.2.",
+                "Install a release or build that has one: the message or the package's download page lists them. If "
+                "it lists "
+                "one for this system, update pip first: `python -m pip install -U pip`. On a Jetson, use the wheels "
+                "made for its JetPack; on Intel Macs, torch ends with 2.2.",
                 tell="the message names a platform, such as aarch64, win_amd64, or macosx",
                 given=says(r"matching platform|current platform|supported wheel on this platform|following platforms?")
                 | ARM64
@@ -1579,6 +1672,23 @@ RULES = (
         ),
         (
             REQUIREMENTS_CONFLICT,
+            Cause(
+                "uv-other-platform",
+                "uv resolves for every Python and system that the project allows, and a package has no release for "
+                "one of them.",
+                'Allow only those that you use, in pyproject.toml: `requires-python = ">=3.12,<3.13"`, and under '
+                "`[tool.uv]` `environments = [\"sys_platform == 'linux'\"]`.",
+                tell="the message names a split or another system or Python than this one",
+                given=needs(r"for split|other Python versions supported by your project|resolution failed for other"),
+            ),
+            Cause(
+                "no-release-for-python",
+                "The releases that the requirements allow do not support this Python, so no combination is left.",
+                "Use the Python that the project's documentation names, such as `uv venv --python 3.11` or `conda "
+                "create -n NEW python=3.11`, or allow newer releases.",
+                tell="the message names Python's version, or the pinned releases are older than this Python",
+                given=says(r"Requires-Python|depends on Python|matching Python|Python ABI|different python version"),
+            ),
             Cause(
                 "conda-conflict",
                 "The requested packages do not match each other or what the conda environment already contains.",
@@ -1732,8 +1842,8 @@ RULES = (
             r"typing_extensions|urllib3|requests|PIL|lightning|pytorch_lightning|torchmetrics|vllm|xformers|"
             r"bitsandbytes|flash_attn|triton|mmcv|mmdet|mmengine|detectron2|fsspec|packaging|importlib_metadata|"
             r"click|gradio|starlette|fastapi|langchain\w*|openai|deepspeed|apex|tensorflow|keras|jax|cv2|"
-            r"albumentations)\b[\w.]*)'?",
-            r"cannot import name '?\w+'? from '?([\w.]+)'? \(/\S*(?:site|dist)-packages/",
+            r"albumentations)\b)[\w.]*'?",
+            r"cannot import name '?\w+'? from '?(\w+)[\w.]*'? \(/\S*(?:site|dist)-packages/",
             r"module '?((?:transformers|huggingface_hub|diffusers|accelerate|peft|datasets|trl|tokenizers|timm|"
             r"scipy|pandas|pydantic|PIL(?:\.\w+)?|pytorch_lightning|torchmetrics|vllm|xformers|bitsandbytes|"
             r"triton|cv2|deepspeed|jax|tensorflow|tensorflow\.\w+|typing_extensions)(?:\.[\w.]+)?)'? has no attribute",
@@ -1764,7 +1874,7 @@ RULES = (
                 tell="it fails in a notebook and works in a terminal",
                 given=only(NOTEBOOK),
             ),
-            replace(NEEDS_TORCH, given=None),
+            replace(NEEDS_TORCH, given=silent_on(NOT_ISOLATED, "torchrun")),
         ),
         look=VENV,
     ),
@@ -1993,6 +2103,13 @@ RULES = (
                 "{0} is not installed, and uv did not download it.",
                 "Install it: `uv python install 3.12` with the version that is asked for; without network access, "
                 "from your distribution. Or set requires-python in pyproject.toml to an installed version.",
+                tell="`uv python list` shows the version for download",
+            ),
+            Cause(
+                "uv-older-than-python",
+                "This uv is older than {0} and does not know it.",
+                "Update uv: `uv self update` (or `pip install -U uv`), then try again.",
+                tell="`uv python list --all-versions` does not show the version",
             ),
         ),
         look=VERIFY,
@@ -2111,13 +2228,7 @@ RULES = (
                 tell="the traceback passes through cv2, and the program opens no windows",
                 given=says(r"\bcv2\b|opencv"),
             ),
-            Cause(
-                "old-library",
-                "The program was built for an older system: {0} is a version that this system no longer has.",
-                "Install a newer release of the program, or use an image of the system that it was built for.",
-                tell="the system has the library with a higher number",
-                given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
-            ),
+            replace(OLD_LIBRARY, given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
         ),
         look=BUILD,
     ),
@@ -2133,6 +2244,14 @@ RULES = (
                 apt("ffmpeg") + " In a conda environment: `conda install -c conda-forge 'ffmpeg<8'`.",
                 tell="`ffmpeg -version` fails, or the details name libavutil",
                 given=~says(r"undefined symbol"),
+            ),
+            Cause(
+                "torchcodec-cuda-libraries",
+                "torchcodec's build for CUDA does not find CUDA's own libraries (libnpp, libnvrtc, libcudart).",
+                "Install the torchcodec that fits torch's CUDA, from the same `--index-url` as torch, or in conda also "
+                "`conda install -c nvidia libnpp cuda-nvrtc`.",
+                tell="the details name libnpp, libnvrtc, or libcudart",
+                given=needs(r"lib(?:npp\w+|nvrtc|cudart)\.so"),
             ),
             Cause(
                 "torchcodec-other-torch",
@@ -2158,6 +2277,15 @@ RULES = (
                 "ffmpeg",
                 "The program that reads audio and video is not installed ({0}).",
                 apt("ffmpeg") + " For torchaudio, also `pip install soundfile`.",
+                tell="`ffmpeg -version` fails",
+            ),
+            Cause(
+                "no-soundfile",
+                "torchaudio has no package with which it can read audio files.",
+                "`pip install soundfile` (for torchaudio 2.9 or newer: `pip install torchcodec`), then restart the "
+                "program.",
+                tell="`ffmpeg -version` works, and `python -c 'import soundfile'` fails",
+                given=needs(r"backend"),
             ),
         ),
         look=BUILD,
@@ -2187,6 +2315,7 @@ RULES = (
                 tell="`nvidia-smi --query-gpu=compute_cap --format=csv` prints less than 8.0",
                 given=capability_below("8.0"),
             ),
+            OTHER_PYTHON,
         ),
         look=VERIFY,
         unless=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
@@ -2467,7 +2596,18 @@ RULES = (
             r"extensions?)",
             r"(?:ops|kernels?|extensions?) (?:could not|cannot|can't) be (?:loaded|imported)",
         ),
-        (OTHER_TORCH, NOT_COMPILED),
+        (
+            OTHER_TORCH,
+            NOT_COMPILED,
+            Cause(
+                "kernels-lack-library",
+                "A library that the compiled part needs is missing, or was built for another CUDA version.",
+                "`ldd FILE.so | grep 'not found'` on the package's .so files names it. Install the package's build for "
+                "torch's CUDA version, or the library, such as `sudo apt-get install libnuma1`.",
+                tell="the lines above name a file that cannot be opened",
+                given=says(r"cannot open shared object"),
+            ),
+        ),
         look=VERIFY,
         level=GENERAL,
         beside=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
@@ -2594,6 +2734,7 @@ RULES = (
                 tell="`find / -name 'FILE*' 2>/dev/null` finds it",
                 given=says(r"/envs/|conda|/opt/|/home/"),
             ),
+            OLD_LIBRARY,
         ),
         look=VERIFY,
         level=GENERAL,
@@ -2611,8 +2752,16 @@ RULES = (
             Cause(
                 "header-missing",
                 "A package is compiled here, and the development files of a library ({0}) are not installed.",
-                "Install the library's development package, mostly named lib...-dev: `apt-file search FILE` names it. "
-                "A prebuilt wheel of the package needs none.",
+                "Install the library's development package, mostly named lib...-dev: `apt-file search FILE` names it "
+                "(in conda: `conda install -c conda-forge PACKAGE`). A prebuilt wheel of the package needs none.",
+                tell="`find / -name 'FILE*' 2>/dev/null` finds nothing",
+            ),
+            HEADER_ELSEWHERE,
+            replace(
+                SUBMODULES,
+                given=needs(
+                    r"(?:third_?party|extern(?:al)?|submodules?|deps|libs?|cutlass|pybind11|csrc|glm)/\S*\.(?:h|c)"
+                ),
             ),
         ),
         look=BUILD,
