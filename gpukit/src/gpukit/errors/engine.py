@@ -745,7 +745,10 @@ RULES = (
     Rule(
         "mount-source-missing",
         "Error: statfs /mnt/data: no such file or directory",
-        (r"Error: statfs (/[^\s:]+): no such file", r"bind (?:mount )?source path does not exist:? (\S*[^\s.])"),
+        (
+            r"Error: statfs (/[^:\n]+): no such file",
+            r"bind (?:mount )?source path does not exist:? ([^\n\"']*?[^\s.\"'])(?=\.?(?: (?:See|Run) |[\"']|\s*$))",
+        ),
         (FOLDER_MISSING, ENGINE_FILES, UNMOUNTED),
         look="`./launch doctor --only mounts,engine`",
         kind="mount",
@@ -867,15 +870,12 @@ RULES = (
         (r"mounting \\?\"(.*?)\\?\" to rootfs.*not a directory", r"Are you trying to mount a directory onto a file"),
         (
             Cause(
-                "mount-made-folder",
-                "A file that is mounted did not exist, and Docker created a folder with its name ({0}).",
-                "Remove that empty folder with `sudo rmdir`, create the file, and recreate the container.",
-                tell="`ls -ld` shows an empty folder that belongs to root",
-            ),
-            Cause(
                 "mount-kind",
-                "A mount maps a file to a folder, or a folder to a file ({0}).",
-                "Correct the mount in devcontainer.json or compose.yaml: both sides must be files, or both folders.",
+                "A mount maps a file to a folder, or a folder to a file ({0}). Docker also creates an empty folder "
+                "where the file to mount does not exist.",
+                "Correct the mount in devcontainer.json or compose.yaml: both sides must be files, or both folders. "
+                "If `ls -ld` shows an empty folder that belongs to root, remove it with `sudo rmdir`, create the "
+                "file, and recreate the container.",
                 tell="source and target are of different kinds",
             ),
             ENGINE_FILES,
@@ -1100,7 +1100,7 @@ RULES = (
     Rule(
         "run-args",
         "unknown flag: --gpus all",
-        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|in\b)\S+",),
+        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|Run\b|in\b)\S+",),
         (
             Cause(
                 "run-args",
