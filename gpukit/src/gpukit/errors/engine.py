@@ -1100,7 +1100,7 @@ RULES = (
     Rule(
         "run-args",
         "unknown flag: --gpus all",
-        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|Run\b|in\b)\S+",),
+        (r"unknown (?:shorthand )?flag: '?--?[\w-]+ (?!See\b|Usage\b|Run\b|in\b)\S+",),
         (
             Cause(
                 "run-args",
