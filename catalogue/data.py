@@ -45,7 +45,13 @@ def wheel(id: str) -> dict[str, Any]:
     name = support.current("wheel", [id])
     fields = ("torch", "cuda", "driver", "python", "pythons", "index")
     release = RELEASES["wheel"][name]
-    return {"release": name, **{field: release[field] for field in fields}, "install": install(release)}
+    cap = "allocator_cap" in release
+    return {
+        "release": name,
+        **{field: release[field] for field in fields},
+        "allocator_cap": cap,
+        "install": install(release),
+    }
 
 
 def install(release: dict[str, Any]) -> str:
@@ -66,7 +72,10 @@ def stack(id: str) -> dict[str, Any]:
         **{field: release[field] for field in fields},
         "driver": release["driver"] if machine["capability"] else None,
         "protected": BASES[base]["protected"],
-        "memory": {field: memory[field] for field in ("ipc", "shm_size", "fraction", "ulimits")},
+        "memory": {
+            **{field: memory[field] for field in ("ipc", "shm_size", "fraction", "ulimits")},
+            "allocator_cap": "allocator_cap" in release,
+        },
         "wheel": wheel(id),
     }
 

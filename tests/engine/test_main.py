@@ -147,6 +147,28 @@ def test_the_notebook_runs_from_top_to_bottom(standing: Project) -> None:
 
 
 @notebooks
+def test_the_cap_on_shared_memory(standing: Project) -> None:
+    """In every program's environment, on a machine whose CPU and GPU share their memory, and nowhere else."""
+    expected = "ngc" in standing.path.name
+    show = ("python", "-c", "import os; print(os.environ.get('PYTORCH_ALLOC_CONF', 'none'), flush=True)")
+    wanted = "per_process_memory_fraction:0.8" if expected else "none"
+    assert standing.inside(*show).stdout.split() == [wanted]
+    assert standing.inside("torchrun", "--nproc-per-node=2", "--no-python", *show).stdout.split() == [wanted] * 2
+    kernel = (
+        "import sys; from jupyter_client.manager import start_new_kernel;"
+        "_, client = start_new_kernel(); client.execute_interactive(sys.argv[1])"
+    )
+    assert standing.inside("python", "-c", kernel, show[-1]).stdout.split() == [wanted]
+    (name,) = standing.containers()
+    assert standing.engine.get("exec", name, *show).split() == [wanted]
+
+    started = standing.launched("run", "--", *show).strip()  # of what is free now
+    assert started.startswith("per_process_memory_fraction:0.") if expected else started == "none"
+    free = {"GPUKIT_MEMORY_FRACTION": "0.3"}
+    assert standing.launched("run", "--", *show, **free).strip() == (wanted.replace("0.8", "0.3"))
+
+
+@notebooks
 def test_jupyterlab_answers_with_its_token(standing: Project) -> None:
     url = standing.launched("notebook").strip()
     address, _, token = url.partition("/lab?token=")

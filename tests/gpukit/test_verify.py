@@ -56,7 +56,7 @@ from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
 
 GPU_CHECKS = {
-    *("gpu", "card", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
+    *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
     *("peers", "memory", "oom", "transfer", "gemm", "clocks", "train"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
@@ -76,7 +76,7 @@ def with_status(findings, *statuses):
 def test_nothing_is_wrong_with_a_healthy_container(container, make_stack, findings_schema):
     findings = judged(container(), make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {"read-only", "xid", "peers", "tracking"}
+    assert with_status(findings, "SKIP") == {"cap", "read-only", "xid", "peers", "tracking"}
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
@@ -229,6 +229,9 @@ def devices(message="", found=(), arch_list=("sm_75", "sm_120")):
     return {"devices": Devices(found, arch_list, message)}
 
 
+SHARED = Device("RTX 5090", "12.0", shared=True)
+
+
 def place(path="/workspace", there=True, mounted=True, error=None, **more):
     return (Place(path, there, mounted, problem=os.strerror(error) if error else "", error=error, **more),)
 
@@ -273,6 +276,18 @@ FAULTS = {
     "no device": (devices("No CUDA-capable device is detected"), "gpu", device.NONE_ALLOWED),
     "new words": (devices("Error 31: something"), "gpu", device.NOT_KNOWN),
     "another card": (devices(found=(Device("RTX 2080", "7.5"),)), "card", device.OTHER_CARD),
+    "shared memory without a cap": (
+        {**devices(found=(SHARED,)), "torch": Torch("2.14.1+cu130", "13.0")},
+        "cap",
+        device.NO_CAP,
+        "per_process_memory_fraction:0.8",
+    ),
+    "a cap that another variable overrides": (
+        {**devices(found=(SHARED,)), "environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}},
+        "cap",
+        device.CAP_OVERRIDDEN,
+        "unset PYTORCH_CUDA_ALLOC_CONF",
+    ),
     "PTX only": (
         devices(found=(Device("RTX 5090", "12.0"),), arch_list=("sm_90", "compute_90")),
         "kernels",
@@ -699,6 +714,20 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
+def older_on_shared_memory(make_stack):
+    """torch before 2.10 has no setting for the cap; its pre-releases may have none."""
+    torch = "2.10.0a0+b558c986e8.nv25.11"
+    return {**devices(found=(SHARED,)), "torch": Torch(torch, "13.0")}, make_stack(torch=torch)
+
+
+def test_a_cap_that_this_torch_cannot_have(container, make_stack):
+    seen, stack = older_on_shared_memory(make_stack)
+    findings = judged(container(**seen), stack)
+    assert with_status(findings, "FAIL", "WARN") == {"cap"} and reports(findings["cap"], device.CAP_NOT_POSSIBLE)
+    capped = devices(found=(Device("RTX 5090", "12.0", True, 0.8), Device("RTX 5090", "12.0")))
+    assert judged(container(**capped), make_stack())["cap"].status == "PASS"
+
+
 def test_what_only_tools_or_other_sources_need_is_a_warning(container, make_stack):
     """Training works without them."""
     elsewhere = {"unknown_imports": [Import("import einops", "einops", "src/other/tool.py:1")]}
@@ -863,6 +892,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
         ({**NO_GPU, "torch": Torch("2.14.1+cu130", "13.0")}, make_stack(**cpu_only)),
         ({**NO_GPU, "torch": Torch("2.14.1+cpu")}, make_stack()),
         ({"torch": Torch("2.14.1+cu132", "13.2")}, make_stack()),
+        older_on_shared_memory(make_stack),
         ({**on_cpu, "torch": Torch("2.14.1+cpu"), **broken_cpu}, make_stack()),
         ({**on_cpu, "torch": Torch("2.14.1+cpu"), "tensors": (Result("cpu"),)}, make_stack()),
     ):
@@ -879,7 +909,9 @@ def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80
     card = {"gen": gen, "width": width, "slowed": changes.pop("slowed", []), "mig": said.cards[0].mig}
     carries = LANE[gen] * width
     seen = {
-        "devices": Devices((Device(name, capability, shared),), kinds, changes.pop("message", "")),
+        "devices": Devices(
+            (Device(name, capability, shared, 0.8 if shared else 1.0),), kinds, changes.pop("message", "")
+        ),
         "smi": said,
         "gemms": (on(kind="bf16", size=8192, tflops=speed, others=changes.pop("others", False), card=card),),
         "transfers": (on(pinned=True, to=0.85 * carries, **{"from": 0.8 * carries}, card=card),),

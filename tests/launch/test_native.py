@@ -22,9 +22,11 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpukit.host import memory
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
@@ -44,10 +46,11 @@ FACTS = {
     "package_index": True,
     "python": PYTHON,
     "pythons": [PYTHON],
+    "allocator_cap": True,
     "driver": "580",
     "protected": ["torch", "nvidia-*"],
 }
-TARGETS = {"rtx-50": {"capability": "12.0", "arch": environment.machine()}}
+TARGETS = {"rtx-50": {"capability": "12.0", "arch": environment.machine(), "unified_memory": False}}
 PYPROJECT = """\
 [project]
 name = "small"
@@ -205,9 +208,9 @@ def fresh(tmp_path: Path, indexes: Path) -> Native:
     return Native(tmp_path, indexes)
 
 
-def project(root: Path, **env: str) -> Project:
-    """Its --cpu is the tests' configuration without a GPU."""
-    stack = {"project": "small", "targets": TARGETS, "native": FACTS}
+def project(root: Path, facts: dict[str, Any] | None = None, **env: str) -> Project:
+    """Its --cpu is the tests' configuration without a GPU. `facts`: other ones in stack.json."""
+    stack = {"project": "small", "targets": TARGETS, "native": FACTS, **(facts or {})}
     (root / "stack.json").write_text(json.dumps(stack))
     return Project(root, {"HOME": str(root.parent), **env})
 
@@ -296,6 +299,35 @@ def test_what_uv_says_becomes_a_sentence(said: str, cause: str, words: str) -> N
     assert refusal.id == cause and words in str(refusal)
 
 
+@pytest.mark.parametrize(
+    ("image", "native_torch", "own", "expected"),
+    [
+        (True, True, {}, "0.30"),
+        (False, True, {}, "0.30"),
+        (True, False, {}, None),
+        (True, True, {"GPUKIT_MEMORY_FRACTION": "0.5"}, "0.5"),
+        (True, True, {"PYTORCH_ALLOC_CONF": "mine"}, "mine"),
+    ],
+)
+def test_the_cap_on_shared_memory(
+    small: Path, monkeypatch, image: bool, native_torch: bool, own: dict[str, str], expected: str | None
+) -> None:
+    """By what the environment's torch supports, which may be another than the image's."""
+    monkeypatch.setattr(memory, "meminfo", lambda: {"MemTotal": 100, "MemAvailable": 35})
+    if image:
+        path = small / ".devcontainer/devcontainer.json"
+        config = json.loads(path.read_text())
+        cap = "per_process_memory_fraction:${localEnv:GPUKIT_MEMORY_FRACTION:0.8}"
+        config["containerEnv"]["PYTORCH_ALLOC_CONF"] = cap
+        path.write_text(json.dumps(config))
+    spark = {"capability": "12.1", "arch": "arm64", "unified_memory": True}
+    facts = {**FACTS, "allocator_cap": native_torch}
+    stack = {"targets": {"dgx-spark": spark}, "memory": {"fraction": 0.8}, "native": facts}
+    there = project(small, stack, **own)
+    found = native.variables(there, Environment(there)).get("PYTORCH_ALLOC_CONF")
+    assert found == (f"{memory.CAP}:{expected}" if expected and expected[0] == "0" else expected)
+
+
 def test_what_programs_find(small: Path) -> None:
     """What devcontainer.json sets, with this machine's paths; which GPUs; and no variable that leads elsewhere."""
     (small / ".env").write_text("HF_TOKEN=mine\n")
@@ -310,6 +342,7 @@ def test_what_programs_find(small: Path) -> None:
     assert (env["DATA_DIR"], env["MLFLOW_TRACKING_URI"]) == ("/srv/images", "http://127.0.0.1:5001")
     assert env["HF_TOKEN"] == "mine" and "PYTHONHOME" not in env
     assert env["CUDA_VISIBLE_DEVICES"] == "3"  # as Slurm gives it
+    assert "PYTORCH_ALLOC_CONF" not in env
     chosen = project(small, **own, GPUS="0,1")
     assert native.variables(chosen, Environment(chosen))["CUDA_VISIBLE_DEVICES"] == "0,1"
     plain = project(small)

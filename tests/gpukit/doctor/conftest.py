@@ -71,6 +71,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "free_files": lambda folder: 1_000_000,
         "today": date(2026, 11, 20),
         "local": None,
+        "meminfo": {},
     }
     unknown = set(changes) - set(seen)
     assert not unknown, unknown
@@ -109,6 +110,10 @@ class Record:
                 changes["grant"] = refused(explain(text, "The engine could not be asked"))
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
+                if words[0] == "/proc/meminfo":
+                    from gpukit.host.memory import parse
+
+                    changes["meminfo"] = parse(text)
             elif kind == "containers":
                 from gpukit.doctor.host import containers
 
@@ -181,13 +186,15 @@ def with_stack(record: Record, make_stack: Any) -> Any:
     return make_stack(**changes)
 
 
-def _target(label: str, capability: str | None, arch: str = "amd64", driver: str | None = None) -> dict[str, Any]:
+def _target(
+    label: str, capability: str | None, arch: str = "amd64", driver: str | None = None, unified: bool = False
+) -> dict[str, Any]:
     return {
         "label": label,
         "capability": capability,
         "arch": arch,
         "driver": driver,
-        "unified_memory": False,
+        "unified_memory": unified,
         "precisions": ["fp16"],
     }
 
@@ -204,9 +211,9 @@ TARGETS = {
     "l4-l40s-arm": _target("RTX Ada beside a Jetson", "8.9", "arm64"),
     "b200": _target("B200", "10.0", driver="570.86.15"),
     "gb300": _target("GB300", "10.3", "arm64", "580.82.07"),
-    "dgx-spark": _target("DGX Spark", "12.1", "arm64", "580.95.05"),
-    "jetson-orin": _target("Jetson Orin", "8.7", "arm64"),
-    "jetson-thor": _target("Jetson Thor", "11.0", "arm64"),
+    "dgx-spark": _target("DGX Spark", "12.1", "arm64", "580.95.05", True),
+    "jetson-orin": _target("Jetson Orin", "8.7", "arm64", None, True),
+    "jetson-thor": _target("Jetson Thor", "11.0", "arm64", None, True),
     "cpu": _target("No GPU", None),
 }
 

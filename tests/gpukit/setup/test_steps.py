@@ -157,8 +157,26 @@ def test_systems_that_bring_their_own_keep_it(setting, file, name) -> None:
     at = setting(
         ("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare(files=(file,), texts={file: "R38 (release)"})
     )
-    assert lacks(at) == ["group", "uv"]
+    assert lacks(at) == ["group", "earlyoom", "uv"]
     assert any(sentence.startswith(f"{name} brings the driver") for sentence in elsewhere(at))
+
+
+def test_what_ends_a_program_before_shared_memory_is_full(setting, tmp_path) -> None:
+    """Its settings are read by a shell or by systemd, and the pattern fits Python's programs."""
+    at = setting(("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare())
+    *_, written, restart = commands(at, "earlyoom")
+    file = tmp_path / "earlyoom"
+    subprocess.run(["sh", "-c", written.replace("sudo ", "").replace("/etc/default/earlyoom", str(file))], check=True)
+    read = subprocess.run(
+        ["sh", "-c", f'. {file}; eval "set -- $EARLYOOM_ARGS"; for last; do :; done; echo "$last"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name, preferred in {"python3.12": True, "python": True, "pt_main_thread": True, "Xorg": False}.items():
+        assert bool(re.search(read.stdout.strip(), name)) is preferred
+    assert restart == "sudo systemctl restart earlyoom"
+    assert "earlyoom" not in lacks(setting(("ubuntu", "24.04"), ("dgx-spark", "h100"), arch="arm64"))
 
 
 def test_what_no_step_cures_is_said_as_doctor_says_it(setting) -> None:

@@ -111,15 +111,16 @@ exit code: 0 the cause is certain, 1 one to three causes are likely, 2 the input
 3 the text is unknown, 4 nothing is wrong in the text""",
     "setup": """\
 steps, in order, each only if this machine lacks it:
-  dpkg     repair an interrupted installation
-  driver   the NVIDIA driver
-  docker   Docker Engine
-  engine   start Docker
-  toolkit  NVIDIA's Container Toolkit
-  runtime  Docker's configuration for the toolkit
-  cdi      the list of GPUs (CDI)
-  group    your membership in the group docker
-  uv       uv
+  dpkg      repair an interrupted installation
+  driver    the NVIDIA driver
+  docker    Docker Engine
+  engine    start Docker
+  toolkit   NVIDIA's Container Toolkit
+  runtime   Docker's configuration for the toolkit
+  cdi       the list of GPUs (CDI)
+  group     your membership in the group docker
+  earlyoom  ends a program before memory that CPU and GPU share is full (not tested on a GB10)
+  uv        uv
 
 examples:
   ./launch setup                     show the commands; nothing is changed

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from textwrap import shorten
 
 from gpukit.doctor.host import Host
+from gpukit.doctor.machine import CACHED, MEMORY_TAKEN, SWAPPING
 from gpukit.doctor.mounts import COMMA, FAR
 from gpukit.findings.checks import Check, run
 from gpukit.findings.finding import FAIL
@@ -15,10 +16,10 @@ from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 
 # `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
-LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "disk")
-OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric")
-# No failure where `./launch` starts the container, and the end of it in VS Code.
-STOPPING = (COMMA, FAR)
+LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
+OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric", "memory")
+# No failure where `./launch` starts the container, and the end of it in VS Code, or of the machine.
+STOPPING = (COMMA, FAR, MEMORY_TAKEN, SWAPPING, CACHED)
 
 
 def early(checks: Iterable[Check]) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 from gpukit.errors.machine import Machine
 from gpukit.host import facts
 from gpukit.host.ask import QUICK, SLOW, Answer, Later, ask, nvidia_smi
+from gpukit.host.memory import meminfo
 from gpukit.host.preflight import ABOUT_GPUS, refusal
 from gpukit.host.project import Project, dotenv
 from gpukit.project.devcontainer import ConfigError
@@ -240,6 +241,11 @@ class Host:
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()
+
+    @cached_property
+    def meminfo(self) -> dict[str, int]:
+        """/proc/meminfo in bytes."""
+        return meminfo()
 
     @cached_property
     def module(self) -> str:

@@ -1,4 +1,4 @@
-"""What is special about this machine: MIG, a second kind of GPU, NVSwitch."""
+"""What is special about this machine: MIG, a second kind of GPU, NVSwitch, memory that CPU and GPU share."""
 
 from __future__ import annotations
 
@@ -41,6 +41,35 @@ FABRIC_WAITS = Cause(
     "The GPUs' fabric is not ready: the fabric manager has not finished, or its version is not the driver's.",
     "`sudo systemctl restart nvidia-fabricmanager`",
     ("Error 802: system not yet initialized",),
+)
+
+# Of a memory that CPU and GPU share. Users' reports of frozen machines begin with less than this.
+LEAST = 0.2
+# The driver may fail to allocate with less than this really free, whatever the page cache could give back.
+# Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html, which recommends to drop the caches (2026-11-23).
+UNCACHED = 0.1
+MEMORY_TAKEN = Cause(
+    "shared-memory-taken",
+    "CPU and GPU share their memory, and other programs use most of it: the machine freezes when the last of it is "
+    "used.",
+    "Stop other programs: `docker stats` and `ps aux --sort=-rss | head` show the largest.",
+    ("NV_ERR_NO_MEMORY",),
+    status=WARN,
+)
+SWAPPING = Cause(
+    "shared-memory-swapped",
+    "CPU and GPU share their memory, and the machine has begun to swap: it can freeze before the kernel stops a "
+    "program.",
+    "Stop other programs: `docker stats` and `ps aux --sort=-rss | head` show the largest. Then `sudo swapoff -a && "
+    "sudo swapon -a` moves everything back into memory.",
+    status=WARN,
+)
+CACHED = Cause(
+    "shared-memory-cached",
+    "CPU and GPU share their memory, and cached files fill it: CUDA may report that it is out of memory.",
+    "`sudo sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'`",
+    ("NV_ERR_NO_MEMORY", "CUDA out of memory"),
+    status=WARN,
 )
 
 
@@ -103,3 +132,29 @@ def fabric(saw: Any, stack: Stack) -> Finding:
     if "Completed" in states or switches:
         return passed("ready")
     return passed("none")
+
+
+@check("memory", "Shared memory", causes=(MEMORY_TAKEN, SWAPPING, CACHED))
+def memory(saw: Any, stack: Stack) -> Finding:
+    """Where CPU and GPU share their memory: how much is free, how much holds cached files, and how much is swapped."""
+    if not stack.gpu:
+        return skipped(NO_GPU_WANTED)
+    if remote(saw.endpoint):
+        return skipped(ELSEWHERE)
+    targets = [target.unified_memory for target in stack.targets.values() if target.capability]
+    if not all(targets) and not (any(targets) and saw.local.unified_memory):
+        return skipped("The GPU has its own memory.")
+    here = saw.meminfo
+    if "MemAvailable" not in here:
+        return skipped("The kernel does not report it.")
+    total, swap = here["MemTotal"], here.get("SwapTotal", 0)
+    swapped = swap - here.get("SwapFree", swap)
+    seen = f"{here['MemAvailable'] / 1e9:.0f} of {total / 1e9:.0f} GB free"
+    seen += f", {swapped / 1e9:.0f} of {swap / 1e9:.0f} GB swap used" if swap else ", no swap"
+    if here["MemAvailable"] < LEAST * total:
+        return MEMORY_TAKEN(seen, f"at least {LEAST * total / 1e9:.0f} GB free")
+    if swapped > swap / 2:
+        return SWAPPING(seen, "little swap used")
+    if here["MemFree"] < UNCACHED * total:
+        return CACHED(f"{seen}, of which {(here['MemAvailable'] - here['MemFree']) / 1e9:.0f} GB are cached files", "")
+    return passed(seen)

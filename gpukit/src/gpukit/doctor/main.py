@@ -42,6 +42,7 @@ CHECKS = (
     machine.mig,
     machine.mixed,
     machine.fabric,
+    machine.memory,
     grant.gpu,
     running.running,
     running.reload,

@@ -9,10 +9,12 @@ from gpukit.errors.machine import Machine
 from gpukit.findings.checks import More
 from gpukit.host import facts
 from gpukit.host.cards import data
+from gpukit.host.memory import usual
 from gpukit.project.stack import Stack, version
 
 UNIFIED = (
-    "GPU and CPU share one memory: leave some to the system, with torch.cuda.set_per_process_memory_fraction(0.8)."
+    "GPU and CPU share one memory, and too large an allocation freezes the machine. Limit PyTorch in each shell: "
+    "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:{most} (torch 2.10 or newer)."
 )
 ARM64 = "arm64: xformers and flash-attn have no wheels; NVIDIA's image has flash-attn."
 ON_CPU = (
@@ -74,7 +76,7 @@ def _notes(machine: Machine, stack: Stack, id: str) -> list[str]:
     if not id and not machine.capabilities:
         notes.append(UNKNOWN.format(ids=", ".join(stack.targets)))
     if id and stack.targets[id].unified_memory:
-        notes.append(UNIFIED)
+        notes.append(UNIFIED.format(most=usual()))
     if machine.arch == "arm64":
         notes.append(ARM64)
     if id and stack.targets[id].last_driver:

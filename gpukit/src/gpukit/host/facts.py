@@ -148,7 +148,7 @@ def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
     if driver is None and loaded is None and smi.code is None and not smi.late and machine.system == "linux":
         driver = None if machine.jetson else ""
     if not any(card.capability for card in found):
-        found = _named(machine) or found or _on_bus(machine.arch or "")
+        found = named(machine) or found or _on_bus(machine.arch or "")
     looked = (
         bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
     )
@@ -175,7 +175,7 @@ def _gigabytes(field: str) -> float | None:
     return round(float(number) / 1024, 1) if number else None
 
 
-def _named(machine: Machine) -> list[Card]:
+def named(machine: Machine) -> list[Card]:
     """A DGX Spark or a Jetson by its system, and other cards by the driver's own list."""
     if "spark" in (text(FASTOS) or "").lower():
         return [Card("NVIDIA GB10", "12.1", None)]

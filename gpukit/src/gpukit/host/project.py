@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.engine import Engine
+from gpukit.host.memory import VARIABLE, fraction
 from gpukit.project import devcontainer, stack
 from gpukit.project.messages import RefusalError, say
 
@@ -26,14 +27,28 @@ class Project:
         if not (root / MAIN).is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
         self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
-        self.env = {**dotenv(root / ".env"), **self.given}
         self.cpu = cpu and (root / CPU).is_file()
+        self.env = self.environment()
         self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
         if cpu and self.gpus is not None:
             raise RefusalError(f"This project has no {CPU}, the configuration without a GPU.")
         self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
         base = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
         self.tag = base + "-cpu" * self.cpu
+
+    def environment(self) -> dict[str, str]:
+        """The variables that start a container: the caller's, then those in .env, then the cap on shared memory."""
+        found = {**dotenv(self.root / ".env"), **self.given}
+        return {VARIABLE: f"{self.fraction:.2f}", **found} if self.fraction else found
+
+    @cached_property
+    def fraction(self) -> float | None:
+        """The cap on PyTorch's part of memory that the CPU and the GPU share; the engine must be on this machine."""
+        remote = not self.given.get("DOCKER_HOST", "unix:").startswith("unix:")
+        try:
+            return None if self.cpu or remote else fraction(self.stack)
+        except RefusalError:
+            return None
 
     @cached_property
     def stack(self) -> dict[str, Any]:
@@ -80,9 +95,19 @@ class Project:
             say(f"launch ignores these keys, which only VS Code supports: {', '.join(self.config.ignored)}.")
         path = self.config.path.relative_to(self.root)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
+        self.report_cap()
         if self.as_root:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
+
+    def report_cap(self) -> None:
+        """Say so where other programs leave PyTorch much less of a shared memory than usual."""
+        most = self.stack.get("memory", {}).get("fraction")
+        if self.fraction and most and self.fraction < 0.75 * most and VARIABLE not in self.given:
+            say(
+                f"Little of the memory that the CPU and the GPU share is free, so PyTorch may use {self.fraction:.0%} "
+                f"of it, and not {most:.0%}: `./launch doctor --only memory` shows why."
+            )
 
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
@@ -104,7 +129,7 @@ class Project:
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` cannot run: {error.strerror}.") from None
             if code:  # what it said is its sentence
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
-        self.env = {**dotenv(self.root / ".env"), **self.given}  # it may have written there
+        self.env = self.environment()  # it may have written to .env
         self.engine.env.update(self.env)
 
     def show(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 
 from gpukit.errors.known import words
+from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.launch.found import ALIVE, Found, listed
@@ -41,6 +42,8 @@ def variables(project: Project) -> dict[str, str]:
     found = {"USER_UID": str(os.getuid()), "USER_GID": str(os.getgid())}
     if project.cpu and not project.env.get("GPUS"):
         found["GPUS"] = "none"  # compose.yaml may insist on one, though compose.cpu.yaml takes the request away
+    if project.fraction:
+        found[VARIABLE] = project.env[VARIABLE]
     return found
 
 

@@ -91,6 +91,7 @@ class Environment:
         self.cuda = facts["cuda"] if self.gpu else None
         self.torch, self.driver, self.patterns = facts["torch"], facts["driver"], facts["protected"]
         self.index = facts["index"] if self.gpu else facts["cpu_index"]
+        self.allocator_cap = facts["allocator_cap"]
         self.package_index = facts["package_index"] or not self.gpu  # whether its build supports every target
         self.pythons = facts["pythons"]
         self.base = {

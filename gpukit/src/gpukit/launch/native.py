@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
+from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.launch import add as adding
 from gpukit.launch import notebook as jupyter
@@ -73,6 +74,10 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
     for name in ("PYTHONHOME", "CONDA_PREFIX", "PIP_USER", "JUPYTER_TOKEN"):
         env.pop(name, None)
     capabilities = sorted({target["capability"] for target in project.stack.get("targets", {}).values()} - {None})
+    if not environment.allocator_cap and "PYTORCH_ALLOC_CONF" not in project.env:
+        env.pop("PYTORCH_ALLOC_CONF", None)  # it is for the image's torch
+    elif project.fraction and environment.gpu:
+        env.setdefault("PYTORCH_ALLOC_CONF", f"{CAP}:{env[VARIABLE]}")
     if environment.gpu:
         env.setdefault("TORCH_CUDA_ARCH_LIST", ";".join(sorted(capabilities, key=version)))
         if chooses(project) and project.gpus != "all":

@@ -41,7 +41,8 @@ class Kernels:
 class Memory:
     ipc: str
     shm_size: str | None
-    fraction: float | None
+    fraction: float | None  # of memory that the CPU and the GPU share: the most that torch may take
+    allocator_cap: bool = field(default_factory=lambda: False)  # whether torch reads it from PYTORCH_ALLOC_CONF
     ulimits: dict[str, int] = field(default_factory=dict)  # -1: unlimited
 
 

@@ -27,6 +27,9 @@ from gpukit.setup.systems import (
 CACHE, SHARE = "~/.cache/gpu-template", "~/.local/share/gpu-template"
 INSTALL = "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-remove"
 FINGERPRINTS = 'awk -F: \'$1 == "pub" {key = 1} $1 == "fpr" && key {print $10; key = 0}\''
+EARLYOOM = "/etc/default/earlyoom"
+# Below 5 % free, whatever is left of the swap. torch renames Python's main process to pt_main_thread.
+EARLYOOM_ARGUMENTS = "EARLYOOM_ARGS=\"-r 3600 -m 5 -s 100 --prefer '^(python|pt_main_thread)'\""
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 # What a new driver cures.
 DRIVER_LACKS = (
@@ -102,6 +105,12 @@ class Setting:
         """The project's targets with a driver that can be installed, or the one that this machine is."""
         targets = [self.target] if self.target else [*self.stack.targets.values()]
         return [each for each in targets if each.modules and each.arch == self.saw.arch]
+
+    @property
+    def shares_memory(self) -> bool:
+        """CPU and GPU of this machine share their memory."""
+        targets = [self.target] if self.target else self.stack.targets.values()
+        return self.stack.gpu and all(target.unified_memory for target in targets if target.capability)
 
     def restart(self, verb: str = "restart") -> str:
         if not self.saw.systemd:
@@ -211,6 +220,10 @@ def _driver_notes(at: Setting) -> list[str]:
     if at.saw.secure_boot:
         notes.append(f"Secure Boot is on: {drivers.SECURE_BOOT.remedy}.")
     return notes
+
+
+def _earlyoom(at: Setting) -> str:
+    return "sudo systemctl restart earlyoom" if at.saw.systemd else "sudo service earlyoom restart"
 
 
 # Docker, the toolkit, and what lets them find each other
@@ -393,6 +406,17 @@ STEPS = (
         lambda at: f"id -nG {at.saw.user} | tr ' ' '\\n' | grep -x docker",
         undo=lambda at: [f"sudo gpasswd -d {at.saw.user} docker"],
         notes=lambda at: ["It takes effect at your next login: log out and in again."],
+    ),
+    Step(
+        "earlyoom",
+        "earlyoom",
+        "CPU and GPU share their memory, and this machine can freeze when it is full. earlyoom ends a program before "
+        "that, Python first. Not tested on a GB10 yet.",
+        _here("https://github.com/rfjakob/earlyoom (manual page, and Debian's /etc/default/earlyoom)"),
+        lambda at: "earlyoom" not in at.saw.packages and (at.shares_memory or "earlyoom" in at.wanted),
+        lambda at: ["sudo apt-get update", f"{INSTALL} earlyoom", written(EARLYOOM, EARLYOOM_ARGUMENTS), _earlyoom(at)],
+        lambda at: f"grep -q prefer {EARLYOOM} && pidof earlyoom",
+        writes=lambda at: [EARLYOOM],
     ),
     Step(
         "uv",

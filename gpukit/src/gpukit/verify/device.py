@@ -8,8 +8,9 @@ from gpukit.errors.known import known
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
-from gpukit.project.stack import Stack
-from gpukit.verify.remedies import DOCTOR, UPDATE
+from gpukit.host.memory import CAP, usual
+from gpukit.project.stack import Stack, version
+from gpukit.verify.remedies import DOCTOR, START, UPDATE
 from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN, meanings
 
 WITHOUT = "GPUKIT_DEVICE or the project asks for no GPU."
@@ -115,6 +116,31 @@ OLD_PTXAS = Cause(
     "On the host: `copier update --trust`, for a base whose Triton supports it",
     says=("ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'", "is not defined for option 'gpu-name'"),
 )
+FREEZES = "too large an allocation freezes the machine."
+NO_CAP = Cause(
+    "memory-cap-missing",
+    f"CPU and GPU share their memory, and nothing limits PyTorch's part of it: {FREEZES}",
+    START + ", which set PYTORCH_ALLOC_CONF. Elsewhere: `export PYTORCH_ALLOC_CONF=per_process_memory_fraction:{most}`",
+    status=WARN,
+    alone="`export PYTORCH_ALLOC_CONF=per_process_memory_fraction:{most}`",
+)
+CAP_OVERRIDDEN = Cause(
+    "memory-cap-overridden",
+    "PYTORCH_CUDA_ALLOC_CONF takes precedence over PYTORCH_ALLOC_CONF, which limits PyTorch's part of the memory that "
+    f"CPU and GPU share: without a limit, {FREEZES}",
+    "`unset PYTORCH_CUDA_ALLOC_CONF`, or add `per_process_memory_fraction:{most}` to it",
+    status=WARN,
+)
+CAP_NOT_POSSIBLE = Cause(
+    "memory-cap-not-possible",
+    "CPU and GPU share their memory, and this torch cannot be limited by a variable: only training with gpukit limits "
+    f"itself. Elsewhere, {FREEZES}",
+    "On the host: `copier update --trust --data release=current`, or call "
+    "`torch.cuda.set_per_process_memory_fraction({most})` at the start of each program",
+    status=WARN,
+    alone="Install torch 2.10 or newer, or call `torch.cuda.set_per_process_memory_fraction({most})` at the start of "
+    "each program.",
+)
 # torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
 HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
 
@@ -177,6 +203,27 @@ def card(saw: Any, stack: Stack) -> Finding:
     if all(device.capability in stack.capabilities for device in saw.devices.found):
         return passed(seen, expected)
     return OTHER_CARD(seen, expected)
+
+
+@check("cap", "Shared memory", needs=("gpu",), causes=(NO_CAP, CAP_OVERRIDDEN, CAP_NOT_POSSIBLE))
+def cap(saw: Any, stack: Stack) -> Finding:
+    """Where CPU and GPU share their memory: how much of it torch's allocator may use in one process."""
+    if missing := without(saw, stack):
+        return missing
+    shared = [device for device in saw.devices.found if device.shared]
+    if not shared:
+        return skipped("The GPU has its own memory.")
+    share, most = max(device.fraction for device in shared), stack.memory.fraction or usual()
+    seen, expected = f"up to {share:.0%} for each process", f"at most {most:.0%}"
+    if share <= most + 0.005:
+        return passed(seen, expected)
+    if CAP not in saw.environment.get("PYTORCH_CUDA_ALLOC_CONF", CAP):
+        return CAP_OVERRIDDEN(seen, expected, most=most)
+    if version(saw.torch.version) < (2, 10) or (
+        version(saw.torch.version) < (2, 11) and not stack.memory.allocator_cap
+    ):
+        return CAP_NOT_POSSIBLE(f"{seen}; torch {saw.torch.version}", expected, most=most)
+    return NO_CAP(seen, expected, most=most)
 
 
 @check("kernels", "Kernels", needs=("gpu",), causes=(NO_KERNELS, ONLY_PTX))

@@ -40,6 +40,7 @@ CHECKS = (
     packages.conflicts,
     device.gpu,
     device.card,
+    device.cap,
     device.kernels,
     device.ptxas,
     health.health,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpukit.host.memory import meminfo
 from gpukit.verify import smi, system
 
 GIGABYTE = 1 << 30
@@ -25,7 +26,7 @@ def free(device: str) -> dict[str, Any]:
     shared = bool(getattr(properties, "is_integrated", False))
     if shared:
         limit, used = system.memory_limit()
-        available = system.meminfo().get("MemAvailable", total)
+        available = meminfo().get("MemAvailable", total)
         left = min(total, available, available if limit is None else max(0, limit - used))
     return {"free": left, "total": total, "shared": shared}
 
@@ -37,6 +38,13 @@ def _others(memory: dict[str, Any], device: str) -> int:
     return 0 if memory["shared"] else memory["total"] - memory["free"] - torch.cuda.memory_reserved(device)
 
 
+def fraction(device: str | int) -> float:
+    """The part of a GPU's memory that torch may allocate in this process; torch before 2.8 cannot report it."""
+    import torch
+
+    return getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+
+
 def pattern(device: str, stress: bool) -> dict[str, Any]:
     """Write a pattern to all blocks, then read all of them back."""
     import torch
@@ -45,6 +53,7 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     others = _others(memory, device)
     stress = stress and others < OTHERS
     part = 0.5 if memory["shared"] else 0.8
+    before = fraction(device)
     size = int(memory["free"] * part) if stress else min(GIGABYTE, memory["free"] // 10)
     if memory["shared"]:  # beyond this, an exception instead of a killed process
         torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / memory["total"]), device)
@@ -55,7 +64,7 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
         wrong = [index for index, block in enumerate(blocks) if not bool(torch.equal(block, numbers * 7919 ^ index))]
     finally:
         if memory["shared"]:
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.set_per_process_memory_fraction(before, device)
     count = len(blocks)
     del blocks, numbers
     torch.cuda.empty_cache()
@@ -78,7 +87,7 @@ def out_of_memory(device: str) -> dict[str, Any]:
 
     memory = free(device)
     limited = memory["shared"] or Path("/dev/dxg").exists()
-    before = torch.cuda.memory_reserved(device)
+    before, share = torch.cuda.memory_reserved(device), fraction(device)
     if limited:
         limit = before + 2 * BLOCK
         torch.cuda.set_per_process_memory_fraction(limit / memory["total"], device)
@@ -92,7 +101,7 @@ def out_of_memory(device: str) -> dict[str, Any]:
         caught = type(error).__name__
     finally:
         if limited:
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.set_per_process_memory_fraction(share, device)
     torch.cuda.empty_cache()
     works = float(torch.ones(1024, device=device).sum()) == 1024  # the device still works
     return {"device": device, "caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}

@@ -33,17 +33,6 @@ def sockets() -> int:
     return sum(1 for _ in Path("/sys/devices/system/node").glob("node[0-9]*"))
 
 
-def meminfo() -> dict[str, int]:
-    """/proc/meminfo in bytes."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            name, _, rest = line.partition(":")
-            if rest.strip().endswith("kB"):
-                found[name] = int(rest.split()[0]) * 1024
-    return found
-
-
 def memory_limit() -> tuple[int | None, int]:
     """Limit and use of the container's cgroup in bytes, without reclaimable caches."""
     for limit, used, folder in (

@@ -45,6 +45,7 @@ def devices() -> dict[str, Any]:
                 "name": properties.name,
                 "capability": f"{properties.major}.{properties.minor}",
                 "shared": bool(getattr(properties, "is_integrated", False)),
+                "fraction": stress.fraction(index),
             }
         )
     return {"devices": cards, "message": text, "arch_list": torch.cuda.get_arch_list() if available else []}

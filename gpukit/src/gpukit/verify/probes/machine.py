@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from gpukit.host.memory import meminfo
 from gpukit.image import guard
 from gpukit.project.location import root
 from gpukit.verify import smi, system
@@ -126,12 +127,12 @@ class Machine:
 
     @cached_property
     def ram(self) -> Ram:
-        meminfo = system.meminfo()
-        if "MemAvailable" not in meminfo:
+        here = meminfo()
+        if "MemAvailable" not in here:
             return Ram()
         limit, used = system.memory_limit()
-        free = meminfo["MemAvailable"] if limit is None else min(meminfo["MemAvailable"], max(0, limit - used))
-        gigabytes = (meminfo.get("MemTotal", 0), free, limit, meminfo.get("SwapTotal", 0))
+        free = here["MemAvailable"] if limit is None else min(here["MemAvailable"], max(0, limit - used))
+        gigabytes = (here.get("MemTotal", 0), free, limit, here.get("SwapTotal", 0))
         return Ram(*(None if each is None else each / GIGABYTE for each in gigabytes))
 
     @cached_property

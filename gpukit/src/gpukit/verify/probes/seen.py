@@ -97,6 +97,7 @@ class Device:
     name: str
     capability: str
     shared: bool = False  # CPU and GPU share memory
+    fraction: float = 1.0  # of the memory, that torch's allocator may use in one process
 
 
 @dataclass(frozen=True)
