@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
-ORDER = ["generate", "launch", "verify", "explain", "rebuild"]
+ORDER = ["generate", "launch", "services", "verify", "explain", "rebuild"]
 ORDER += ["launchers", "resume", "checkpoint", "sharded", "gradient", "finder_models", "finder_real", "loader", "step"]
 ORDER += ["seeding"]
 TOP = """\

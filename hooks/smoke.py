@@ -227,7 +227,7 @@ def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], l
     names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
     names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})
     lists = {"--cap-add": "cap_add", "--cap-drop": "cap_drop", "--security-opt": "security_opt"}
-    unneeded = ("--env", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
+    unneeded = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
     arguments: dict[str, Any] = {"environment": dict(config.container_env), "init": config.init}
     left_out, requests, limits = [], [], []
     mounts = [config.workspace_mount, *config.mounts]

@@ -329,16 +329,23 @@ WRONG = {
     ),
     "compose: variable missing": (
         "compose.yaml",
-        "      - HF_TOKEN\n",
+        "      - WANDB_DIR=/workspace/outputs\n",
         "",
-        f"compose.yaml: /services/dev/environment/HF_TOKEN: is missing, and {MAIN} has it; add HF_TOKEN",
+        f"compose.yaml: /services/dev/environment/WANDB_DIR: is missing, and {MAIN} has it; add WANDB_DIR",
     ),
     "compose: secret": (
         "compose.yaml",
-        "      - HF_TOKEN\n",
-        "      - HF_TOKEN=${HF_TOKEN}\n",
+        "      - WANDB_DIR=/workspace/outputs\n",
+        "      - WANDB_DIR=/workspace/outputs\n      - HF_TOKEN=${HF_TOKEN}\n",
         "compose.yaml: /services/dev/environment/HF_TOKEN: the value of HF_TOKEN would reach command lines and logs; "
         "take it out and add the bare name (HF_TOKEN, without a value) to environment",
+    ),
+    "secret in the file of variables": (
+        ".devcontainer/host.env",
+        "WANDB_API_KEY\n",
+        "WANDB_API_KEY=0123456789\n",
+        ".devcontainer/host.env: /WANDB_API_KEY: a value stands here for everyone who reads the file; take it out and "
+        "add the bare name (WANDB_API_KEY, without a value)",
     ),
     "compose: build argument": (
         "compose.yaml",
@@ -1190,6 +1197,7 @@ def test_what_runs_is_what_was_written(
         "/home/dev/.cache/huggingface": True,
         "/home/dev/.cache/wandb": True,
         "/home/dev/.aws": False,
+        "/home/dev/.aws/sso/cache": True,
         "/data": False,
     }
     assert "WANDB_DIR=/workspace/outputs" in container["Config"]["Env"]
@@ -1198,7 +1206,7 @@ def test_what_runs_is_what_was_written(
 @pytest.mark.engine
 def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) -> None:
     host = docker_at("plain")
-    change(plain / MAIN, '"--env=HF_TOKEN"', '"--env=HF_TOKEN", "--security-opt=nonsense"')
+    change(plain / MAIN, '"--ipc=host"', '"--ipc=host", "--security-opt=nonsense"')
     for operation, code in (("update", 1), ("copy", 0)):
         done = smoked(plain, host, COPIER_OPERATION=operation)
         assert done.returncode == code, done.stderr

@@ -306,7 +306,12 @@ def test_nothing_is_silenced(everything: dict[str, Path]) -> None:
 NOTEBOOK = {"hardware": "rtx-50", "workflow": "notebook"}
 SCRIPTS = {"hardware": "dgx-spark", "workflow": "scripts", "use_case": "llm"}
 EVERYWHERE = {
-    *(".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", ".devcontainer/initialize.sh"),
+    *(
+        ".devcontainer/devcontainer.json",
+        ".devcontainer/cpu/devcontainer.json",
+        ".devcontainer/host.env",
+        ".devcontainer/initialize.sh",
+    ),
     *(".vscode/launch.json", ".vscode/settings.json", ".github/workflows/ci.yml"),
     *("Dockerfile", ".dockerignore", ".gitignore", ".gitattributes", ".env.example", "apt.txt"),
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from gpukit.project.devcontainer import ConfigError, env_file
 from validation.container import Container, Mount
 from validation.flags import named, short_volume, size, ulimit
 
@@ -106,7 +108,11 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     container.runtime = entry.get("runtime") or ""
     container.shm_size = size(entry.get("shm_size"))
     container.ulimits = {name: ulimit(value) for name, value in (entry.get("ulimits") or {}).items()}
-    container.env = named(entry.get("environment"))
+    files = entry.get("env_file") or []
+    for file in [files] if isinstance(files, (str, Mapping)) else files:
+        with contextlib.suppress(ConfigError):  # then its variables are missing, which is reported
+            container.env.update(env_file(project / (file["path"] if isinstance(file, Mapping) else file)))
+    container.env.update(named(entry.get("environment")))
     build = entry.get("build")
     args = named(build.get("args") if isinstance(build, Mapping) else None)
     container.build_args = {name: env.get(name, "") if value is None else value for name, value in args.items()}

@@ -38,6 +38,7 @@ class Container:
 def configured(config: Any) -> Container:
     """A container from launch's reading of devcontainer.json."""
     container = Container(init=config.init, build_args=dict(config.build_args))
+    container.env.update(config.env_files)
     container.env.update({k: None if k in config.by_name else v for k, v in config.container_env.items()})
     mounts = [config.workspace_mount, *config.mounts]
     for option, value in options(config.run_args):

@@ -10,6 +10,7 @@ from validation.flags import scalar
 STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
+HOST_ENV = ".devcontainer/host.env"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
 
 

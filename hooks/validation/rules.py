@@ -13,7 +13,9 @@ from validation.flags import size, ulimit
 from validation.problem import CPU, MAIN, STACK, Problem, shown
 
 DAYS_BEFORE_AN_END = 90
-CREDENTIALS = re.compile(r"/(\.aws|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)")
+CREDENTIALS = re.compile(
+    r"/(\.aws(?!/sso/cache$)|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)"
+)
 
 
 def has_gpu(stack: Mapping[str, Any]) -> bool:

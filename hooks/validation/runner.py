@@ -17,7 +17,7 @@ from typing import Any
 from gpukit.project import devcontainer
 from validation import rules, secrets
 from validation.container import Container, configured
-from validation.problem import COMPOSE, COMPOSE_CPU, CPU, MAIN, STACK, Problem
+from validation.problem import COMPOSE, COMPOSE_CPU, CPU, HOST_ENV, MAIN, STACK, Problem
 from validation.schema import schema_problems
 
 FINE, WRONG, SKIPPED = 0, 10, 11
@@ -86,7 +86,8 @@ class Validation:
             if MAIN in configs and not any(problem[:2] == (MAIN, "/runArgs") for problem in self.found):
                 self.attempt(rules.gpu_and_memory, self.container(MAIN), self.container(MAIN, {"GPUS": "0"}), stack)
         self.compose(configs)
-        for name in (MAIN, CPU, COMPOSE, COMPOSE_CPU, "Dockerfile", ".env.example"):
+        self.attempt(secrets.env_file_secrets, self.project, HOST_ENV)
+        for name in (MAIN, CPU, HOST_ENV, COMPOSE, COMPOSE_CPU, "Dockerfile", ".env.example"):
             self.attempt(secrets.secret_values, self.project, name)
         return list(dict.fromkeys(self.found))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpukit.project.devcontainer import env_file
 from validation.flags import named, options
 from validation.problem import Problem
 
@@ -27,6 +28,12 @@ def devcontainer_secrets(name: str, raw: Mapping[str, Any]) -> Iterator[Problem]
             yield from secret(name, "/runArgs", variable, value, '"--env={}" to runArgs')
     for variable, value in (raw["build"].get("args") or {}).items():
         yield from secret(name, f"/build/args/{variable}", variable, value, "`--mount=type=secret` to the Dockerfile")
+
+
+def env_file_secrets(project: Path, name: str) -> Iterator[Problem]:
+    if (project / name).is_file():
+        for variable, value in env_file(project / name):
+            yield from secret(name, f"/{variable}", variable, value, "the bare name ({}, without a value)")
 
 
 def compose_secrets(name: str, content: Mapping[str, Any]) -> Iterator[Problem]:

@@ -64,6 +64,7 @@ def test_the_same_container(granting: Engine, project: Callable[..., Project], g
         "ulimits": [("memlock", -1, -1), ("stack", 67108864, 67108864)],
         "mounts": [
             ("bind", str(home / ".aws"), "/home/dev/.aws", False),
+            ("bind", str(home / ".aws/sso/cache"), "/home/dev/.aws/sso/cache", True),
             ("bind", str(home / ".cache/wandb"), "/home/dev/.cache/wandb", True),
             ("bind", str(home / "data sets"), "/data", False),
             ("bind", str(one.path), "/workspace", True),

@@ -13,7 +13,11 @@ import pytest
 
 from .conftest import Engine, Project
 
-SECRETS = {"HF_TOKEN": "hf_planted5c1f8e", "WANDB_API_KEY": "planted0d7ab34e"}
+SECRETS = {
+    "HF_TOKEN": "hf_planted5c1f8e",
+    "WANDB_API_KEY": "planted0d7ab34e",
+    "AWS_SESSION_TOKEN": "planted93bb20fa",
+}
 
 
 @contextlib.contextmanager
@@ -61,7 +65,7 @@ COMMANDS = {
     ),
     "detached": ("./launch", "run", "-d", "--", "sleep", "30"),
     "compose": ("./launch", "up"),
-    "shell": ("./launch", "shell", "--", "sh", "-c", 'test "${#HF_TOKEN}" = 16'),
+    "shell": ("./launch", "shell", "--", "sh", "-c", 'test "${#HF_TOKEN}" = 16 && test "${#AWS_SESSION_TOKEN}" = 15'),
     "build": ("./launch", "build", "--no-cache"),
     "verify": ("./launch", "verify", "--only=user"),
     "doctor": ("./launch", "doctor"),
@@ -74,7 +78,7 @@ COMMANDS = {
 @pytest.mark.parametrize("dotenv", [False, True], ids=["environment", "dotenv"])
 def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bool) -> None:
     """Set in the environment, or in .env: they arrive, and are seen nowhere on the way."""
-    one = project(name=f"secret-{dotenv}", slight=True, tracking=["tensorboard", "wandb"])
+    one = project(name=f"secret-{dotenv}", slight=True, tracking=["tensorboard", "wandb"], credentials=["aws"])
     one.write(
         "Dockerfile",
         (one.path / "Dockerfile").read_text().replace("RUN", "COPY pyproject.tom[l] .en[v] /etc/gpukit/\nRUN"),
@@ -89,7 +93,7 @@ def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bo
             assert found_in(done.stdout + done.stderr) == [], name
             if name not in may_fail:
                 assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
-    assert any("docker" in line and "--env=HF_TOKEN" in line for line in seen)  # it did look
+    assert any("docker" in line and "--env-file=" in line for line in seen)  # it did look
     assert [line for line in seen if found_in(line)] == []
     images = {one.engine.inspect(name)["Image"] for name in one.containers("--all")} | {one.image}
     for image in images:
@@ -118,7 +122,7 @@ def assert_no_layer_holds_one(engine: Engine, archive: Path, *images: str) -> No
 
 def test_a_mirror_with_a_password_is_refused(project: Callable[..., Project]) -> None:
     """A build argument is in the image's history."""
-    one = project(name="secret-False", slight=True, tracking=["tensorboard", "wandb"])
+    one = project(name="secret-False", slight=True, tracking=["tensorboard", "wandb"], credentials=["aws"])
     done = one.launch("build", UV_INDEX="pytorch=https://me:hunter2@mirror.example/simple")
     assert done.returncode == 1
     assert "hunter2" not in done.stderr + done.stdout

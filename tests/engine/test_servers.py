@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 import urllib.request
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.trackers import recorder
+
 from .conftest import Engine, Project
+from .test_secrets import watched
 
 
 def free_port() -> int:
@@ -37,8 +41,8 @@ def ask(url: str, **question: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def served(plain: Engine, project: Callable[..., Project]) -> Iterator[Project]:
-    """A project with both servers, without a GPU, on ports that are free here."""
-    found = project(name="served", on=plain, tracking=["mlflow", "tensorboard"], credentials=[], data_dir="")
+    """A project with both servers and W&B, without a GPU, on ports that are free here."""
+    found = project(name="served", on=plain, tracking=["mlflow", "tensorboard", "wandb"], credentials=[], data_dir="")
     found.write(".env", f"MLFLOW_PORT={free_port()}\nTENSORBOARD_PORT={free_port()}\n")
     found.launched("--cpu", "up", timeout=900)
     yield found
@@ -55,11 +59,12 @@ def address(project: Project, service: str) -> str:
     return f"http://127.0.0.1:{bindings[0]['HostPort']}"
 
 
-def logged(project: Project, run: str) -> list[float]:
+def logged(project: Project, run: str, server: str = "", experiment: str = "engine-tests") -> list[float]:
     """The losses that MLflow has of a run."""
-    server = f"{address(project, 'mlflow')}/api/2.0/mlflow"
-    experiments = [one["experiment_id"] for one in ask(f"{server}/experiments/search", max_results=100)["experiments"]]
-    runs = ask(f"{server}/runs/search", experiment_ids=experiments, max_results=100).get("runs", [])
+    server = f"{server or address(project, 'mlflow')}/api/2.0/mlflow"
+    there = ask(f"{server}/experiments/search", max_results=100)["experiments"]
+    (number,) = [one["experiment_id"] for one in there if one["name"] == experiment]
+    runs = ask(f"{server}/runs/search", experiment_ids=[number], max_results=100).get("runs", [])
     (found,) = [one["info"]["run_id"] for one in runs if one["info"]["run_name"] == run]
     history = ask(f"{server}/metrics/get-history?run_id={found}&metric_key=loss")["metrics"]
     return [metric["value"] for metric in sorted(history, key=lambda metric: metric["step"])]
@@ -76,7 +81,11 @@ def train(run: str) -> tuple[str, ...]:
 
 def test_composes_container_writes_to_both(served: Project) -> None:
     said = served.launched("shell", "--", *train("composed"))
-    assert "left out" not in said
+    assert "not used" not in said
+    links = re.findall(r"http://\S+", said)  # for a browser on this machine, and to the run itself
+    port = address(served, "mlflow").rpartition(":")[2]
+    assert len(links) == 1
+    assert re.fullmatch(rf"http://localhost:{port}/#/experiments/\d+/runs/\w+\?workflowType=machine_learning", *links)
     assert len(losses(served, "composed")) == 3
     assert logged(served, "composed") == pytest.approx(losses(served, "composed"))
     for _ in range(30):  # TensorBoard looks for new runs every few seconds
@@ -92,11 +101,63 @@ def test_the_clis_and_launchs_containers_find_mlflow_too(served: Project) -> Non
     served.up(f"--config={config}", timeout=600)
     done = served.inside(f"--config={config}", *train("vscode"))
     assert done.returncode == 0, done.stderr
-    assert "left out" not in done.stdout + done.stderr
+    assert "not used" not in done.stdout + done.stderr
     assert logged(served, "vscode") == pytest.approx(losses(served, "vscode"))
     said = served.launched("--cpu", "run", "--", *train("launched"))
-    assert "left out" not in said
+    assert "not used" not in said
     assert logged(served, "launched") == pytest.approx(losses(served, "launched"))
+
+
+PASSWORD, KEY = "planted7c31e0", "0123456789abcdef" * 2 + "planted0"
+
+
+@pytest.fixture
+def theirs(served: Project) -> Iterator[str]:
+    """The user's own MLflow, on another port than the project's, as this machine and containers reach it."""
+    (ours,) = served.containers("--filter=label=com.docker.compose.service=mlflow")
+    place = f"{served.engine.gateway}:{free_port()}"
+    image = served.engine.inspect(ours)["Image"]
+    server = "mlflow server --host 0.0.0.0 --workers 1 --allowed-hosts * --backend-store-uri sqlite:////tmp/mlflow.db"
+    name = served.engine.get("run", "--detach", "--rm", f"--publish={place}:5000", image, *server.split())
+    yield place
+    served.engine.get("rm", "--force", name)
+
+
+def test_the_users_own_servers_are_used_instead(served: Project, theirs: str) -> None:
+    """Through compose, launch, and the CLI; and what leads there is in no list of processes, image, or log."""
+    with recorder(served.engine.gateway) as wandb, watched() as seen:
+        env = {
+            "MLFLOW_TRACKING_URI": f"http://me:{PASSWORD}@{theirs}",
+            "MLFLOW_EXPERIMENT_NAME": "mine",
+            "WANDB_BASE_URL": f"http://{wandb.place}",
+            "WANDB_API_KEY": KEY,
+            "WANDB_PROJECT": "my-project",
+            "WANDB_ENTITY": "me",
+        }
+        config = f"--config={served.path / '.devcontainer/cpu/devcontainer.json'}"
+        ask(f"http://{theirs}/api/2.0/mlflow/experiments/get?experiment_id=0")  # it is up
+        written = served.launch("--cpu", "up", **env, timeout=300).stderr
+        for name, act in {
+            "compose": lambda *command: served.launch("shell", "--", *command, **env),
+            "launch": lambda *command: served.launch("--cpu", "run", "--", *command, **env),
+            "cli": lambda *command: served.inside(config, *command, **env),
+        }.items():
+            if name == "cli":
+                written += served.cli("up", config, "--remove-existing-container", "--log-level=trace", **env).stderr
+            wandb.asked.clear()
+            done = act(*train(f"mine-{name}"))
+            written += done.stdout + done.stderr
+            assert done.returncode == 0, done.stderr
+            assert logged(served, f"mine-{name}", f"http://{theirs}", "mine") == pytest.approx(
+                losses(served, f"mine-{name}")
+            )
+            assert "/runs/" in done.stdout and "localhost" not in done.stdout  # MLflow's own links
+            asked = [one for one in wandb.asked if '"project":"my-project"' in one[2] and '"entity":"me"' in one[2]]
+            assert asked and {one[1] for one in asked} == {f"api:{KEY}"}, name
+    for secret in (PASSWORD, KEY):
+        assert secret not in written
+        assert not [line for line in seen if secret in line]
+        assert secret not in served.engine.get("history", "--no-trunc", f"{served.image}-cpu")
 
 
 def test_only_this_machine_is_answered(served: Project) -> None:

@@ -528,7 +528,13 @@ def test_up_waits_and_prints_the_addresses(small: Path) -> None:
     done = launch(small, "--cpu", "up", docker=up)
     assert done.returncode == 0, done.stderr
     assert "  dev: http://localhost:5001\n" in done.stderr
-    assert any(" up --detach --build --wait " in call for call in calls(small))
+    builds, starts = (
+        next(number for number, call in enumerate(calls(small)) if words in call)
+        for words in (" build", " up --detach --no-build --wait ")
+    )
+    assert builds < starts
+    assert "Building the images of the project and of its services" in done.stderr
+    assert "waiting for its services to respond, for up to 120 s" in done.stderr
 
 
 def test_an_up_that_fails_leaves_nothing_of_it(small: Path) -> None:

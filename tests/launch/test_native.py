@@ -332,7 +332,11 @@ def test_what_programs_find(small: Path) -> None:
     """What devcontainer.json sets, with this machine's paths; which GPUs; and no variable that leads elsewhere."""
     (small / ".env").write_text("HF_TOKEN=mine\n")
     config = json.loads((small / ".devcontainer/devcontainer.json").read_text())
-    config["containerEnv"].update(DATA_DIR="/data", MLFLOW_TRACKING_URI="http://mlflow:5000")
+    config["containerEnv"].update(DATA_DIR="/data")
+    config["runArgs"] += ["--env-file", ".devcontainer/host.env"]
+    (small / ".devcontainer/host.env").write_text(
+        "# names\nMLFLOW_TRACKING_URI=http://mlflow:5000\nMLFLOW_TRACKING_URI\nWANDB_PROJECT\n"
+    )
     config["mounts"].append("type=bind,source=/srv/images,target=/data,readonly")
     (small / ".devcontainer/devcontainer.json").write_text(json.dumps(config))
     own = {"PYTHONHOME": "/elsewhere", "CUDA_VISIBLE_DEVICES": "3", "MLFLOW_PORT": "5001"}
@@ -340,6 +344,10 @@ def test_what_programs_find(small: Path) -> None:
     env = native.variables(there, Environment(there))
     assert env["WANDB_DIR"] == str(small / "outputs")
     assert (env["DATA_DIR"], env["MLFLOW_TRACKING_URI"]) == ("/srv/images", "http://127.0.0.1:5001")
+    assert "WANDB_PROJECT" not in env
+    mine = project(small, MLFLOW_TRACKING_URI="http://mlflow.example", WANDB_PROJECT="p")
+    theirs = native.variables(mine, Environment(mine))
+    assert (theirs["MLFLOW_TRACKING_URI"], theirs["WANDB_PROJECT"]) == ("http://mlflow.example", "p")
     assert env["HF_TOKEN"] == "mine" and "PYTHONHOME" not in env
     assert env["CUDA_VISIBLE_DEVICES"] == "3"  # as Slurm gives it
     assert "PYTORCH_ALLOC_CONF" not in env

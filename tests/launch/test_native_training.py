@@ -17,6 +17,7 @@ import pytest
 
 from gpukit.wheel import writer
 from tests.conftest import cannot
+from tests.trackers import recorder
 
 pytestmark = pytest.mark.network
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-template"
@@ -65,13 +66,14 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    root = generate(hardware="cpu", workflow="scripts", project_name="Native training")
+    root = generate(hardware="cpu", workflow="scripts", project_name="Native training", tracking=["mlflow", "wandb"])
     stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
     stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
     (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
     writer.write(writer.running(), root / "vendor")
     env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
     env |= {
+        "WANDB_MODE": "disabled",  # and the project's MLflow server is not there, which stops nothing
         "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
         "UV_INDEX": f"pytorch={wheels.as_uri()}",
         "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
@@ -111,3 +113,23 @@ def test_verify_finds_nothing_wrong(trained: Trained) -> None:
     for name in skipped:
         assert found[name]["status"] == "SKIP", found[name]
     assert not re.search(r"container without|./launch build|Dev Containers", json.dumps(said))
+
+
+def test_the_users_own_trackers_are_used(trained: Trained) -> None:
+    with recorder() as server:
+        own = {
+            "MLFLOW_TRACKING_URI": f"http://{server.place}",
+            "MLFLOW_TRACKING_USERNAME": "me",
+            "MLFLOW_TRACKING_PASSWORD": "secret",
+            "MLFLOW_EXPERIMENT_NAME": "mine",
+            "WANDB_BASE_URL": f"http://{server.place}",
+            "WANDB_API_KEY": "0123456789" * 4,
+            "WANDB_PROJECT": "my-project",
+            "WANDB_MODE": "online",
+        }
+        Trained(trained.root, {**trained.env, **own}).launch(*trained.train, "own")
+    mlflow = [one for one in server.asked if "experiment_name=mine" in one[0]]
+    wandb = [one for one in server.asked if '"project":"my-project"' in one[2]]
+    assert mlflow and {one[1] for one in mlflow} == {"me:secret"}
+    assert wandb and {one[1] for one in wandb} == {f"api:{own['WANDB_API_KEY']}"}
+    assert len(trained.losses("own")) == 60

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +39,7 @@ class Fake:
     """A tracker that notes what it gets, and at `stage` does `how`."""
 
     module = "json"
+    page = ""
     stage = how = ""
     event: threading.Event
 
@@ -130,9 +133,15 @@ def test_what_a_lost_tracker_lacks_is_told_again_at_the_end(tmp_path: Path, fake
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_one_that_hangs_is_given_up_at_the_end(stage: str, tmp_path: Path, fake) -> None:
+def test_one_that_hangs_is_given_up_at_the_end(
+    stage: str, tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(track, "STARTUP", 0.5)
     fake(stage, "hangs")
-    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p")
+    reported: list[str] = []
+    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p", say=reported.append)
+    late = "Bad is not used yet: it has not responded for 0.5 s. Training goes on, with all metrics in metrics.jsonl."
+    assert reported == ([late] if stage == "start" else [])
     for step in range(1, 4):
         tracker.log(step, loss=1.0)
     tracker.artifact(tmp_path)
@@ -183,20 +192,39 @@ def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkey
     assert tracker.hung
 
 
-def test_one_that_starts_slowly_has_time_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow's server may be starting: that is no hanging."""
+def test_a_server_that_starts_later_gets_all_and_one_that_does_not_delays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is reported before the first step; the run does not wait for it."""
+    monkeypatch.setattr(track, "RETRY", 0.05)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
 
-    class Slow(Fake):
-        def __init__(self, run: Path, settings: dict, project: str, wait) -> None:
-            super().__init__(run, settings, project, wait)
-            wait(60)
-            time.sleep(1)
+        class Remote(Fake):
+            def __init__(self, run: Path, settings: dict, project: str, wait) -> None:
+                track._answering(address, wait)
+                super().__init__(run, settings, project, wait)
 
-    monkeypatch.setitem(track.KINDS, "slow", Slow)
-    tracker = Tracker(tmp_path, {}, ["slow"], "p")
-    tracker.log(1, loss=1.0)
-    assert tracker.finish("finished", patience=0.1) == [] and not tracker.hung
-    assert Slow.got[-2:] == [("log", 1, {"loss": 1.0}), ("finish", "finished")]
+        monkeypatch.setitem(track.KINDS, "remote", Remote)
+        begun = time.monotonic()
+        said: list[str] = []
+        tracker = Tracker(tmp_path, {}, ["remote"], "p", say=said.append)
+        why = f"no server responds at {address.removeprefix('http://')}; check MLFLOW_TRACKING_URI"
+        late = f"Remote is not used yet: {why}. Training goes on, with all metrics in metrics.jsonl."
+        assert said == [late]
+        assert tracker.finish("stopped") == ["Remote has no metrics; metrics.jsonl has them."] and not tracker.hung
+        assert time.monotonic() - begun < 3
+        tracker = Tracker(tmp_path, {}, ["remote"], "p", say=said.append)
+        tracker.log(1, loss=1.0)
+        server.listen()
+        assert tracker.couriers[0].settled.is_set()
+        while not tracker.couriers[0].started:
+            time.sleep(0.01)
+        tracker.log(2, loss=2.0)
+        assert tracker.finish("finished") == []
+    assert said == [late, late, "Remote responds now and gets all metrics."]
+    assert Remote.got[1:] == [("log", 1, {"loss": 1.0}), ("log", 2, {"loss": 2.0}), ("finish", "finished")]
 
 
 def test_other_ranks_track_nothing(tmp_path: Path, fake) -> None:
@@ -301,7 +329,9 @@ def python(code: str, run: Path, path: Path | None = None, **environment: str) -
 
 
 RUN = """
+    import os
     said = []
+    track.STARTUP = float(os.environ.get("STARTUP", track.STARTUP))
     tracker = track.Tracker(run, {"lr": 0.1, "folder": run}, ["%s"], "my-project", say=said.append)
     for step in (1, 2, 3):
         tracker.log(step, loss=1 / step)
@@ -361,34 +391,93 @@ def test_secrets_in_an_error_are_not_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("given", "said"),
     [
-        ("", "MLFLOW_TRACKING_URI is not the address of a server"),
-        ("http://none.invalid:9", "no server responds at none.invalid:9; start it with `./launch up`"),
+        ({"MLFLOW_TRACKING_URI": ""}, "MLFLOW_TRACKING_URI is not the address of a server."),
+        (
+            {"MLFLOW_TRACKING_URI": "http://none.invalid:9"},
+            "no server responds at none.invalid:9; check MLFLOW_TRACKING_URI.",
+        ),
+        (
+            {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_PORT": "9"},
+            "no server responds at 127.0.0.1:9; start it with `./launch up`.",
+        ),
+        (
+            {"MLFLOW_TRACKING_URI": "https://none.invalid", "MLFLOW_TRACKING_SERVER_CERT_PATH": "/none.pem"},
+            "MLFLOW_TRACKING_SERVER_CERT_PATH is /none.pem, which does not exist here; use a path in the project, "
+            "relative to its folder.",
+        ),
     ],
 )
-def test_mlflow_without_a_server_is_left_out(address: str, said: str, tmp_path: Path) -> None:
-    done = tracked("mlflow", tmp_path, MLFLOW_TRACKING_URI=address)
+def test_mlflow_without_a_server_is_reported_at_the_start(given: dict[str, str], said: str, tmp_path: Path) -> None:
+    done = tracked("mlflow", tmp_path, **given)
     first, *between, last = done.stdout.splitlines()
-    assert (first, last) == (f"MLflow is not used: {said}.", "False")
-    # If it failed before the end, the end also reports what is missing.
-    assert between in ([], ["MLflow has no metrics; metrics.jsonl has them."])
+    assert re.sub("^MLflow is not used( yet)?: ", "", first).startswith(said) and last == "False"
+    assert between == ["MLflow has no metrics; metrics.jsonl has them."]
 
 
-def test_a_server_that_is_starting_is_waited_for() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        waited = []
+class FakeMLflow(types.ModuleType):
+    """Notes which experiment a run is created in, and whether MLflow would print its links."""
 
-        def wait(seconds: float) -> None:
-            waited.append(seconds)
-            server.listen()
+    def set_experiment(self, name: str) -> None:
+        self.experiment = name
 
-        track._answering(f"http://127.0.0.1:{server.getsockname()[1]}", wait)
-    assert waited == [track.PATIENCE]
+    def start_run(self, **_: str) -> types.SimpleNamespace:
+        self.prints = not os.environ.get("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT")
+        return types.SimpleNamespace(info=types.SimpleNamespace(experiment_id="7", run_id="abc"))
+
+    def log_params(self, settings: dict) -> None: ...
+
+    def end_run(self, status: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "experiment", "page"),
+    [
+        ({"MLFLOW_TRACKING_URI": "http://mlflow:5000"}, "p", "http://localhost:5001"),
+        ({"MLFLOW_TRACKING_URI": "http://mlflow:5000/", "MLFLOW_PORT": "5002"}, "p", "http://localhost:5002"),
+        ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5001"}, "p", "http://localhost:5001"),
+        ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}, "p", ""),
+        ({"MLFLOW_TRACKING_URI": "databricks", "MLFLOW_EXPERIMENT_ID": "3"}, None, ""),
+        ({"MLFLOW_TRACKING_URI": "https://mine.example", "MLFLOW_EXPERIMENT_NAME": "mine"}, None, ""),
+    ],
+)
+def test_mlflows_links_are_for_a_browser_and_the_users_experiment_is_used(
+    given: dict, experiment: str | None, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project's server is printed as the host finds it, its port from .env; other links are MLflow's own."""
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "")  # restored afterwards
+    monkeypatch.delenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
+    (tmp_path / ".env").write_text("MLFLOW_PORT=5001\n")
+    fake = FakeMLflow("mlflow")
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    monkeypatch.setattr(track.socket, "create_connection", lambda *_, **__: socket.socket())
+    said: list[str] = []
+    tracker = Tracker(tmp_path, {}, ["mlflow"], "p", say=said.append)
+    assert tracker.finish("finished") == []
+    assert getattr(fake, "experiment", None) == experiment and fake.prints == (not page)
+    assert said == ([f"MLflow: {page}/#/experiments/7/runs/abc?workflowType=machine_learning"] if page else [])
+
+
+def test_wandb_logs_to_the_users_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    wandb = types.ModuleType("wandb")
+    wandb.Settings = dict
+    wandb.init = lambda **options: given.append(options["project"]) or types.SimpleNamespace(id="x", finish=print)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for project in ("", "mine"):
+        monkeypatch.setenv("WANDB_PROJECT", project)
+        track.Wandb(tmp_path, {}, "p", print)
+    assert given == ["p", "mine"]
 
 
 SLOW = ", patience=80"  # real ones start slowly on a machine that is busy
+PATIENT = {"STARTUP": "80"}
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -398,7 +487,7 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 @needs("tensorboard")
 def test_tensorboard(tmp_path: Path) -> None:
-    done = tracked("tensorboard", tmp_path, SLOW)
+    done = tracked("tensorboard", tmp_path, SLOW, **PATIENT)
     assert done.stdout == "False\n", done.stderr
     code = """
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -413,10 +502,10 @@ def test_tensorboard(tmp_path: Path) -> None:
 def test_wandb_without_a_key_stays_here_and_is_the_same_run_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    done = tracked("wandb", run, SLOW)
+    done = tracked("wandb", run, SLOW, **PATIENT)
     assert done.stdout == "False\n", done.stderr
     first = (run / "wandb-run").read_text()
-    assert tracked("wandb", run, SLOW).stdout == "False\n"
+    assert tracked("wandb", run, SLOW, **PATIENT).stdout == "False\n"
     assert (run / "wandb-run").read_text() == first
     assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))) == 2
 
@@ -426,7 +515,7 @@ def test_mlflow_takes_figures_and_the_same_run_again(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db" if importlib.util.find_spec("sqlalchemy") else f"file://{tmp_path}/mlruns"
     given = {"MLFLOW_TRACKING_URI": store, "MLFLOW_ALLOW_FILE_STORE": "true"}
     for _ in range(2):
-        done = tracked("mlflow", tmp_path, SLOW, **given)
+        done = tracked("mlflow", tmp_path, SLOW, **PATIENT, **given)
         assert done.stdout == "False\n", done.stdout + done.stderr
     code = """
         import mlflow

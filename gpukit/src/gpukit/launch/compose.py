@@ -54,16 +54,23 @@ def command(project: Project, *arguments: str) -> list[str]:
 
 
 def up(project: Project) -> str:
-    arguments = command(project, "up", "--detach", "--build", "--wait", f"--wait-timeout={SECONDS}")
-    if project.show_start(*arguments, stdin=override(project), env=variables(project)):
+    build = command(project, "build")
+    start = command(project, "up", "--detach", "--no-build", "--wait", f"--wait-timeout={SECONDS}")
+    if project.show_start(*build, stdin=override(project), env=variables(project)):
+        project.show(*start, stdin=override(project), env=variables(project))
         return ""
     project.engine.check()
     project.prepare()
     project.engine.env.update(variables(project), COMPOSE_PROJECT_NAME=name(project))
     preflight(project)  # better now than after the build
     before = [found.name for found in all_of(project) if found.running]
+    servers = " and ".join(services(project))
     try:
-        code, output = project.engine.stream(*arguments, stdin=override(project).encode())
+        say(f"Building the images of the project and of {servers}, where they are not built yet.")
+        code, output = project.engine.stream(*build, stdin=override(project).encode())
+        if not code:
+            say(f"Starting the container and waiting for {servers} to respond, for up to {SECONDS} s.")
+            code, output = project.engine.stream(*start, stdin=override(project).encode())
     except BaseException:
         undo(project, before)
         raise
@@ -79,6 +86,12 @@ def up(project: Project) -> str:
     for service, port in published(project):
         say(f"  {service}: http://localhost:{port}")
     return container
+
+
+def services(project: Project) -> list[str]:
+    """Those beside the container."""
+    listed = project.engine.ask(*command(project, "config", "--services"), stdin=override(project).encode())[1]
+    return sorted({*listed.split()} - {"dev"}) or ["its services"]
 
 
 def undo(project: Project, before: list[str]) -> None:

@@ -64,7 +64,8 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
     config, env = project.config, dict(project.env)
     mounts = [*config.mounts, *([config.workspace_mount] if config.workspace_mount else [])]
     places = {mount["target"]: mount["source"] for mount in mounts if mount["target"] and mount["type"] == "bind"}
-    for name, value in {**config.container_env, **config.remote_env}.items():
+    defaults = {name: value for name, value in config.env_files if value is not None}
+    for name, value in {**defaults, **config.container_env, **config.remote_env}.items():
         for target, source in places.items():
             if value == target or value.startswith(f"{target}/"):
                 value = source + value[len(target) :]

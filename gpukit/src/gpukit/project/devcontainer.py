@@ -48,6 +48,7 @@ class Config:
     container_env: dict[str, str] = field(default_factory=dict)
     remote_env: dict[str, str] = field(default_factory=dict)
     by_name: frozenset[str] = frozenset()  # variables handed on from the host: by name, their value stays out of argv
+    env_files: list[tuple[str, str | None]] = field(default_factory=list)  # name and value; None: the host's, if any
     remote_user: str = ""
     init: bool = False
     initialize_command: str | list[str] | dict[str, Any] | None = None
@@ -74,6 +75,7 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
     default_mount = f"type=bind,source=${{localWorkspaceFolder}},target=/workspaces/{root.name}"
     workspace_mount = raw.get("workspaceMount", default_mount)
     containers, remotes = raw.get("containerEnv") or {}, raw.get("remoteEnv") or {}
+    run_args = [str(value) for value in replaced(raw.get("runArgs") or [])] + hardening(raw)
     return Config(
         path=path,
         root=root,
@@ -82,7 +84,7 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
         context=(path.parent / replaced(build.get("context", "."))).resolve(),
         target=replaced(build.get("target", "")),
         build_args={key: str(value) for key, value in replaced(build.get("args") or {}).items()},
-        run_args=[str(value) for value in replaced(raw.get("runArgs") or [])] + hardening(raw),
+        run_args=run_args,
         mounts=[parse_mount(mount, variables, env) for mount in raw.get("mounts") or []],
         container_env={key: str(value) for key, value in replaced(containers).items()},
         # ${containerEnv:X} is known only inside the running container, where VS Code looks it up
@@ -90,6 +92,7 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
             k: str(v) for k, v in replaced(remotes).items() if v is not None and "${containerEnv:" not in str(v)
         },
         by_name=frozenset(key for key, value in {**containers, **remotes}.items() if value == f"${{localEnv:{key}}}"),
+        env_files=[line for file in flags(run_args, "env-file") for line in env_file(root / file)],
         remote_user=str(replaced(raw.get("remoteUser") or raw.get("containerUser") or "")),
         workspace_folder=folder,
         workspace_mount=parse_mount(workspace_mount, variables, env) if workspace_mount else None,
@@ -176,6 +179,28 @@ def hardening(raw: Mapping[str, Any]) -> list[str]:
     flags = ["--privileged"] if raw.get("privileged") is True else []
     flags += [f"--cap-add={value}" for value in raw.get("capAdd") or []]
     return flags + [f"--security-opt={value}" for value in raw.get("securityOpt") or []]
+
+
+def flags(run_args: list[str], name: str) -> list[str]:
+    """The values of a flag, written as one string or as two."""
+    arguments = iter(run_args)
+    found = (argument.partition("=") for argument in arguments if re.match(rf"--{name}(=|$)", argument))
+    return [value if equals else next(arguments, "") for _, equals, value in found]
+
+
+def env_file(path: Path) -> list[tuple[str, str | None]]:
+    """The variables of an --env-file, in order; Docker leaves out a bare name that the host has not set.
+
+    Source: https://docs.docker.com/reference/cli/docker/container/run/#env, and tried with Docker 26 (2026-11-23).
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}): restore it, or take its --env-file out of runArgs."
+        ) from None
+    pairs = (line.partition("=") for line in map(str.lstrip, lines) if line and not line.startswith("#"))
+    return [(name.strip(), value if equals else None) for name, equals, value in pairs]
 
 
 def gpu_arguments(config: Config) -> list[str]:

@@ -1,7 +1,7 @@
 """The metrics of a run: always JSON lines, and the selected experiment trackers, which can never stop the run.
 
 Each tracker works in its own thread, with a bounded queue: one that raises an error is dropped with a message, one that
-hangs delays the end of the run by at most a few seconds, and a slow one gets more time.
+hangs delays the start and the end of the run by at most a few seconds, and a slow one gets more time.
 """
 
 from __future__ import annotations
@@ -24,22 +24,31 @@ from typing import Any, ClassVar, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 from gpukit.findings.private import mask
+from gpukit.host.project import dotenv
 from gpukit.project.location import root
 
 LINES = "metrics.jsonl"
+STARTUP = 8.0  # seconds that the run waits for trackers to start
+RETRY = 2.0  # seconds between two looks for a server that does not respond
 PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
 MOST = 4  # times PATIENCE is the overall limit
 ROOM = 10_000  # length of a tracker's queue
 LONGEST = 300  # characters of an error message
+PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
 Rows = list[tuple[int, dict[str, float]]]
 
 
 class Backend(Protocol):
-    """A tracker, called from one thread. Its constructor starts it, and may call `wait(seconds)` for more time."""
+    """A tracker, called from one thread. Its constructor starts it.
+
+    While its server does not respond, the constructor calls `wait(problem)`, which pauses, and raises an error with
+    that text if the run ends. `page` is the address of the run to print at the end, if the tracker does not print it.
+    """
 
     module: ClassVar[str]
+    page: str
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None: ...
+    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None: ...
 
     def log(self, rows: Rows) -> None:
         """Log metrics, (step, name -> value), in order. After an error, the tracker is not called again."""
@@ -55,8 +64,9 @@ class TensorBoard:
     """Event files in the folder of the run."""
 
     module = "torch.utils.tensorboard"
+    page = ""
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None:
+    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer = SummaryWriter(run)
@@ -76,16 +86,20 @@ class TensorBoard:
 
 
 class Wandb:
-    """Online with WANDB_API_KEY; without it, the run stays in wandb/ next to the run's folder until `wandb sync`."""
+    """Online with WANDB_API_KEY; without it, the run stays in wandb/ next to the run's folder until `wandb sync`.
+
+    wandb reads WANDB_PROJECT, WANDB_ENTITY, and WANDB_BASE_URL itself.
+    """
 
     module = "wandb"
+    page = ""
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None:
+    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
         import wandb
 
         known = run / "wandb-run"
         self.run = wandb.init(
-            project=project,
+            project=os.environ.get("WANDB_PROJECT") or project,
             name=run.name,
             id=known.read_text() if known.exists() else None,
             resume="allow",
@@ -111,25 +125,38 @@ class Wandb:
 
 
 class MLflow:
-    """The server at MLFLOW_TRACKING_URI."""
+    """The server at MLFLOW_TRACKING_URI; the experiment is the project, or MLFLOW_EXPERIMENT_NAME or _ID."""
 
     module = "mlflow"
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[float], None]) -> None:
-        _answering(os.environ.get("MLFLOW_TRACKING_URI", ""), wait)
+    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
+        address = os.environ.get("MLFLOW_TRACKING_URI", "")
+        server = _on_the_host(address)
+        certificate = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
+        if certificate and not Path(certificate).exists():
+            what = f"MLFLOW_TRACKING_SERVER_CERT_PATH is {certificate}, which does not exist here"
+            raise RuntimeError(f"{what}; use a path in the project, relative to its folder")
+        _answering(address, wait)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        if server:  # MLflow's own links have the address inside the network of containers, which no browser can open
+            os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow
 
         self.mlflow = mlflow
         known = run / "mlflow-run"
-        mlflow.set_experiment(project)
         if known.exists():
-            self.id = mlflow.start_run(run_id=known.read_text()).info.run_id
+            info = mlflow.start_run(run_id=known.read_text()).info
         else:
-            self.id = mlflow.start_run(run_name=run.name).info.run_id
-            known.write_text(self.id)
+            if not (os.environ.get("MLFLOW_EXPERIMENT_NAME") or os.environ.get("MLFLOW_EXPERIMENT_ID")):
+                mlflow.set_experiment(project)
+            info = mlflow.start_run(run_name=run.name).info
+            known.write_text(info.run_id)
             mlflow.log_params(settings)
+        self.id = info.run_id
+        # Without workflowType, MLflow 3 opens its view for language model applications (routes of 3.17.2's web page).
+        place = f"experiments/{info.experiment_id}/runs/{self.id}?workflowType=machine_learning"
+        self.page = f"{server}/#/{place}" if server else ""
 
     def log(self, rows: Rows) -> None:
         """Log up to 1000 metrics per request, the server's limit."""
@@ -171,6 +198,10 @@ class Tracker:
         self.hung, self.say = False, say
         self.lines = _Lines(run / LINES) if main else None
         self.couriers = [_Courier(KINDS[name], run, settings, project) for name in trackers if main]
+        until = time.monotonic() + STARTUP
+        for courier in self.couriers:
+            courier.settled.wait(max(0.0, until - time.monotonic()))
+        self._report()
 
     def log(self, step: int, **figures: Any) -> None:
         """Log the metrics of a step: numbers, or tensors with one element, which are synchronized."""
@@ -180,8 +211,7 @@ class Tracker:
         self.lines.write(step, plain)
         for courier in self.couriers:
             courier.put("log", (step, plain))
-        for message in self._new_messages():
-            self.say(message)
+        self._report()
 
     def artifact(self, path: Path) -> None:
         """Upload a file of the run, such as the plot of its loss."""
@@ -196,6 +226,7 @@ class Tracker:
         exit with `end` then.
         """
         for courier in self.couriers:
+            courier.ending.set()
             courier.put("finish", status)
         interrupted = not self._waited(patience)
         for courier in self.couriers:
@@ -209,7 +240,10 @@ class Tracker:
                     if slow
                     else f"it did not respond for {patience:g} s at the end"
                 )
-        lacking = [one.lacking() for one in self._all() if one.reported]
+        for courier in self.couriers:
+            if courier.page and not courier.problem:
+                self.say(f"{courier.name}: {courier.page}")
+        lacking = [one.lacking() for one in self._all() if one.problem and one.problem == one.reported]
         return self._new_messages() + lacking
 
     def _waited(self, patience: float) -> bool:
@@ -229,10 +263,18 @@ class Tracker:
     def _all(self) -> list[_Lines | _Courier]:
         return [*([self.lines] if self.lines else []), *self.couriers]
 
+    def _report(self) -> None:
+        for courier in self.couriers:
+            message = courier.delayed()
+            if message:
+                self.say(message)
+        for message in self._new_messages():
+            self.say(message)
+
     def _new_messages(self) -> list[str]:
-        new = [one for one in self._all() if one.problem and not one.reported]
+        new = [one for one in self._all() if one.problem and one.problem != one.reported]
         for one in new:
-            one.reported = True
+            one.reported = one.problem
         return [one.problem for one in new]
 
 
@@ -267,7 +309,7 @@ class _Lines:
     """metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.problem, self.reported = path, "", False
+        self.path, self.problem, self.reported = path, "", ""
         self.begin = b"\n" if _cut_off(path) else b""
 
     def write(self, step: int, figures: dict[str, Any]) -> None:
@@ -302,9 +344,13 @@ class _Courier:
     """Sends metrics to a tracker, from a thread that may hang."""
 
     def __init__(self, kind: type[Backend], run: Path, settings: dict[str, Any], project: str) -> None:
-        self.name, self.problem, self.reported = kind.__name__, "", False
+        self.name, self.problem, self.reported, self.page = kind.__name__, "", "", ""
+        self.started = self.late = False
+        self.delay = ""  # why it has not started yet
+        self.settled = threading.Event()  # it has started, failed, or waits for its server
+        self.ending = threading.Event()
         self.taken: int | None = None  # the last step
-        self.moved = self.more_until = 0.0
+        self.moved = 0.0
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
         self.done = threading.Event()
         with contextlib.suppress(Exception):  # the thread reports it
@@ -324,25 +370,39 @@ class _Courier:
 
     def over(self, begun: float, patience: float) -> bool:
         """Whether its time at the end of the run is over."""
-        until = min(max(self.moved, begun) + patience, begun + MOST * patience)
-        return time.monotonic() > max(until, self.more_until)
+        return time.monotonic() > min(max(self.moved, begun) + patience, begun + MOST * patience)
 
     def lacking(self) -> str:
         what = "has no metrics" if self.taken is None else f"lacks the metrics after step {self.taken}"
         return f"{self.name} {what}; {LINES} has them."
 
-    def _wait(self, seconds: float) -> None:
-        self.more_until = time.monotonic() + seconds
+    def delayed(self) -> str:
+        """What to report of a start that takes long: once that it does, and once that it is over."""
+        if self.problem or self.late == (not self.started):
+            return ""
+        self.late = not self.started
+        if self.started:
+            return f"{self.name} responds now and gets all metrics."
+        why = self.delay or f"it has not responded for {STARTUP:g} s"
+        return f"{self.name} is not used yet: {why}. Training goes on, with all metrics in {LINES}."
+
+    def _wait(self, problem: str) -> None:
+        self.delay, self.reported = problem, f"{self.name} is not used: {problem}."
+        self.settled.set()
+        if self.ending.wait(RETRY):
+            raise ConnectionError(problem)
 
     def _work(self, *given: Any) -> None:
         kind, *rest = given
         try:
             tracker = kind(*rest, self._wait)
-            self.moved = time.monotonic()
+            self.started, self.moved, self.page = True, time.monotonic(), tracker.page
         except BaseException as error:
             self.problem = f"{self.name} is not used: {_one_line(error)}."
             self.done.set()
             return
+        finally:
+            self.settled.set()
         try:
             self._deliver(tracker)
         except BaseException as error:
@@ -376,25 +436,31 @@ def _one_line(error: BaseException) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
-def _answering(address: str, wait: Callable[[float], None]) -> None:
-    """Wait until a server responds at the address, up to 30 s if it is starting; ConnectionError if none does."""
+def _on_the_host(address: str) -> str:
+    """Where a browser finds the project's own MLflow server; "" for another server."""
+    port = {**dotenv(root() / ".env"), **os.environ}.get("MLFLOW_PORT") or "5000"
+    ours = (PROJECTS_MLFLOW, f"http://127.0.0.1:{port}")  # from a container; with --native
+    return f"http://localhost:{port}" if address.rstrip("/") in ours else ""
+
+
+def _answering(address: str, wait: Callable[[str], None]) -> None:
+    """Wait until a server responds at the address; without one, the client would hang for minutes."""
     server = urlsplit(address)
-    if not server.scheme or (server.scheme in ("http", "https") and not server.hostname):
+    if not address or (server.scheme in ("http", "https") and not server.hostname):
         raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
-    if not server.hostname or (
+    if server.scheme not in ("http", "https") or (
         server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)
     ):
-        return  # a folder, or a server behind a proxy: only the client can tell
+        return  # a database, Databricks, or a server behind a proxy: only the client can tell
     port = server.port or (443 if server.scheme == "https" else 80)
-    until = time.monotonic() + 30
+    remedy = "check MLFLOW_TRACKING_URI"
+    if _on_the_host(address):
+        remedy = "start it with `./launch up`"
+    elif server.hostname in ("localhost", "127.0.0.1", "::1") and Path("/etc/gpukit").is_dir():
+        remedy = "in the container, localhost is the container itself, so use this machine's address"
     while True:
-        try:  # without a server, the client would wait for minutes
-            socket.create_connection((server.hostname, port), timeout=3).close()
+        try:
+            socket.create_connection((server.hostname, port), timeout=STARTUP / 2).close()
             return
-        except OSError as error:
-            # refused: the container is running, and its server may be starting
-            if not isinstance(error, ConnectionRefusedError) or time.monotonic() > until:
-                message = f"no server responds at {server.hostname}:{port}; start it with `./launch up`"
-                raise ConnectionError(message) from error
-        wait(PATIENCE)
-        time.sleep(1)
+        except OSError:
+            wait(f"no server responds at {server.hostname}:{port}; {remedy}")

@@ -48,6 +48,8 @@ def _wandb(folder: str) -> None:
 
 def _mlflow(folder: str) -> None:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # only in this process: the project logs to a server
+    for name in ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
+        os.environ.pop(name, None)  # an experiment on that server
     import mlflow
 
     mlflow.set_tracking_uri(Path(folder, "runs").as_uri())
