@@ -152,8 +152,8 @@ OTHER_PYTHON = Cause(
 )
 UV_RUN = Cause(
     "uv-run-outside",
-    "`uv run` used a Python without the package: it installs nothing if pyproject.toml has `managed = false`, and takes "
-    "any Python it finds if no environment is active.",
+    "`uv run` used a Python without the package: it takes any that it finds if no environment is active, and installs "
+    "nothing if pyproject.toml has `managed = false`.",
     "In a project, run `./launch run -- COMMAND`, or without Docker `./launch --native run -- COMMAND`. Elsewhere, add "
     "the package: `uv add PACKAGE`.",
     tell="`uv run python -c 'import sys; print(sys.prefix)'` prints another environment than the one with the package",
@@ -2137,7 +2137,7 @@ RULES = (
                 "uv-unmanaged",
                 "pyproject.toml has `managed = false` under `[tool.uv]`, so uv neither changes the project's "
                 "dependencies nor creates an environment for it.",
-                "To add a package, run `./launch add PACKAGE`, and to run a command, `./launch run -- COMMAND`. Without "
+                "To add a package, run `./launch add PACKAGE`; to run a command, `./launch run -- COMMAND`. Without "
                 "Docker: `./launch --native add PACKAGE`, `./launch --native run -- COMMAND`.",
                 alone="Use the project's own commands to add packages and to run programs. If uv should manage the "
                 "project, remove `managed = false`.",

@@ -50,7 +50,7 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
     number = len(re.findall(r"^\w", text, re.MULTILINE))
     say(f"{path.name} pins {number} packages to the image's versions; every later build installs exactly these.")
     if project.cpu:
-        say("PyTorch is not pinned, because this is the image without a GPU: `./launch pin` pins it where it can be.")
+        say("PyTorch is not pinned from the image without a GPU: `./launch pin` does so, unless the base includes it.")
     return base_digest(project, digest)
 
 
