@@ -125,6 +125,23 @@ def test_in_the_build(guarded: Project, unwanted: dict[str, str], tool: str, kin
     assert guarded.engine.inspect(guarded.image)["Id"] == image
 
 
+@pytest.mark.parametrize("guarded", ["ngc"], indirect=True, scope="module")
+def test_pins_from_the_image_without_a_gpu(guarded: Project) -> None:
+    """They hold for NVIDIA's image too; a pin that does not is named."""
+    try:
+        guarded.launched("--cpu", "pin")
+        pins = (guarded.path / "requirements.txt").read_text()
+        assert re.search(r"(?m)^tyro==", pins) and "\n# torch==" in pins
+        guarded.launched("build")
+        guarded.write("requirements.txt", f"{pins}torch=={version(guarded, 'torch').partition('a0')[0]}\n")
+        done = guarded.launch("build")
+        (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
+        assert done.returncode == 1 and "requirements.txt pins torch==" in sentence
+    finally:
+        guarded.launched("pin", "--remove")
+        guarded.launched("build")
+
+
 @pytest.mark.parametrize("tool", ["pip", "uv pip"])
 def test_round_the_constraint(guarded: Project, index: Index, tool: str) -> None:
     """Who takes the constraint away stands before folders in which only root may replace something."""

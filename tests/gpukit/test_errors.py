@@ -168,6 +168,22 @@ OUT_OF_MEMORY = (
 )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ uv run python -c 'import torch'\nTraceback (most recent call last):\n"
+        "ModuleNotFoundError: No module named 'torch'",
+        "$ uv run python -m demo.train\n/usr/bin/python: Error while finding module specification for 'demo.train' "
+        "(ModuleNotFoundError: No module named 'demo')",
+        "error: Failed to spawn: `jupyter`\n  Caused by: No such file or directory (os error 2)",
+    ],
+)
+def test_uv_run_outside_the_environment(text):
+    assert diagnose(text).causes[0].cause.id == "uv-run-outside"
+    other = diagnose(text.replace("uv run ", "").replace("Failed to spawn", "x")).causes
+    assert "uv-run-outside" not in [each.cause.id for each in other]
+
+
 def test_figures_decide():
     def ids(*figures):
         return [found.cause.id for found in diagnose(OUT_OF_MEMORY.format(*figures)).causes]

@@ -202,8 +202,10 @@ def test_a_detached_run(project: Path) -> None:
     assert first.returncode == 0 and "logs -f" in first.stderr
     second = launch(project, "--cpu", "run", "-d", "--", "true")
     assert second.returncode == 1 and "is already running" in second.stderr
-    assert launch(project, "--cpu", "run", "-d", "--name", "other", "--", "echo", "hello").returncode == 0
-    time.sleep(0.5)
+    assert (
+        launch(project, "--cpu", "run", "-d", "--name", "other", "--", "sh", "-c", "sleep 1; echo hello").returncode
+        == 0
+    )
     assert launch(project, "logs", "other").stdout == "hello\n"
     assert launch(project, "--cpu", "stop").returncode == 0
     assert (project / "outputs/saved").read_text() == "saved\n"
@@ -215,6 +217,29 @@ def test_a_detached_run(project: Path) -> None:
     assert len(left(project)) == 2
     assert launch(project, "clean", "--yes").returncode == 0
     assert left(project) == []
+
+
+def test_variables_and_ports(project: Path) -> None:
+    server = "import http.server, os; print(os.environ['GIVEN'], os.environ['HF_TOKEN'] == os.environ['WANDB_DIR']); "
+    server += "http.server.HTTPServer(('0.0.0.0', 80), http.server.SimpleHTTPRequestHandler).serve_forever()"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        run = ["--cpu", "run", "-d", "-e", f"WANDB_DIR={SECRET}", "-e", "GIVEN", "-p", f"{port}:80"]
+        run += ["--", "python3", "-uc", server]
+        for detached in (True, False):
+            done = launch(project, *[word for word in run if detached or word != "-d"], GIVEN="it")
+            assert done.returncode and f"Port {port} is in use on this machine: choose another" in done.stderr
+    assert launch(project, *run, GIVEN="it").returncode == 0
+    try:
+        assert launch(project, "logs").stdout == "it True\n"
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}") as answer:
+            assert answer.status == 200
+        seen = json.loads(docker(REFUSES, "inspect", left(project)[0]))[0]
+        assert [one["HostIp"] for one in seen["HostConfig"]["PortBindings"]["80/tcp"]] == ["127.0.0.1"]
+    finally:
+        docker(REFUSES, "rm", "--force", *left(project))
 
 
 def test_up_and_shell(project: Path) -> None:
@@ -236,7 +261,9 @@ def test_the_notebook_finds_a_free_port_and_keeps_its_address(project: Path) -> 
     assert done.returncode == 0, done.stderr
     token = (project / ".launch/jupyter-token").read_text().strip()
     address = done.stdout.strip()
-    assert address.startswith("http://127.0.0.1:") and address.endswith(f"/lab?token={token}")
+    assert address.startswith("http://127.0.0.1:") and address.endswith(
+        f"/lab/tree/notebooks/quickstart.ipynb?token={token}"
+    )
     assert ":8888/" not in address
     assert launch(project, "--cpu", "notebook").stdout.strip() == address
     name = next(name for name in left(project) if name.endswith("notebook"))
@@ -394,6 +421,7 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
     for package, part in (
         ("pyproject-api>=1.9", "and the base has packaging 24.0"),
         ("no-such-package-at-all-0", "there is no package"),
+        ("x-0 @ https://nowhere.invalid/x_0-1-py3-none-any.whl", "does not respond; check the network"),
         ("packaging>=25", "comes with the base image"),
     ):
         done = launch(project, "--cpu", "add", package)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,14 +17,20 @@ from pathlib import Path
 import pytest
 
 from gpukit.cli import main as cli
+from gpukit.errors.refusals import unfit_pin
 from gpukit.host.project import Project, dotenv
-from gpukit.launch import add, clean, compose, image, notebook, pin
+from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
 from gpukit.project.messages import RefusalError
 from tests.launch.conftest import wheel
 
 
 def launch(
-    root: Path, *arguments: str, docker: str | None = None, python: str = sys.executable, **env: str
+    root: Path,
+    *arguments: str,
+    docker: str | None = None,
+    python: str = sys.executable,
+    stdin: int = subprocess.DEVNULL,
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """./launch with a PATH that holds nothing but Python, what a shell needs, and, where given, a script as docker."""
     tools = root.parent / "tools"
@@ -39,7 +47,7 @@ def launch(
     return subprocess.run(
         [str(root / "launch"), *arguments],
         env={"PATH": str(tools), "HOME": str(root.parent), "LANG": "C.UTF-8", **env},
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -87,8 +95,9 @@ def test_dry_run_prints_the_command_and_needs_no_engine(small: Path) -> None:
 def test_which_gpus(small: Path, arguments: list[str], env: dict[str, str], request_: str | None) -> None:
     argv = planned(launch(small, *arguments, "--dry-run", "run", "--", "true", **env))
     assert [word for word in argv if word.startswith("--gpus")] == ([request_] if request_ else [])
-    after = planned(launch(small, "--dry-run", "run", *arguments, "--", "true", **env))
-    assert [word for word in after if word.startswith("--gpus")] == ([request_] if request_ else [])
+    if arguments:
+        after = planned(launch(small, "--dry-run", "run", *arguments, "--", "true", **env))
+        assert [word for word in after if word.startswith("--gpus")] == ([request_] if request_ else [])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +132,48 @@ def test_several_processes_are_started_by_torchrun(small: Path, words: list[str]
     ],
 )
 def test_several_processes_of_what_makes_no_sense(small: Path, arguments: list, words: list, said: str) -> None:
-    assert said in sentence(launch(small, "run", *arguments, "--", *words, docker="true"))
+    options = cli.parse(["run", *arguments, "--", *words])
+    given = vars(options)
+    project = Project(small, {}, given.get("cpu", False), given.get("gpus", ""))
+    with pytest.raises(RefusalError, match=re.escape(said)):
+        torchrun.command(options.rest, options.nproc, project.gpus)
+
+
+def test_variables_and_ports_of_a_run(small: Path) -> None:
+    """Values reach docker in its environment; ports are published on the loopback address only."""
+    (small / ".env").write_text("FROM_FILE=planted-1\n")
+    given = ["-e", "HERE", "-eFROM_FILE", "-e", "WANDB_DIR=planted-2", "-e", "HOME=/x", "-p", "6006", "-p", "8080:80"]
+    for more in ([], ["-d"]):
+        argv = planned(launch(small, "--dry-run", "run", *more, *given, "python", "-p", "1", HERE="planted-3"))
+        own = argv[argv.index("--publish=127.0.0.1:6006:6006") :]
+        assert own[1:-4] == [
+            *("--publish=127.0.0.1:8080:80", "--env=HERE", "--env=FROM_FILE", "--env=WANDB_DIR", "--env=HOME=/x")
+        ]
+        assert own[-3:] == ["python", "-p", "1"] and "planted" not in " ".join(argv)
+        ran = engine(small, start='echo "$WANDB_DIR,$FROM_FILE,$HERE,$HOME" > "$HOME/seen"')
+        done = launch(small, "--cpu", "run", *more, *given, "true", docker=ran, HERE="planted-3")
+        assert done.returncode == 0, done.stderr
+        assert (small.parent / "seen").read_text() == f"planted-2,planted-1,planted-3,{small.parent}\n"
+        assert not any("planted" in call for call in calls(small))
+    assert "NOT_SET is not set here" in launch(small, "--dry-run", "run", "-e", "NOT_SET", "true").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-e", "A B=1"], "-e 'A B' is not the name of a variable"),
+        (["-p", "web"], "-p web: write a port from 1 to 65535"),
+        (["-p", "0"], "-p 0: write a port from 1 to 65535"),
+        (["-p", "1:70000"], "-p 1:70000: write a port"),
+        (["-p", "0.0.0.0:80:80"], "publishes on 127.0.0.1 only, so omit the address"),
+        (["-p", "8080:80"], "Port 8080 is in use on this machine: choose another, such as `-p 8081:80`."),
+        (["-d", "-p", "8080:80"], "Port 8080 is in use on this machine: choose another, such as `-p 8081:80`."),
+    ],
+)
+def test_variables_and_ports_that_cannot_be_had(small: Path, arguments: list[str], said: str) -> None:
+    taken = "docker: Error response from daemon: Bind for 127.0.0.1:8080 failed: port is already allocated."
+    docker = engine(small, start=f"echo '{taken}' >&2; exit 125")
+    assert said in sentence(launch(small, "--cpu", "run", *arguments, "--", "true", docker=docker))
 
 
 @pytest.mark.parametrize("command", ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify"])
@@ -227,6 +277,10 @@ def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
 
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:
+    first = re.compile(r"http://127\.0\.0\.1:8888/lab/tree/notebooks/quickstart\.ipynb\?token=\S{30,}")
+    assert first.fullmatch(notebook.address(Project(small, {}), 8888))
+    (small / "notebooks/quickstart.ipynb").unlink()
+    assert "8888/lab?token=" in notebook.address(Project(small, {}), 8888)
     shutil.rmtree(small / "notebooks")
     assert "copier update --trust --data workflow=notebook" in sentence(launch(small, "notebook", docker="true"))
 
@@ -303,6 +357,31 @@ def test_pins_hold_the_release_of_torch_but_not_its_build_and_leave_nvidias_alon
     assert pin.lines(wheels, ["torch*", "triton"]) == "torch==2.14.1\ntorchvision==0.29.2\n# triton==3.8.0\n"
     nvidia = {"torch": ["2.10.0a0+b558c986e8.nv25.11", False]}
     assert pin.lines(nvidia, ["torch"]) == "# torch==2.10.0a0+b558c986e8.nv25.11\n"
+    # in the image without a GPU, another torch and other tools than in NVIDIA's
+    without = {"pip": ["25", False], "torch": ["2.14.1+cpu", False], "torchaudio": ["2.14.1", False]}
+    assert pin.lines(without, ["torch"], cpu=True) == "# pip==25\n# torch==2.14.1+cpu\n# torchaudio==2.14.1\n"
+
+
+def test_a_build_that_fails_because_of_a_pin_names_it(small: Path) -> None:
+    """As uv 0.13.8 and BuildKit print it, in an image on NVIDIA's base."""
+    failed = (
+        "#9 1.2  + six==1.16.0\n#14 0.727 error: No solution found when resolving dependencies\n"
+        "#14 0.727   cause: Because you require\n#14 0.727       torch==2.13.0 and torch==2.13.0a0+nv26.6, we can "
+        "conclude that your requirements are unsatisfiable.\n"
+        'ERROR: failed to solve: process "/bin/sh -c python3 install.py" did not complete successfully: exit code: 1\n'
+    )
+    (small.parent / "failed").write_text(failed)
+    docker = engine(
+        small, other='case $1 in build) while read -r line; do echo "$line"; done < "$HOME/failed" >&2; exit 1;; esac'
+    )
+    said = sentence(launch(small, "build", docker=docker))
+    assert "requirements.txt" not in said
+    pins = small / "requirements.txt"
+    for text, named in (("six==1.16.0\ntorch==2.13.0\n", True), ("six==1.16.0\ntorch==2.13\n# torch==2.13.0\n", False)):
+        pins.write_text(text)
+        said = sentence(launch(small, "build", docker=docker))
+        assert ("requirements.txt pins torch==2.13.0" in said and "`./launch pin --remove`" in said) == named
+        assert bool(unfit_pin(failed, pins)) == named
 
 
 def test_pins_leave_the_base_and_addresses_alone() -> None:
@@ -356,6 +435,27 @@ def test_why_a_package_does_not_fit(small: Path) -> None:
     assert add.refusal(project, unknown, ["y"], protected).id == "not-in-index"
 
 
+UNREACHABLE = (
+    "error: Failed to fetch: https://pypi.org/simple/x/\n  cause: error sending request for url "
+    "(https://pypi.org/simple/x/)\n  cause: client error (Connect)\n  cause: dns error\n  cause: error resolving DNS\n"
+)
+
+
+def test_a_package_without_the_network(small: Path) -> None:
+    """One sentence, and no retries; an index that responds slowly keeps uv's own settings."""
+    said = str(add.refusal(Project(small, {}), UNREACHABLE, ["x"], "torch==2.14.1\n"))
+    assert said.startswith("x cannot be added: https://pypi.org does not respond;") and said.count(".") == 2
+    asked = []
+
+    def ask(output: str, **env: str) -> tuple[int, str, str]:
+        asked.append(env)
+        return 1, "", output
+
+    assert add.resolve(lambda **env: ask(UNREACHABLE, **env))[0] == 1 and asked == [add.AT_ONCE]
+    add.resolve(lambda **env: ask(UNREACHABLE.replace("client error (Connect)", "operation timed out"), **env))
+    assert asked[1:] == [add.AT_ONCE, {}]
+
+
 def test_old_checkpoints_of_each_run(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     names = [
@@ -401,8 +501,36 @@ def test_clean_lists_first_and_asks(small: Path) -> None:
     done = launch(small, "clean", docker="true")
     assert "pass --yes" in sentence(done) and "outputs/run/step-1.pt" in done.stdout
     assert (small / "outputs/run/step-1.pt").exists()
+    assert launch(small, "clean", "--images", "--yes", docker="true").returncode == 0
+    assert (small / "outputs/run/step-1.pt").exists()
     assert launch(small, "clean", "--yes", docker="true").returncode == 0
     assert [path.name for path in (small / "outputs/run").iterdir()] == ["step-2.pt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answers", "images", "checkpoints"),
+    [
+        ([], "y\nn\n", True, False),
+        ([], "n\ny\n", False, True),
+        (["--checkpoints"], "y\n", False, True),
+        (["--images", "--yes"], "", True, False),
+    ],
+)
+def test_clean_asks_about_images_and_checkpoints(
+    small: Path, arguments: list[str], answers: str, images: bool, checkpoints: bool
+) -> None:
+    (small / "outputs/run").mkdir(parents=True)
+    for number in (1, 2):
+        (small / f"outputs/run/step-{number}.pt").write_text("x")
+        os.utime(small / f"outputs/run/step-{number}.pt", (number, number))
+    docker = engine(small, images=row("aaaa", "small:latest", "1GB"))
+    ours, theirs = pty.openpty()
+    os.write(ours, answers.encode())
+    done = launch(small, "clean", *arguments, docker=docker, stdin=theirs)
+    os.close(ours), os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert ("image rm --force aaaa" in calls(small)) == images
+    assert (small / "outputs/run/step-1.pt").exists() != checkpoints
 
 
 def test_ctrl_c_before_anything_runs(small: Path) -> None:
@@ -501,8 +629,8 @@ case "$*" in
 "network ls"*) {networks} ;;
 "port"*) echo '5000/tcp -> 127.0.0.1:5001' ;;
 "info"*|"version"*) echo '{{}}' ;;
-"image inspect"*) echo "No such image" >&2; exit 1 ;;
-"run"*) echo "exec: /none: no such file" >&2; exit 127 ;;
+"image inspect"*) echo "Error: No such image: small" >&2; exit 1 ;;
+"run"*) {start} ;;
 *" up "*) {up} ;;
 *) {other} ;;
 esac
@@ -512,7 +640,8 @@ esac
 def engine(small: Path, **answers: str) -> str:
     """A docker that answers so and notes what it is asked."""
     keys = ("own", "vscode", "compose", "inspect", "state", "images", "networks", "up", "other")
-    return ENGINE.format(root=small, **{key: answers.get(key, ":") for key in keys})
+    refused = {"start": 'echo "exec: /none: no such file" >&2; exit 127'}
+    return ENGINE.format(root=small, **{**dict.fromkeys(keys, ":"), **refused, **answers})
 
 
 def calls(small: Path) -> list[str]:
@@ -576,6 +705,23 @@ def test_logs_of_what_has_ended_say_how(small: Path) -> None:
     assert done.stderr == "small-run ended with status 137: it ran out of memory.\n"
     done = launch(small, "logs", docker=engine(small, **rows, state="echo running 0 false"))
     assert done.stderr == ""
+
+
+def test_logs_of_what_has_just_started_are_waited_for(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    third = 'read -r n < "$HOME/n"; n="x$n"; echo "$n" > "$HOME/n"; case $n in xxx*) echo hello;; esac'
+    (small.parent / "n").write_text("\n")
+    state = 'case "$*" in *StartedAt*) echo 2999-01-01T00:00:00.5Z;; *) echo true;; esac'
+    docker = engine(small, own=row("small-run", "running", "run"), state=state, other=third)
+    done = launch(small, "logs", docker=docker)
+    assert done.stdout == "hello\n" and "small-run has just started: waiting for its output.\n" in done.stderr
+    silent = engine(small, own=row("small-run", "running", "run"), state=state.replace("2999", "2020"))
+    done = launch(small, "logs", docker=silent)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "",
+    ) and "has not printed anything yet: `./launch logs -f`" in done.stderr
+    monkeypatch.setattr(container, "JUST_STARTED", 0.1)
+    assert not container.wait_for_output("x", lambda: True, 0)
 
 
 def test_stop_keeps_ended_runs(small: Path) -> None:

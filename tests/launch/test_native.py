@@ -200,6 +200,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, indexes: Path) -> Native:
     done = found.launch("build")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(found.path)
+    assert str(found.path / "bin/python") in done.stderr and "`Python: Select Interpreter`" in done.stderr
     return found
 
 
@@ -388,6 +389,9 @@ def test_programs_run_in_it(made: Native) -> None:
     assert done.stdout.split() == ["2.13.0+cpu", str(made.path), str(made.root)], done.stderr
     assert made.launch("run", "sh", "-c", "exit 7").returncode == 7
     assert made.launch("run", "--", "no-such-command").returncode == 127
+    look = "import os; print(os.environ['GIVEN'], os.environ['HERE'])"
+    done = made.launch("run", "-e", "GIVEN=1", "-e", "HERE", "-p", "6006", "--", "python", "-c", look, HERE="2")
+    assert done.stdout == "1 2\n" and "-p has no effect" in done.stderr
 
 
 def test_the_second_time_uv_is_not_even_needed(made: Native) -> None:
@@ -411,6 +415,9 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     assert done.stdout.strip() == "2.13.0+cpu", done.stderr
     (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit", "older"'))
     assert "No solution found" in fresh.launch("run", "--", "true").stderr
+    (fresh.root / "pyproject.toml").write_text(edited)
+    (fresh.root / "requirements.txt").write_text("fruit==7.0\n")
+    assert "requirements.txt pins fruit==7.0" in fresh.refused("run", "--", "true")
     assert fresh.torch() == "2.13.0+cpu"
 
 
@@ -775,6 +782,11 @@ def test_add(fresh: Native) -> None:
     }.items():
         assert words in fresh.refused("add", package)
         assert (fresh.root / "pyproject.toml").read_text() == edited
+    begun = time.monotonic()
+    said = fresh.refused("add", "other", UV_DEFAULT_INDEX="http://127.0.0.1:9", UV_CACHE_DIR=str(fresh.home / "empty"))
+    assert "other cannot be added: http://127.0.0.1:9 does not respond; check" in said and "cause" not in said
+    assert time.monotonic() - begun < 10
+    assert (fresh.root / "pyproject.toml").read_text() == edited
     assert fresh.torch() == "2.13.0+cpu"
 
 
@@ -810,7 +822,8 @@ def test_detached_runs(made: Native) -> None:
 def test_notebook(made: Native) -> None:
     try:
         first = made.launch("notebook")
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/lab\?token=(\S{30,})\n", first.stdout)
+        place = r"/lab/tree/notebooks/quickstart\.ipynb"
+        found = re.fullmatch(rf"http://127\.0\.0\.1:(\d+){place}\?token=(\S{{30,}})\n", first.stdout)
         assert found, first.stderr
         token = made.root / ".launch/jupyter-token"
         assert token.read_text() == found[2] and token.stat().st_mode & 0o777 == 0o600

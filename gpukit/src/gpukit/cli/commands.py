@@ -43,9 +43,9 @@ def act(options: argparse.Namespace) -> int:
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:
-        return container.run_detached(project, options.rest, options.name)
+        return container.run_detached(project, options.rest, options.name, options.variables, options.ports)
     if command == "run":
-        return container.run(project, options.rest)
+        return container.run(project, options.rest, options.variables, options.ports)
     if command == "verify":
         return container.run(project, ["gpukit", "verify", *options.rest])
     if command == "shell":
@@ -71,5 +71,5 @@ def act(options: argparse.Namespace) -> int:
     if command == "pin":
         return module.pin(project, options.digest, options.remove)
     if command == "clean":
-        return module.clean(project, options.keep, options.yes)
+        return module.clean(project, options.keep, options.yes, options.images, options.checkpoints)
     return getattr(module, command)(project)

@@ -24,7 +24,7 @@ COMMANDS = {
     "up": ("start the long-running container, and its services if there are any", []),
     "run": (
         "run a command in a container of its own, and return its exit status",
-        ["-d", "--name", "--nproc", "CMD"],
+        ["-d", "--name", "-e", "-p", "--nproc", "CMD"],
     ),
     "shell": ("open a shell in the running container (VS Code's too); start one if none is running", ["CMD"]),
     "notebook": ("start JupyterLab in the background and print its address", []),
@@ -43,8 +43,8 @@ COMMANDS = {
     "logs": ("show the output of the newest background run, or of the notebook", ["-f", "NAME"]),
     "stop": ("stop everything of this project; programs have a minute to save", []),
     "clean": (
-        "list what can be removed (stopped containers, images, old checkpoints), and remove it after asking",
-        ["--keep", "--yes"],
+        "list what can be removed (stopped containers and images; old checkpoints), and remove it after asking",
+        ["--images", "--checkpoints", "--keep", "--yes"],
     ),
     "preflight": ("ask the engine for the GPUs (devcontainer.json does this before VS Code starts)", []),
     "vendor": ("write this gpukit to vendor/ as one wheel", ["--from", "--check"]),
@@ -54,6 +54,20 @@ ARGUMENTS = {
     "--no-cache": {"action": "store_true", "help": "rebuild every layer"},
     "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
     "--name": {"default": "", "metavar": "NAME", "help": "with -d: a name, so that several can run"},
+    "-e": {
+        "action": "append",
+        "default": [],
+        "dest": "variables",
+        "metavar": "NAME",
+        "help": "pass a variable of this shell or of .env by its name, or set it with NAME=VALUE; repeatable",
+    },
+    "-p": {
+        "action": "append",
+        "default": [],
+        "dest": "ports",
+        "metavar": "PORT",
+        "help": "publish a port, or HOST:CONTAINER, on 127.0.0.1 (the program must listen on 0.0.0.0); repeatable",
+    },
     "--nproc": {
         "default": "",
         "metavar": "N",
@@ -79,6 +93,8 @@ ARGUMENTS = {
     "--remove": {"action": "store_true", "help": "remove both pins"},
     "-f": {"action": "store_true", "dest": "follow", "help": "follow the output; Ctrl-C only stops following"},
     "NAME": {"nargs": "?", "default": "", "help": "the run's --name, or notebook, dev, or a service such as mlflow"},
+    "--images": {"action": "store_true", "help": "only stopped containers, their networks, and images"},
+    "--checkpoints": {"action": "store_true", "help": "only old checkpoints"},
     "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints to keep per run (default: 1)"},
     "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
     "--apply": {"action": "store_true", "help": "run the steps one by one; a log and a way to revert them are kept"},
@@ -175,7 +191,7 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 
     def after_options(start: int) -> int:
         while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
-            start += 2 if argv[start] in ("--gpus", "--name", "--nproc") else 1
+            start += 2 if argv[start] in ("--gpus", "--name", "--nproc", "-e", "-p") else 1
         return start
 
     position = after_options(0)

@@ -150,6 +150,17 @@ OTHER_PYTHON = Cause(
     "installs for the kernel). `python -c 'import sys; print(sys.executable)'` shows which Python runs.",
     tell="`pip list` has the package, and `python -m pip list` does not",
 )
+UV_RUN = Cause(
+    "uv-run-outside",
+    "`uv run` used a Python without the package: it takes any that it finds if no environment is active, and installs "
+    "nothing if pyproject.toml has `managed = false`.",
+    "In a project, run `./launch run -- COMMAND`, or without Docker `./launch --native run -- COMMAND`. Elsewhere, add "
+    "the package: `uv add PACKAGE`.",
+    tell="`uv run python -c 'import sys; print(sys.prefix)'` prints another environment than the one with the package",
+    alone="Activate the environment that has the package and run the command again, or add the package: `uv add "
+    "PACKAGE`.",
+    given=needs(r"^[^\n]{0,80}\buv run\b", r"Failed to spawn"),
+)
 NOT_INSTALLED = Cause(
     "not-installed",
     "A Python package is not installed in this environment ({0}).",
@@ -1857,6 +1868,7 @@ RULES = (
         "ModuleNotFoundError: No module named 'torch'",
         (r"No module named '?(torch)'?(?![\w.])", r"(torchrun): (?:command )?not found"),
         (
+            UV_RUN,
             replace(OTHER_PYTHON, given=~NOTEBOOK),
             replace(NEEDS_TORCH, given=only(says(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
             Cause(
@@ -2114,6 +2126,40 @@ RULES = (
         ),
         look=VERIFY,
         kind="uv",
+    ),
+    # Both as uv 0.13.9 prints them in a project outside its environments (tried 2026-11-23).
+    Rule(
+        "uv-unmanaged",
+        "error: The project is marked as unmanaged: /home/ada/demo",
+        (r"The project is marked as unmanaged",),
+        (
+            Cause(
+                "uv-unmanaged",
+                "pyproject.toml has `managed = false` under `[tool.uv]`, so uv neither changes the project's "
+                "dependencies nor creates an environment for it.",
+                "To add a package, run `./launch add PACKAGE`; to run a command, `./launch run -- COMMAND`. Without "
+                "Docker: `./launch --native add PACKAGE`, `./launch --native run -- COMMAND`.",
+                alone="Use the project's own commands to add packages and to run programs. If uv should manage the "
+                "project, remove `managed = false`.",
+            ),
+        ),
+        certain=True,
+        look=VENV,
+    ),
+    Rule(
+        "uv-cannot-spawn",
+        "error: Failed to spawn: jupyter\n  cause: No such file or directory (os error 2)",
+        (r"^error: Failed to spawn: `?([\w./-]+)`?\s+(?:Caused by|cause): No such file",),
+        (
+            UV_RUN,
+            Cause(
+                "no-such-program",
+                "There is no program or file {0} in the environment or on PATH.",
+                "Check the name; for a module, use `uv run python -m MODULE`.",
+                tell="`command -v NAME` finds nothing in the environment either",
+            ),
+        ),
+        look=VENV,
     ),
     Rule(
         "uv-no-environment",
@@ -2847,6 +2893,7 @@ RULES = (
         "ModuleNotFoundError: No module named 'einops'",
         (r"(?:^|[^\w])No module named '?(?!(?:triton|flash_attn)\b)([\w-]+)(?![\w.-])",),
         (
+            UV_RUN,
             NOT_INSTALLED,
             OTHER_PYTHON,
             Cause(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpukit.project.messages import RefusalError
@@ -46,3 +47,20 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
         )
     lines = [line.strip() for line in text.splitlines() if not re.match(r"\s*$|.*--help|Usage:", line)]
     return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.", output=text)
+
+
+def unfit_pin(text: str, requirements: Path) -> RefusalError | None:
+    """The refusal for uv's failed resolution if what it names is a version from requirements.txt."""
+    from gpukit.errors.known import words
+
+    failed = words(text, "packages-contradict") if requirements.is_file() else None
+    if not failed:
+        return None
+    # without BuildKit's prefixes: "#14 0.727 ", and "0.727 " in its summary
+    reason = re.sub(r"\s*\n(?:#\d+ )?(?:\d+\.\d+ )?\s*", " ", text[failed.start() :])
+    for pin in re.findall(r"^[\w.-]+==[^\s;]+", requirements.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(rf"(?<![\w.-]){re.escape(pin)}(?![\w+]|\.\d)", reason, re.IGNORECASE):
+            remedy = "`./launch pin --remove` removes the pins, and `./launch pin` then writes new ones"
+            sentence = f"requirements.txt pins {pin}, which is not compatible with the other packages: {remedy}."
+            return RefusalError(sentence, kind="uv", id="unfit-pin", output=text)
+    return None

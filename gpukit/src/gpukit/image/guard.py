@@ -28,7 +28,7 @@ OWN = Path(sys.prefix, "protected.txt")  # in an environment that `./launch --na
 RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
 TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from PyTorch's index
 CONFLICTS = RECORD.with_name("conflicts.txt")  # exists if the base's packages conflict with each other
-REMEDY = "remove what requires another version from pyproject.toml, then run `./launch build`"
+REMEDY = "remove what requires another version from pyproject.toml or requirements.txt, then run `./launch build`"
 REMEDY_OVERLAID = "use `./launch --native add PACKAGE` instead"
 
 # PEP 440. A version outside it makes the whole constraint file unreadable for pip and uv.

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from gpukit.errors.known import words
@@ -21,6 +22,9 @@ MAY_REPLACE = """
 import importlib.metadata, os, sys
 sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK) for name in sys.argv[1:]))
 """
+# Fail after 5 seconds if the index cannot be connected to; one that is only slow keeps uv's timeouts and retries.
+# https://docs.astral.sh/uv/reference/environment/ (2026-11-23)
+AT_ONCE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5"}
 # What gives a container that runs the next build.
 AGAIN = {
     "dev": "run `./launch stop`, then `./launch up`",
@@ -101,8 +105,9 @@ def install(project: Project, folder: str) -> list[str]:
 def attempt(project: Project, found: Found, packages: list[str], folder: str) -> str:
     """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
 
-    def inside(*command: str) -> tuple[int, str, str]:
+    def inside(*command: str, **env: str) -> tuple[int, str, str]:
         arguments = enter(project, found, list(command), interactive=False)
+        arguments[1:1] = [f"--env={name}={value}" for name, value in env.items()]
         # a throw-away container may replace packages, as the build may
         as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
         return project.engine.ask(*as_build)
@@ -111,7 +116,7 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
     replaced: list[str] = []
     # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
     for way in [whole] if found.role == "add" else [whole, ["uv", "pip", "install", *packages]]:
-        code, _, plan = inside(*way, "--dry-run")
+        code, plan = resolve(lambda way=way, **env: inside(*way, "--dry-run", **env))
         if code and way is whole:
             raise refusal(project, plan, packages, inside("cat", "/etc/gpukit/protected.txt")[1])
         changed = re.findall(r"^ [-~] ([\w.-]+)==", plan, re.MULTILINE)
@@ -125,6 +130,14 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
     return (
         f"it replaces {', '.join(replaced)}, which a running container may not" if replaced else "it is not compatible"
     )
+
+
+def resolve(ask: Callable[..., tuple[int, str, str]]) -> tuple[int, str]:
+    """The status and the plan of uv's resolution, which `ask` runs with these variables."""
+    code, _, plan = ask(**AT_ONCE)
+    if code and words(plan, "uv-unreachable") and "client error (Connect)" not in plan:
+        code, _, plan = ask()
+    return code, plan
 
 
 def refusal(project: Project, output: str, packages: list[str], protected: str) -> RefusalError:
@@ -142,6 +155,14 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
     if missing:
         name = next(filter(None, missing.groups()))
         return RefusalError(f"{which} cannot be added: there is no package {name}.", kind="uv", id="not-in-index")
+    unreachable = words(text, "uv-unreachable")
+    if unreachable:
+        index = unreachable[1] or "the package index"
+        return RefusalError(
+            f"{which} cannot be added: {index} does not respond; check the network, and `HTTPS_PROXY` behind a proxy.",
+            kind="uv",
+            id="uv-unreachable",
+        )
     because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
     if because:
         pinned = " (`./launch pin --remove` unpins the others)" * (project.root / "requirements.txt").is_file()

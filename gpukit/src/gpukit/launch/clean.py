@@ -1,4 +1,4 @@
-"""`./launch clean`: what this project has left on the disk, listed first, removed when you say so."""
+"""`./launch clean`: what this project has left on the disk, listed first, removed after a question for each kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import math
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from gpukit.host.project import Project
 from gpukit.launch import compose
@@ -20,51 +22,45 @@ FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
 CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
 
 
-def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
+class Part(NamedTuple):
+    """What is asked about in one question."""
+
+    what: str
+    lines: list[str]
+    remove: Callable[[], dict[str, int]]  # how many of which things were removed
+    note: str = ""
+
+
+def clean(
+    project: Project, keep: int = 1, yes: bool = False, only_images: bool = False, only_checkpoints: bool = False
+) -> int:
     containers = own(project) + compose.all_of(project)
     alive = [found.name for found in containers if found.running]
     if alive:
         raise RefusalError(f"{', '.join(alive)} is still running: run `./launch stop` first.")
-    theirs = vscode(project)
-    containers += [found for found in theirs if not found.running]
-    open_ones = [found.name for found in theirs if found.running]
-    pictures = images(project, theirs)
-    slow = threading.Timer(2, say, ["Checking whether the newest checkpoints are complete ..."])
-    slow.daemon = True
-    slow.start()
-    try:
-        checkpoints = old_checkpoints(project.root / "outputs", keep)
-    finally:
-        slow.cancel()
-    nets = networks(project, containers)
-    for name in open_ones:
-        say(f"{name} runs in VS Code, so it and its image are kept: close VS Code, or run `./launch stop` first.")
-    for found in containers:
-        print(f"  {'':>8}  container {found.name}")
-    for name in nets:
-        print(f"  {'':>8}  network {name}")
-    for identity, name, size in pictures:
-        print(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
-    for path in checkpoints:
-        print(f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}")
-    if not containers and not nets and not pictures and not checkpoints:
+    kept: list[str] = []
+    parts = [] if only_checkpoints and not only_images else [built_here(project, containers, kept)]
+    parts += [] if only_images and not only_checkpoints else [checkpoints_here(project, keep)]
+    parts = [part for part in parts if part.lines]
+    if not parts:
         say("There is nothing of this project to remove.")
         return 0
-    say("Each size includes shared layers. All projects share the build cache: `docker builder prune` empties it.")
-    if project.dry or not confirmed(yes):
+    terminal, chosen = sys.stdin.isatty(), []
+    for part in parts:
+        print(*part.lines, sep="\n", flush=True)
+        if part.note:
+            say(part.note)
+        if not project.dry and (yes or (terminal and confirmed(part.what))):
+            chosen.append(part)
+    if project.dry:
         return 0
-    for found in containers:
-        project.engine.ask("rm", found.name)
-    for path in checkpoints:
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    for name in nets:
-        project.engine.ask("network", "rm", name)
-    failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
-    removed = {"container": len(containers), "network": len(nets), "checkpoint": len(checkpoints)}
-    removed["image"] = len(pictures) - len(failed)
-    say(f"Removed {', '.join(count(number, thing) for thing, number in removed.items() if number) or 'nothing'}.")
-    if failed:
-        raise RefusalError(f"{', '.join(failed)} is in use by a container of another project, so it was kept.")
+    if not yes and not terminal:
+        flags = "--yes, with --images or --checkpoints for one kind only"
+        raise RefusalError(f"Nothing was removed: run this in a terminal, or pass {flags}.")
+    removed = [count(number, thing) for part in chosen for thing, number in part.remove().items() if number]
+    say(f"Removed {', '.join(removed) or 'nothing'}.")
+    if kept:
+        raise RefusalError(f"{', '.join(kept)} is in use by a container of another project, so it was kept.")
     return 0
 
 
@@ -72,15 +68,56 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def confirmed(yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise RefusalError("Nothing was removed: run this in a terminal, or pass --yes.")
+def confirmed(what: str) -> bool:
     try:
-        return input("Remove these? [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"Remove these {what}? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:  # Ctrl-D
+        print()
         return False
+
+
+def built_here(project: Project, containers: list[Found], kept: list[str]) -> Part:
+    """Containers that have ended, their networks, and images; an image that stays after all is noted in `kept`."""
+    theirs = vscode(project)
+    for found in theirs:
+        if found.running:
+            name = found.name
+            say(f"{name} runs in VS Code, so it and its image are kept: close VS Code, or run `./launch stop` first.")
+    containers = containers + [found for found in theirs if not found.running]
+    pictures, nets = images(project, theirs), networks(project, containers)
+    lines = [f"  {'':>8}  container {found.name}" for found in containers]
+    lines += [f"  {'':>8}  network {name}" for name in nets]
+    for identity, name, size in pictures:
+        lines.append(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
+
+    def remove() -> dict[str, int]:
+        for found in containers:
+            project.engine.ask("rm", found.name)
+        for name in nets:
+            project.engine.ask("network", "rm", name)
+        kept.extend(name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0])
+        return {"container": len(containers), "network": len(nets), "image": len(pictures) - len(kept)}
+
+    note = "Each size includes shared layers. All projects share the build cache: `docker builder prune` empties it."
+    return Part("containers, networks, and images", lines, remove, note * bool(pictures))
+
+
+def checkpoints_here(project: Project, keep: int) -> Part:
+    slow = threading.Timer(2, say, ["Checking whether the newest checkpoints are complete ..."])
+    slow.daemon = True
+    slow.start()
+    try:
+        old = old_checkpoints(project.root / "outputs", keep)
+    finally:
+        slow.cancel()
+
+    def remove() -> dict[str, int]:
+        for path in old:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        return {"checkpoint": len(old)}
+
+    lines = [f"  {human(size_of(path)):>8}  {path.relative_to(project.root)}" for path in old]
+    return Part("checkpoints", lines, remove)
 
 
 def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 
 from gpukit.errors.known import words
 from gpukit.host.project import Project
@@ -12,6 +16,9 @@ from gpukit.launch.attend import Attended, terminal_flags
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project.devcontainer import mount_argument
 from gpukit.project.messages import RefusalError, say
+
+DOCKERS_OWN = re.compile(r"PATH|HOME|(?:DOCKER|BUILDX|SSH|LD)_\w+")  # variables that the docker command itself reads
+JUST_STARTED = 30  # seconds in which a program may not have printed anything, because it still imports its libraries
 
 
 def flags(project: Project, name: str, role: str, remote: bool = True) -> list[str]:
@@ -36,6 +43,69 @@ def environment(project: Project, variables: dict[str, str]) -> list[str]:
     return [f"--env={key}" if key in handed_on else f"--env={key}={value}" for key, value in variables.items()]
 
 
+def passed(project: Project, variables: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The flags of `run -e`, and the values that are given with it.
+
+    `variables`: NAME, with the value that it has here, or NAME=VALUE.
+    """
+    found, values = [], {}
+    for variable in variables:
+        name, given, value = variable.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise RefusalError(f"-e {name!r} is not the name of a variable: write `-e NAME` or `-e NAME=VALUE`.")
+        if not given and name not in project.env:
+            say(f"{name} is not set here, so the program does not get it.")
+        else:
+            found.append(f"--env={variable if given and DOCKERS_OWN.fullmatch(name) else name}")
+            values.update({name: value} if given else {})
+    return found, values
+
+
+def hand_over(project: Project, values: dict[str, str]) -> None:
+    """Let the docker command find these in its environment, so that no list of processes shows them."""
+    project.engine.env.update({name: value for name, value in values.items() if not DOCKERS_OWN.fullmatch(name)})
+
+
+def published(project: Project, ports: list[str]) -> list[str]:
+    """The flags of `run -p`: PORT, or HOST:CONTAINER, on the loopback address only."""
+    found = []
+    for port in ports:
+        match = re.fullmatch(r"(?:127\.0\.0\.1:)?(?:(\d{1,5}):)?(\d{1,5})", port)
+        if not match and re.fullmatch(r"\S+:\d*:\d+", port):
+            elsewhere = "from another machine, use `ssh -L PORT:localhost:PORT`"
+            raise RefusalError(f"-p {port}: launch publishes on 127.0.0.1 only, so omit the address; {elsewhere}.")
+        if not match or not all(1 <= int(number) <= 65535 for number in match.groups() if number):
+            raise RefusalError(f"-p {port}: write a port from 1 to 65535, as in `-p 6006`, or two, as in `-p 8080:80`.")
+        found.append(f"--publish=127.0.0.1:{match[1] or match[2]}:{match[2]}")
+    if found and on_host_network(project):
+        raise RefusalError("With --network=host in runArgs, the program's ports are this machine's own: omit -p.")
+    return found
+
+
+def on_host_network(project: Project) -> bool:
+    return bool(re.search(r"--net(work)?[= ]host\b", " ".join(project.config.run_args)))
+
+
+@contextlib.contextmanager
+def naming_the_port(publish: list[str]) -> Iterator[None]:
+    """In the refusal of a start: which of the published ports is in use."""
+    try:
+        yield
+    except RefusalError as refusal:
+        taken = words(refusal.output, "port-allocated") if publish and refusal.kind == "port" else None
+        port = next(filter(None, taken.groups()), "") if taken else ""
+        inside = next((flag.rpartition(":")[2] for flag in publish if f":{port}:" in flag), "")
+        if not inside:
+            raise
+        other = f"-p {int(port) % 65535 + 1}:{inside}"
+        raise RefusalError(
+            f"Port {port} is in use on this machine: choose another, such as `{other}`.",
+            refusal.code,
+            kind="port",
+            id="port-in-use",
+        ) from None
+
+
 def start(project: Project, *arguments: str) -> None:
     """`docker run --detach`; when it fails, nothing of it stays."""
     name = next(value[7:] for value in arguments if value.startswith("--name="))
@@ -50,28 +120,43 @@ def start(project: Project, *arguments: str) -> None:
         raise project.engine.explain(errors, "The container cannot start")
 
 
-def run(project: Project, command: list[str]) -> int:
+def run(
+    project: Project, command: list[str], variables: list[str] | None = None, ports: list[str] | None = None
+) -> int:
     """Run a command in a container of its own that is gone afterwards."""
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
-    arguments = ["run", "--rm", *terminal_flags(), *flags(project, name, "run"), project.tag, *command]
+    publish, (more, values) = published(project, ports or []), passed(project, variables or [])
+    own_flags = [*flags(project, name, "run"), *publish, *more]
+    arguments = ["run", "--rm", *terminal_flags(), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
         return 0
     project.prepare()
     image.ensure(project)
-    return Attended(project.engine, name).run(*arguments)
+    hand_over(project, values)
+    with naming_the_port(publish):
+        return Attended(project.engine, name).run(*arguments)
 
 
-def run_detached(project: Project, command: list[str], name: str = "") -> int:
+def run_detached(
+    project: Project,
+    command: list[str],
+    name: str = "",
+    variables: list[str] | None = None,
+    ports: list[str] | None = None,
+) -> int:
     if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise RefusalError(f"{name!r} is not a container name: use letters, digits, dots, dashes, and underscores.")
     short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
-    arguments = ["--detach", *flags(project, name, "run"), project.tag, *command]
+    publish, (more, values) = published(project, ports or []), passed(project, variables or [])
+    arguments = ["--detach", *flags(project, name, "run"), *publish, *more, project.tag, *command]
     if project.show_start("run", *arguments):
         return 0
     make_room(project, name, "give this one a --name, or stop that one with `./launch stop`")
     project.prepare()
     image.ensure(project)
-    start(project, *arguments)
+    hand_over(project, values)
+    with naming_the_port(publish):
+        start(project, *arguments)
     say(f"{name} is running: `./launch logs -f{f' {short}' * bool(short)}` shows its output, `./launch stop` stops it.")
     return 0
 
@@ -149,9 +234,42 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
     arguments = ["logs", *["--follow"] * follow, found[0].name]
     if project.show(*arguments):
         return 0
+    if not follow and found[0].running and not has_output(project, found[0].name):
+        return 0
     code = project.engine.become(*arguments)
     ended(project, found[0].name)
     return code
+
+
+def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:
+    """Whether a program is not silent, which is waited for if it has just started; `age`: for how long it has run."""
+    limit, announced = time.monotonic() + JUST_STARTED - max(age, 0), False
+    while silent():
+        if time.monotonic() > limit:
+            say(f"{name} is running and has not printed anything yet: `./launch logs -f` waits for its output.")
+            return False
+        if not announced:
+            say(f"{name} has just started: waiting for its output.")
+            announced = True
+        time.sleep(0.3)
+    return True
+
+
+def has_output(project: Project, name: str) -> bool:
+    """Whether a running container has printed something; see `wait_for_output`."""
+
+    def inspected(form: str) -> str:
+        return project.engine.ask("inspect", f"--format={{{{.State.{form}}}}}", name)[1].strip()
+
+    def silent() -> bool:
+        return not any(project.engine.ask("logs", "--tail=1", name)[1:]) and inspected("Running") == "true"
+
+    age = 0.0
+    if silent():
+        with contextlib.suppress(ValueError):
+            begun = datetime.strptime(inspected("StartedAt")[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+            age = (datetime.now(timezone.utc) - begun).total_seconds()
+    return wait_for_output(name, silent, age)
 
 
 def ended(project: Project, name: str) -> None:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpukit.errors import refusals
 from gpukit.errors.known import words
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
@@ -338,7 +339,7 @@ class Environment:
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise explain(output)
+            raise refusals.unfit_pin(output, self.project.root / "requirements.txt") or explain(output)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""

@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
+from gpukit.errors import refusals
 from gpukit.errors.known import words
-from gpukit.errors.refusals import BUILDING
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -75,7 +75,8 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, output = project.engine.stream(*command)
     if code:
-        raise project.engine.explain(output, "The image cannot be built", BUILDING)
+        unfit = refusals.unfit_pin(output, project.root / "requirements.txt")
+        raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILDING)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:

@@ -19,6 +19,7 @@ from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.launch import add as adding
+from gpukit.launch import container
 from gpukit.launch import notebook as jupyter
 from gpukit.launch.environment import Environment, machine
 from gpukit.project import pyproject
@@ -124,9 +125,16 @@ def act(project: Project, options: Any) -> int:
     if command == "build":
         environment = ready(project, options.no_cache, here=False, exact=True)
         print(environment.path)
+        say(f"In an editor, use this Python: {environment.interpreter}")
+        say("VS Code: enter it in `Python: Select Interpreter`, or set `python.defaultInterpreterPath` to it.")
         return 0
     if command == "run":
-        return detach(project, options.rest, options.name) if options.detach else run(project, options.rest)
+        if options.ports:
+            say("-p has no effect without a container: the program's ports are this machine's own.")
+        values = container.passed(project, options.variables)[1]
+        if options.detach:
+            return detach(project, options.rest, options.name, values)
+        return run(project, options.rest, values)
     if command == "verify":
         return run(project, ["gpukit", "verify", *options.rest])
     if command == "shell":
@@ -142,10 +150,10 @@ def act(project: Project, options: Any) -> int:
     raise RefusalError(f"`{command}` is about containers and images: leave `--native` out.")
 
 
-def run(project: Project, command: list[str]) -> int:
+def run(project: Project, command: list[str], values: dict[str, str] | None = None) -> int:
     """Become the command. What holds the environment goes on with it, and signals are its own."""
     environment = ready(project)
-    env = variables(project, environment)
+    env = {**variables(project, environment), **(values or {})}
     if project.dry:
         print(shlex.join(["env", *(f"{name}={env[name]}" for name in ("VIRTUAL_ENV", "PYTHONPATH")), *command]))
         return 0
@@ -176,11 +184,13 @@ def add(project: Project, packages: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="add-", dir=environment.path) as folder:
         file = Path(folder, "pyproject.toml")
         file.write_text(edited, encoding="utf-8")
-        for arguments in (["--dry-run"], []):
-            code, _, output = environment.ask("pip", "install", *environment.requirements(str(file)), *arguments)
-            if code:
-                held = environment.record.read_text(encoding="utf-8")
-                raise adding.refusal(project, output, packages, held)
+        install = ["pip", "install", *environment.requirements(str(file))]
+        code, output = adding.resolve(lambda **env: environment.ask(*install, "--dry-run", **env))
+        if code == 0:
+            code, _, output = environment.ask(*install)
+        if code:
+            held = environment.record.read_text(encoding="utf-8")
+            raise adding.refusal(project, output, packages, held)
     environment.check()
     pyproject.write(path, edited)
     environment.finish(environment.wanted())
@@ -222,10 +232,12 @@ def alive(entry: dict[str, Any]) -> bool:
     return entry["host"] == socket.gethostname() and born(entry["pid"]) == entry["born"] != ""
 
 
-def start(project: Project, name: str, command: list[str], **facts: Any) -> dict[str, Any]:
+def start(
+    project: Project, name: str, command: list[str], values: dict[str, str] | None = None, **facts: Any
+) -> dict[str, Any]:
     environment = ready(project)
     log = folder(project) / f"{name}.log"
-    env = variables(project, environment)
+    env = {**variables(project, environment), **(values or {})}
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["sh", "-c", AND_TELL, "sh", *command],
@@ -241,7 +253,7 @@ def start(project: Project, name: str, command: list[str], **facts: Any) -> dict
     return entry
 
 
-def detach(project: Project, command: list[str], name: str = "") -> int:
+def detach(project: Project, command: list[str], name: str = "", values: dict[str, str] | None = None) -> int:
     if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise RefusalError(f"{name!r} is no name for a run: letters, digits, dots, dashes and underscores are.")
     name = name or "run"
@@ -251,7 +263,7 @@ def detach(project: Project, command: list[str], name: str = "") -> int:
         raise RefusalError(
             f"{name} is running already: give this one --name, or end that one with `./launch --native stop`."
         )
-    start(project, name, command)
+    start(project, name, command, values)
     say(f"{name} runs: `./launch --native logs -f {name}` follows it, `./launch --native stop` ends it.")
     return 0
 
@@ -261,9 +273,13 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
     name = name or next(iter(entries), "")
     if name not in entries:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
-    entry = entries[name]
+    entry, log = entries[name], folder(project) / f"{name}.log"
+    if not follow and alive(entry):
+        age = time.time() - (folder(project) / f"{name}.json").stat().st_mtime
+        if not container.wait_for_output(name, lambda: not log.stat().st_size and alive(entry), age):
+            return 0
     following = ["-f", f"--pid={entry['pid']}"] if follow and alive(entry) else []
-    os.execvp("tail", ["tail", "-n", "+1", *following, str(folder(project) / f"{name}.log")])
+    return os.execvp("tail", ["tail", "-n", "+1", *following, str(log)])
 
 
 def stop(project: Project) -> int:
@@ -305,7 +321,7 @@ def notebook(project: Project) -> int:
         say("The notebook is running already; `./launch --native stop` ends it.")
     else:
         port = free_port()
-        token = jupyter.token(project)
+        jupyter.token(project)
         project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
         root = ["--allow-root"] * project.as_root
@@ -314,8 +330,7 @@ def notebook(project: Project) -> int:
             say(f"Port {jupyter.PORTS[0]} is in use, so this uses port {port}.")
     log = folder(project) / "notebook.log"
     jupyter.wait(entry["port"], lambda: None if alive(entry) else log.read_text(errors="replace")[-2000:].strip())
-    token = jupyter.token(project)
-    print(f"http://127.0.0.1:{entry['port']}/lab?token={token}", flush=True)
+    print(jupyter.address(project, entry["port"]), flush=True)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import re
 import secrets
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable
 
 from gpukit.host.project import Project
 from gpukit.launch import image
-from gpukit.launch.container import flags, make_room, start
+from gpukit.launch.container import flags, make_room, on_host_network, start
 from gpukit.launch.found import own
 from gpukit.project.messages import RefusalError, say
 
@@ -39,7 +38,7 @@ def token(project: Project) -> str:
 
 
 def arguments(project: Project, name: str, port: int) -> list[str]:
-    if re.search(r"--net(work)?[= ]host\b", " ".join(project.config.run_args)):
+    if on_host_network(project):
         raise RefusalError(
             "With --network=host in runArgs Jupyter would be open to the network: remove that flag first."
         )
@@ -69,8 +68,15 @@ def notebook(project: Project) -> int:
     except KeyboardInterrupt:
         advice = "`./launch notebook` prints its address, `./launch stop` stops it"
         raise RefusalError(f"JupyterLab is still starting: {advice}.", 130) from None
-    print(f"http://127.0.0.1:{port}/lab?token={token(project)}", flush=True)
+    print(address(project, port), flush=True)
     return 0
+
+
+def address(project: Project, port: str | int) -> str:
+    """JupyterLab's address, which opens the project's first notebook if that is still there."""
+    first = "notebooks/quickstart.ipynb"
+    place = f"lab/tree/{first}" if (project.root / first).is_file() else "lab"
+    return f"http://127.0.0.1:{port}/{place}?token={token(project)}"
 
 
 def publish(project: Project, name: str) -> None:

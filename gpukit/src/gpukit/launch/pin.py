@@ -30,6 +30,7 @@ while todo:
 print(json.dumps(found))
 """
 TORCH = {"torch", "torchvision", "torchaudio"}
+TOOLS = {"pip", "setuptools", "wheel"}  # Ubuntu's and NVIDIA's Python bring their own, which uv may not replace
 BASE = re.compile(r"(\$\{BASE_IMAGE:-|^ARG BASE_IMAGE=[\"']?)([^}\"'\s@]+)(@sha256:[0-9a-f]+)?", re.MULTILINE)
 
 
@@ -44,17 +45,26 @@ def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
         return 0
     image.ensure(project, gpu=False)
     found = json.loads(project.engine.get(*command))
-    pyproject.write(path, HEADER + lines(found, project.stack.get("protected", [])))
-    say(f"{path.name} pins the {len(found)} packages in the image; every later build installs exactly these.")
+    text = lines(found, project.stack.get("protected", []), project.cpu)
+    pyproject.write(path, HEADER + text)
+    number = len(re.findall(r"^\w", text, re.MULTILINE))
+    say(f"{path.name} pins {number} packages to the image's versions; every later build installs exactly these.")
+    if project.cpu:
+        say("PyTorch is not pinned from the image without a GPU: `./launch pin` does so, unless the base includes it.")
     return base_digest(project, digest)
 
 
-def lines(found: dict[str, list], protected: list[str]) -> str:
-    """One line a package. PyTorch's wheels are pinned without "+cu130", so that the CPU image gets the same release."""
+def lines(found: dict[str, list], protected: list[str], cpu: bool = False) -> str:
+    """One line a package. PyTorch's wheels are pinned without "+cu130", so that the CPU image gets the same release.
+
+    `cpu`: the image without a GPU, whose PyTorch and tools are not those of the other image's base.
+    """
     text = ""
     for name, (version, address) in sorted(found.items()):
-        own = pyproject.matches(name, protected) or "+" in version
-        if name in TORCH and re.fullmatch(r"[\d.]+(\+\w+)?", version):  # NVIDIA's own builds are pre-releases
+        own = pyproject.matches(name, protected) or "+" in version or (cpu and name in TORCH | TOOLS)
+        if (
+            not cpu and name in TORCH and re.fullmatch(r"[\d.]+(\+\w+)?", version)
+        ):  # NVIDIA's own builds are pre-releases
             own, version = False, version.partition("+")[0]
         text += f"{'# ' if own or address else ''}{name}=={version}\n"
     return text
