@@ -308,6 +308,7 @@ SCRIPTS = {"hardware": "dgx-spark", "workflow": "scripts", "use_case": "llm"}
 EVERYWHERE = {
     *(".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", ".devcontainer/initialize.sh"),
     *(".vscode/launch.json", ".vscode/settings.json", ".github/workflows/ci.yml"),
+    ".github/workflows/gpu.yml",
     *("Dockerfile", ".dockerignore", ".gitignore", ".gitattributes", ".env.example", "apt.txt"),
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md"),
 }
@@ -443,6 +444,7 @@ def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]
         there = {
             "notebooks": answers.get("workflow") != "scripts",
             ".github": answers.get("ci") != "none",
+            ".github/workflows/gpu.yml": answers.get("ci") != "none" and gpu,
             "cluster": bool(answers.get("cluster")),
             "compose.yaml": bool(servers),
             "compose.cpu.yaml": bool(servers) and gpu,
