@@ -370,6 +370,34 @@ def test_texts_are_plain(everything: dict[str, Path]) -> None:
     assert sorted(found) == []
 
 
+@pytest.mark.parametrize(
+    ("hardware", "also_on", "several"),
+    [
+        ("rtx-50", [], True),
+        ("dgx-spark", [], False),
+        ("jetson-orin", ["jetson-thor"], False),
+        ("gb300", [], False),
+        ("cpu", [], False),
+        ("dgx-spark", ["h100"], True),
+    ],
+)
+def test_a_readme_uses_two_gpus_only_where_a_machine_can_have_them(
+    generate: Callable[..., Path], hardware: str, also_on: list[str], several: bool
+) -> None:
+    project = generate(hardware=hardware, also_on=also_on)
+    assert ("--nproc" in (project / "README.md").read_text(encoding="utf-8")) is several
+
+
+def test_the_readme_names_what_is_downloaded(generate: Callable[..., Path]) -> None:
+    """The model and the data that are the default, with their sizes."""
+    project = generate(**SCRIPTS)
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    config = (project / "src/my_gpu_project/config.py").read_text(encoding="utf-8")
+    for option, size in (("model", "(1.5 GB)"), ("data", "(15,806 conversations, 38 MB)")):
+        name = re.search(rf'^    {option}: str = "(.+)"$', config, re.MULTILINE)[1]
+        assert f"`{name}` {size}" in readme
+
+
 def test_no_residue(everything: dict[str, Path]) -> None:
     """No blank lines or spaces that a removed block left behind, and nothing of Jinja."""
     same = unchanged()
