@@ -35,7 +35,7 @@ from validation.runner import Validation
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
 USE_CASES = support.load("packages")["use_cases"]
-HIDDEN = {"catalogue", "given", "facts"}
+HIDDEN = {"given", "catalogue", "facts"}
 ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
 ORDER += ["tracking", "credentials", "cluster", "ci", "advanced", "base", "release"]
 
@@ -120,7 +120,7 @@ def test_copier_knows_every_key() -> None:
         "_tasks",
         "_migrations",
     }
-    settings |= {"_message_after_copy", "_message_after_update"}
+    settings |= {"_message_before_copy", "_message_after_copy", "_message_after_update"}
     assert {name for name in CONFIG if name.startswith("_")} <= settings
 
 
@@ -331,6 +331,22 @@ def test_lists_may_be_written_as_on_the_command_line(generate: Callable[..., Pat
 
 REFUSED = [
     ({"hardware": "rtx-60"}, 'hardware: Unknown value "rtx-60"; the choices are rtx-50, '),
+    *[
+        ({"hardware": text}, f'hardware: Unknown value "{text}": did you mean {meant}? The choices are rtx-50, ')
+        for text, meant in {
+            "rtx50": "rtx-50",
+            "RTX 5090": "rtx-50",
+            "5090": "rtx-50",
+            "NVIDIA GeForce RTX 4070 Laptop GPU": "rtx-40",
+            "h200": "h100",
+            "gb10": "dgx-spark",
+            "spark": "dgx-spark",
+            "dgx-sprak": "dgx-spark",
+            "jetson": "jetson-orin or jetson-thor",
+        }.items()
+    ],
+    ({"workflow": "Notebooks"}, 'workflow: Unknown value "Notebooks": did you mean notebook? The choices are '),
+    ({"tracking": ["mlfow"]}, 'tracking: Unknown value "mlfow": did you mean mlflow? The choices are '),
     ({"hardware": ""}, 'hardware: Unknown value ""; the choices are '),
     (
         {"hardware": '["rtx-50", "h100"]'},
@@ -338,8 +354,8 @@ REFUSED = [
     ),
     ({"hardware": ["rtx-50"]}, "hardware: Give one value, such as rtx-50, not a list; other machines go into also_on."),
     ({"workflow": "[scripts]"}, "workflow: Give one value, such as notebook, not a list."),
-    ({"also_on": ["h100", "h1000"]}, 'also_on: Unknown value "h1000"; '),
-    ({"also_on": "h100"}, "also_on: Give a list, such as ["),
+    ({"also_on": ["h100", "h1000"]}, 'also_on: Unknown value "h1000": did you mean h100? '),
+    ({"also_on": "h100"}, "also_on: Give a list, such as [h100]."),
     ({"also_on": "[h100"}, "also_on: Give a list, such as ["),
     ({"tracking": "[neptune]"}, 'tracking: Unknown value "neptune"; the choices are tensorboard, wandb, mlflow.'),
     ({"credentials": ["azure"]}, 'credentials: Unknown value "azure"; '),
@@ -416,7 +432,11 @@ REFUSED = [
         ({name: "{}"}, f"{name}: This follows from the other answers and cannot be set.")
         for name in ("facts", "given", "catalogue")
     ],
-    ({"hardwear": "h100"}, "hardwear: There is no such question; the questions are project_name, "),
+    (
+        {"hardwear": "h100"},
+        "hardwear: There is no such question: did you mean hardware? The questions are project_name, ",
+    ),
+    ({"gpu": "h100"}, "gpu: There is no such question; the questions are project_name, "),
 ]
 
 
@@ -427,24 +447,33 @@ def test_refused_in_a_sentence(refused: Callable[..., str], answers: dict, sente
     assert said.rstrip("'").endswith(".")
 
 
-def test_the_command_ends_with_that_sentence(plain_template: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "copier",
-        "copy",
-        "--trust",
-        "--defaults",
-        "-d",
-        "hardware=5070",
-        str(plain_template),
-    ]
-    result = subprocess.run([*command, str(tmp_path / "x")], capture_output=True, text=True, check=False)
+def copier(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, as it is typed."""
+    command = [sys.executable, "-m", "copier", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_reports_that_sentence_on_its_own_line(plain_template: Path, tmp_path: Path) -> None:
+    """First, and as it is. Copier adds one line of its own, in which nothing is repeated."""
+    result = copier("copy", "--trust", "--defaults", "-d", "hardware=rtx50", str(plain_template), str(tmp_path / "x"))
     assert result.returncode == 1
     assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    assert 'hardware: Unknown value "5070"; the choices are rtx-50, ' in result.stderr
+    sentence, copiers = result.stderr.splitlines()
+    assert sentence.startswith('hardware: Unknown value "rtx50": did you mean rtx-50? The choices are rtx-50, ')
+    assert "rtx" not in copiers
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_is_checked_against_those_of_the_project(
+    plain_template: Path, generate: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Which are not known before the first question."""
+    project = shutil.copytree(generate(hardware="gtx-10"), tmp_path / "project")
+    given = ("--defaults", "--overwrite", "--skip-tasks", "-d", "also_on=[rtx-50]", str(plain_template), str(project))
+    result = copier("copy", "--trust", *given)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "also_on: No PyTorch build runs on all of GeForce GTX 10 series, P40 and " in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------------

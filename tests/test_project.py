@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from pathlib import Path
 
@@ -87,11 +88,51 @@ def test_notebook_is_clean(generate) -> None:
 
 
 def test_actions_are_pinned_and_may_only_read(project: Path) -> None:
-    text = (project / ".github/workflows/ci.yml").read_text(encoding="utf-8")
-    workflow = yaml.safe_load(text)
-    assert workflow["permissions"] == {"contents": "read"}
-    assert all(re.search(r"@[0-9a-f]{40} # v\d", line) for line in text.splitlines() if "uses:" in line)
-    assert ("gpu" in workflow["jobs"]) == ((project / ".devcontainer/cpu").exists())
+    for file in (project / ".github/workflows").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+        assert all(re.search(r"@[0-9a-f]{40} # v\d", line) for line in text.splitlines() if "uses:" in line)
+
+
+OURS, FORK = "me/project", "you/project"
+
+
+@pytest.mark.parametrize(
+    ("event", "action", "added", "labels", "source", "runs"),
+    [
+        ("workflow_dispatch", "", "", [], "", True),
+        ("pull_request", "labeled", "gpu", ["gpu"], OURS, True),
+        ("pull_request", "labeled", "bug", ["bug", "gpu"], OURS, False),
+        ("pull_request", "synchronize", "", ["bug", "gpu"], OURS, True),
+        ("pull_request", "synchronize", "", ["bug"], OURS, False),
+        ("pull_request", "labeled", "gpu", ["gpu"], FORK, False),
+        ("pull_request", "synchronize", "", ["gpu"], FORK, False),
+    ],
+)
+def test_a_label_starts_the_gpu_job_except_for_forks(
+    generate, event: str, action: str, added: str, labels: list[str], source: str, runs: bool
+) -> None:
+    workflow = yaml.safe_load((generate() / ".github/workflows/gpu.yml").read_text(encoding="utf-8"))
+    triggers = workflow[True]  # YAML 1.1 reads `on` as true
+    assert event != "pull_request" or action in triggers["pull_request"]["types"]
+    values = {
+        "github.event.pull_request.head.repo.full_name": source,
+        "github.event.pull_request.labels.*.name": labels,
+        "github.event.label.name": added,
+        "github.event.action": action,
+        "github.event_name": event,
+        "github.repository": OURS,
+    }
+    expression = workflow["jobs"]["gpu"]["if"]
+    for name, value in values.items():
+        expression = expression.replace(name, repr(value))
+    expression = expression.replace("||", "or").replace("&&", "and").replace("contains(", "operator.contains(")
+    assert eval(expression, {"operator": operator}) is runs
+    assert "gpu" in workflow["jobs"]["gpu"]["runs-on"][1]
+
+
+def test_no_gpu_job_without_a_gpu(generate) -> None:
+    assert not (generate(hardware="cpu") / ".github/workflows/gpu.yml").exists()
 
 
 def test_the_build_sees_only_what_the_dockerfile_copies(project: Path) -> None:

@@ -313,6 +313,7 @@ EVERYWHERE = {
         ".devcontainer/initialize.sh",
     ),
     *(".vscode/launch.json", ".vscode/settings.json", ".github/workflows/ci.yml"),
+    ".github/workflows/gpu.yml",
     *("Dockerfile", ".dockerignore", ".gitignore", ".gitattributes", ".env.example", "apt.txt"),
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md"),
 }
@@ -372,6 +373,34 @@ def test_texts_are_plain(everything: dict[str, Path]) -> None:
             text = " ".join(path.read_text(encoding="utf-8").split())
             found |= {f"{path.relative_to(project)} of {name}: {phrase}" for phrase in BANNED.findall(text)}
     assert sorted(found) == []
+
+
+@pytest.mark.parametrize(
+    ("hardware", "also_on", "several"),
+    [
+        ("rtx-50", [], True),
+        ("dgx-spark", [], False),
+        ("jetson-orin", ["jetson-thor"], False),
+        ("gb300", [], False),
+        ("cpu", [], False),
+        ("dgx-spark", ["h100"], True),
+    ],
+)
+def test_a_readme_uses_two_gpus_only_where_a_machine_can_have_them(
+    generate: Callable[..., Path], hardware: str, also_on: list[str], several: bool
+) -> None:
+    project = generate(hardware=hardware, also_on=also_on)
+    assert ("--nproc" in (project / "README.md").read_text(encoding="utf-8")) is several
+
+
+def test_the_readme_names_what_is_downloaded(generate: Callable[..., Path]) -> None:
+    """The model and the data that are the default, with their sizes."""
+    project = generate(**SCRIPTS)
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    config = (project / "src/my_gpu_project/config.py").read_text(encoding="utf-8")
+    for option, size in (("model", "(1.5 GB)"), ("data", "(15,806 conversations, 38 MB)")):
+        name = re.search(rf'^    {option}: str = "(.+)"$', config, re.MULTILINE)[1]
+        assert f"`{name}` {size}" in readme
 
 
 def test_no_residue(everything: dict[str, Path]) -> None:
@@ -448,6 +477,7 @@ def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]
         there = {
             "notebooks": answers.get("workflow") != "scripts",
             ".github": answers.get("ci") != "none",
+            ".github/workflows/gpu.yml": answers.get("ci") != "none" and gpu,
             "cluster": bool(answers.get("cluster")),
             "compose.yaml": bool(servers),
             "compose.cpu.yaml": bool(servers) and gpu,

@@ -1,4 +1,4 @@
-"""The line that says how far it is, the picture of the losses, and errors in words."""
+"""The progress line, announcements before the first step, the plot of the losses, and error messages."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import errno
 import io
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from gpukit.train import progress as module
+from gpukit.train.batch import describe_batch
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.curve import curve
 from gpukit.train.data import DataError
 from gpukit.train.errors import TrainingError, error_message, report_errors
 from gpukit.train.progress import Progress, span
+from gpukit.train.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -53,6 +56,7 @@ def test_lines_where_there_is_no_terminal(clock: Clock) -> None:
     run(Progress(100, samples=8, device=CPU, stream=out, clock=clock), clock, 100, seconds=1 / 16)
     lines = out.getvalue().splitlines()
     assert [line.split()[1] for line in lines] == ["10/100", "30/100", "50/100", "70/100", "90/100", "100/100"]
+    assert [line.endswith("left") for line in lines] == [False, False, True, True, True, False]
     assert lines[2] == "step 50/100  loss 0.0200  128 samples/s  1.5 GB  0:03 left"
     assert lines[-1] == "step 100/100  loss 0.0100  128 samples/s  1.5 GB"
 
@@ -91,12 +95,53 @@ def test_other_ranks_print_nothing(clock: Clock) -> None:
     assert progress.rate == pytest.approx(10)
 
 
+@pytest.mark.parametrize(
+    ("warm_up", "steps", "seconds", "first", "left"),
+    [
+        ([60.0, *[0.125] * 11, 3.0], 100, 0.125, 29, "0:09 left"),  # compilation; tuning of the loader before step 13
+        ([60.0], 20, 10.0, 8, "2:00 left"),  # slow steps: not 13 of them
+    ],
+)
+def test_the_remaining_time_comes_from_enough_steps_after_the_warm_up(
+    clock: Clock, warm_up: list[float], steps: int, seconds: float, first: int, left: str
+) -> None:
+    progress, lines = Progress(steps, samples=1, device=CPU, stream=io.StringIO(), clock=clock), {}
+    for step in range(1, steps + 1):
+        clock.now += warm_up[step - 1] if step <= len(warm_up) else seconds
+        progress.step(step)
+        lines[step] = progress.line(step)
+    shown = [step for step, line in lines.items() if line.endswith("left")]
+    assert shown == list(range(first, steps))
+    assert lines[first].endswith(left)
+
+
 def test_a_resumed_run_does_not_count_what_was_before(clock: Clock) -> None:
     progress = Progress(2000, 1000, samples=1, device=CPU, stream=io.StringIO(), clock=clock)
-    clock.now += 1
-    progress.step(1010)
+    for step in range(1001, 1051):
+        clock.now += 0.1
+        progress.step(step)
     assert progress.rate == pytest.approx(10)
-    assert "1:39 left" in progress.line(1010)
+    assert progress.line(1050).endswith("1:35 left")
+
+
+def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with module.announce("Loading a little"):
+        pass
+    monkeypatch.setattr(module, "ANNOUNCED", 0.0)
+    with module.announce("Loading the data"):
+        time.sleep(0.1)
+    with module.announce("Loading the data", shown=False):
+        time.sleep(0.1)
+    assert capsys.readouterr().out == "Loading the data ...\n"
+
+
+def test_the_batch_is_described() -> None:
+    assert describe_batch(256, Ranks(), None) == "Batch size 256."
+    assert describe_batch(256, Ranks(), 512) == "Batch size 256."
+    assert describe_batch(256, Ranks(0, 2), None) == "Batch size 256: 128 on each of 2 processes."
+    assert describe_batch(256, Ranks(0, 2), 60) == (
+        "Batch size 256: 128 on each of 2 processes, in 3 parts of at most 60 whose gradients are accumulated."
+    )
 
 
 def test_spans() -> None:

@@ -446,9 +446,10 @@ def test_the_batch_size_is_found_once(trainee) -> None:
     auto = ("--name", "run", "--batch-size", "auto", "--warmup-steps", "1")
     first = project.train(*auto, "--max-steps", "3")
     assert "Batch size 48: the data set has no more samples." in first
+    assert "\nBatch size 48.\n" in first
     second = project.train(*auto, "--max-steps", "6")
     assert "at step 3." in second
-    assert "Batch size" not in second
+    assert "\nBatch size 48.\n" in second and "Finding" not in second
 
 
 def test_the_loader_is_tuned_while_it_trains(trainee) -> None:

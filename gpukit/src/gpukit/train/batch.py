@@ -322,6 +322,18 @@ class Step:
             self.scaler.load_state_dict(state["scaler"])
 
 
+def describe_batch(batch_size: int, ranks: Ranks, microbatch: int | None) -> str:
+    """One line for the user: the samples per step, per process, and on the device at one time."""
+    mine = -(-batch_size // ranks.world)
+    text = f"Batch size {batch_size}"
+    if ranks.world > 1:
+        text += f": {mine} on each of {ranks.world} processes"
+    if microbatch is not None and microbatch < mine:
+        parts = len(even(mine, microbatch))
+        text += f", in {parts} parts of at most {microbatch} whose gradients are accumulated"
+    return f"{text}."
+
+
 class _Buffers:
     """A copy of a model's buffers before an attempt, since running statistics must count each sample once."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -16,6 +18,11 @@ import torch
 REDRAWN = 0.2  # seconds between two drawings of the line
 BETWEEN = 1.0  # seconds between two lines where there is no terminal
 WINDOW = 50  # the rate is that of so many drawings
+# The first steps compile, and the data loader is tuned after the first 12 (feed.py). They are not timed, unless steps
+# take so long that this makes little difference.
+WARM_UP, LONG_WARM_UP = 13, (3, 20.0)  # steps; or steps and seconds
+ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
+ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
 
 
 class Progress:
@@ -37,29 +44,45 @@ class Progress:
     ) -> None:
         self.total, self.samples, self.device, self.shown = total, samples, device, shown
         self.stream, self.clock = stream or sys.stdout, clock
-        self.drawn = shown and self.stream.isatty()
+        self.redrawn = shown and self.stream.isatty()
         self.loss: float | None = None
-        self.seen: deque[tuple[float, int]] = deque([(clock(), done)], maxlen=WINDOW)
+        self.timed: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # times, and the steps done then
+        self.first: tuple[float, int] | None = None
+        self.warm = False
         self.next = 0.0
 
     def step(self, done: int) -> None:
         """Call this after each step. Costs one clock reading, unless the line is redrawn."""
         now = self.clock()
+        if not self.warm:
+            self._warm_up(now, done)
         if now < self.next:
             return
         self.next = now + REDRAWN
-        self.seen.append((now, done))
-        if self.drawn:
+        self.timed.append((now, done))
+        if self.redrawn:
             self._draw(self.line(done))
+
+    def _warm_up(self, now: float, done: int) -> None:
+        """Start timing after the first step, and again after the warm-up."""
+        if self.first is None:
+            self.first = (now, done)
+            self.timed.append(self.first)
+        since, first = self.first
+        steps, (few, seconds) = done - first + 1, LONG_WARM_UP
+        if steps >= WARM_UP or (steps >= few and now - since >= seconds):
+            self.warm = True
+            self.timed.clear()
+            self.timed.append((now, done))
 
     def report(self, done: int, loss: float) -> None:
         """Report a loss."""
         if self.loss is None or done == self.total:
             self.printed = -BETWEEN
         self.loss = loss
-        if self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
+        if self.shown and not self.redrawn and self.clock() - self.printed >= BETWEEN:
             self.printed = self.clock()
-            self.seen.append((self.printed, done))
+            self.timed.append((self.printed, done))
             self._print(f"{self.line(done)}\n")
 
     def say(self, text: str) -> None:
@@ -70,8 +93,15 @@ class Progress:
     @property
     def rate(self) -> float:
         """Steps per second over the last few seconds; 0 before the second step."""
-        (since, first), (until, last) = self.seen[0], self.seen[-1]
-        return (last - first) / (until - since) if until > since else 0.0
+        steps, seconds = self._measured()
+        return steps / seconds if seconds else 0.0
+
+    def _measured(self) -> tuple[int, float]:
+        """Steps that were timed, and the seconds they took."""
+        if not self.timed:
+            return 0, 0.0
+        (since, first), (until, last) = self.timed[0], self.timed[-1]
+        return last - first, until - since
 
     def line(self, done: int) -> str:
         """The progress line."""
@@ -81,7 +111,8 @@ class Progress:
         if self.rate:
             parts.append(f"{self.rate * self.samples:,.0f} samples/s")
         parts.append(memory(self.device))
-        if self.rate and done < self.total:
+        steps, seconds = self._measured()
+        if self.warm and steps >= ENOUGH[0] and seconds >= ENOUGH[1] and done < self.total:
             parts.append(f"{span((self.total - done) / self.rate)} left")
         return "  ".join(parts)
 
@@ -89,7 +120,7 @@ class Progress:
         width = shutil.get_terminal_size().columns - 1
         room = min(30, width - len(text) - 2)
         if room >= 5:
-            filled = room * self.seen[-1][1] // max(self.total, 1)
+            filled = room * self.timed[-1][1] // max(self.total, 1)
             text = f"{'━' * filled}{'╌' * (room - filled)}  {text}"
         self._print(f"\r\033[K{text[:width]}")
 
@@ -106,14 +137,27 @@ class Progress:
             os.close(nowhere)
 
     def _clear(self) -> str:
-        return "\r\033[K" if self.drawn else ""
+        return "\r\033[K" if self.redrawn else ""
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.drawn:
+        if self.redrawn:
             self._print(self._clear())
+
+
+@contextlib.contextmanager
+def announce(what: str, shown: bool = True) -> Iterator[None]:
+    """Print `what` if the block takes longer than two seconds: "Loading the checkpoint ..."."""
+    timer = threading.Timer(ANNOUNCED, print, [f"{what} ..."], {"flush": True})
+    timer.daemon = True
+    if shown:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def memory(device: torch.device) -> str:

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from gpukit.train.progress import announce
+
 BUCKET = (
     32 << 20
 )  # bytes: few collectives, while the copy that travels stays small (DDP: https://arxiv.org/abs/2006.15704)
@@ -55,7 +57,8 @@ class Ranks:
                 raise SystemExit(f"There is no GPU for process {local_rank} of this machine ({found}): start fewer.")
             torch.cuda.set_device(local_rank)
         backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=rank, world_size=world, timeout=PATIENCE)
+        with announce(f"Waiting for all {world} processes", shown=rank == 0):
+            dist.init_process_group(backend, rank=rank, world_size=world, timeout=PATIENCE)
         return cls(rank, world, local_rank)
 
     @property
