@@ -37,8 +37,10 @@ bases below accept knows it. Vulkan developer drivers are not counted.
 
 NOT_HERE = """\
 A variant that is not listed (Embedded, Max-Q, OEM) goes with its series; `nvidia-smi --query-gpu=compute_cap
---format=csv` settles it. Every computer with a GB10 is `dgx-spark`. Not supported: Tesla P100 (capability 6.0),
-Maxwell and older, Jetson Xavier and older, and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
+--format=csv` settles it. Every computer with a GB10 is `dgx-spark`; an RTX Spark (N1X, also 12.1, Windows on Arm) is
+untried. Of the 288 GB of B300 and GB300 about 269 are usable. Without an id: Tesla P100 and Quadro GP100 (6.0), which
+PyTorch's cu126 builds serve, so that a `gtx-10` project may run there, untried. Not supported: Maxwell and older,
+Jetson Xavier and older, Rubin (10.7), and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
 """
 
 FORMATS = """\
@@ -95,11 +97,13 @@ DRIVERS = """\
 
 A driver must know the card (the first table) *and* serve the release. NVIDIA's and PyTorch's builds for one CUDA
 major version run on the first driver branch of that version; only `nvidia/cuda` images refuse to start on a GeForce
-card below the driver of their own toolkit.
+card below the driver of their own toolkit. Between the two, compiled code runs and PTX does not: an extension built
+with `+PTX`, or what numba or CuPy compile at run time, ends with `cudaErrorUnsupportedPtxVersion`. From branch 615 on
+there are only the open kernel modules, which serve Turing and newer.
 """
 
 OLD_DRIVERS = """\
-The driver that each toolkit came with, which is what `nvidia/cuda` asks of a GeForce card: {toolkits}.
+Each toolkit's own driver, which is what `nvidia/cuda` asks of a GeForce card: {toolkits}.
 
 {branches}
 A driver that cannot be updated to 580: pin `wheel` 2.14.1-cu126 (Turing to Hopper) or 2.10.0-cu128 (Volta to
@@ -110,7 +114,7 @@ ENDED = """\
 ## Where support has ended
 
 CUDA 13 has no Maxwell, Pascal or Volta, and driver branch 580 is the last for them. PyTorch builds for them up to
-2.14 (cu126); 2.15 has no such build.
+2.14 (cu126); 2.15 has no such build. Keep the cuDNN 9.10.2 of those builds: newer ones have no code for these GPUs.
 """
 
 AVOID = """\
@@ -126,13 +130,13 @@ AVOID = """\
 | `docker run --gpus` on a Jetson | its containers start with `--runtime nvidia` |
 | `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and system share one memory |
 | a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
-| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, until six months after its driver's end |
+| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, and only of the two newest major versions for good |
 | PyTorch or Triton from source for capability 12.x | wheels hold 12.0 since 2.7 (cu128), and its code runs on 12.1 |
 | xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image brings flash-attn |
 | {exact} in a training project | each requires exactly one build of torch: give it an image of its own |
 | cuBLAS of CUDA 13.2.1 for NVFP4 | its release notes name wrong results |
 | `torch.linalg` on capability 7.5 without `TORCH_LINALG_PREFER_CUSOLVER=1` | {magma} |
-| JetPack 6 on Jetson Orin | ordinary arm64 builds run on it from JetPack 7.2 (Jetson Linux 39.2, CUDA 13.2) on |
+| JetPack 6 on Jetson Orin | arm64 builds run from JetPack 7.2 on; NVIDIA's `-igpu` images for 6 ended with 26.02 |
 """
 
 
@@ -147,8 +151,9 @@ def cards() -> str:
     lines = []
     for name, machine in HARDWARE.items():
         shared = ", shared with the system" if machine["unified_memory"] else ""
-        system = f"with JetPack {machine['jetpack']['first']}" if "jetpack" in machine else "any"
+        first = machine.get("jetpack", {}).get("first")
         for card in machine["cards"]:
+            system = f"with JetPack {card.get('jetpack', first)}" if first else "any"
             title = f"{card['name']} ({card['form']})" if card.get("form") else card["name"]
             sizes = " or ".join(str(size) for size in sorted(card["memory_gb"]))
             memory = f"{sizes} GB{shared}{' (unconfirmed)' if card.get('uncertain') else ''}"
@@ -210,7 +215,7 @@ def wheels() -> str:
         for item in IMAGES["wheels"]["versions"].values()
     ]
     builds = [
-        [build["flavor"], build["torch"], " ".join(build["amd64"]), " ".join(build["arm64"]) or "?"]
+        [build["flavor"], build["torch"], " ".join(build["amd64"]), " ".join(build["arm64"]) or "not known"]
         for build in IMAGES["flavors"]["builds"]
     ]
     first = table(["torch", "package index", "PyTorch's index", "torchvision", "Triton"], rows)
@@ -232,7 +237,8 @@ def host() -> str:
         if "toolkit" in machine
     ]
     mig = ", ".join(
-        f"`{name}` {machine['mig']['driver'] or 'every driver that knows it'}"
+        f"`{name}` {machine['mig'].get('driver') or 'every driver that knows it'}"
+        + (f" ({machine['mig']['cards']})" if "cards" in machine["mig"] else "")
         for name, machine in HARDWARE.items()
         if "mig" in machine
     )
