@@ -6,16 +6,17 @@ import argparse
 import itertools
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file runs by itself
 from catalogue import support
 
 DOCUMENT = support.HERE.parent / "docs/hardware.md"
 HARDWARE = support.load("hardware")["hardware"]
-BASES = support.load("images")["bases"]
-RELEASES = support.load("images")["releases"]
-USE_CASES = support.load("packages")["use_cases"]
+IMAGES = support.load("images")
+BASES = IMAGES["bases"]
+RELEASES = IMAGES["releases"]
+PACKAGES = support.load("packages")
+USE_CASES = PACKAGES["use_cases"]
 
 TOP = """\
 # Hardware
@@ -31,13 +32,49 @@ CARDS = """\
 
 `nvidia-smi -L` prints the card's name. Memory is nominal: tools report a little less, and one name can stand for
 two sizes. A driver older than the first one here does not know the card; "any" means that every driver which the
-bases below accept knows it.
+bases below accept knows it. Vulkan developer drivers are not counted.
 """
 
 NOT_HERE = """\
-A variant that is not listed (SUPER, Ti, D, Embedded, a laptop's) goes with its series; `nvidia-smi
---query-gpu=compute_cap --format=csv` settles it. Not supported: Tesla P100 (capability 6.0), Maxwell and older,
-Jetson Xavier and older, and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
+A variant that is not listed (Embedded, Max-Q, OEM) goes with its series; `nvidia-smi --query-gpu=compute_cap
+--format=csv` settles it. Every computer with a GB10 is `dgx-spark`; an RTX Spark (N1X, also 12.1, Windows on Arm) is
+untried. Of the 288 GB of B300 and GB300 about 269 are usable. Without an id: Tesla P100 and Quadro GP100 (6.0), which
+PyTorch's cu126 builds serve, so that a `gtx-10` project may run there, untried. Not supported: Maxwell and older,
+Jetson Xavier and older, Rubin (10.7), and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
+"""
+
+FORMATS = """\
+## Number formats and packages with their own kernels
+
+The formats of each GPU's tensor cores, the low-precision recipes that Transformer Engine accepts (its default is
+**bold**), and the code in bitsandbytes' wheels that runs there, with what `release: current` gives for `llm`.
+"""
+
+BITSANDBYTES = """\
+bitsandbytes has no code of its own for 8.7: on Jetson Orin its code for 8.0 runs, by the rule that PyTorch's wheels
+rely on too (CUDA 13.2 and newer); no run of it there is known. `LLM.int8()` needs capability 7.5.
+"""
+
+WHEELS = """\
+## PyTorch's wheels
+
+Which CUDA the package index's build is for, and which builds PyTorch's own index has. On the package index, the build
+for arm64 is for CPUs before 2.11.
+"""
+
+FLAVORS = """\
+What they are compiled for. Code runs on its own capability and on newer ones of the same major version: 8.0 on 8.6 and
+8.9, from CUDA 13.2 on also on 8.7; 10.0 on 10.3; 12.0 on 12.1.
+"""
+
+CONTENTS = """\
+## Other NGC releases
+
+What `nvcr.io/nvidia/pytorch` holds in releases that are not offered here, for readers of older guides.
+"""
+
+HOST = """\
+## What the host needs
 """
 
 MATRIX = """\
@@ -60,10 +97,15 @@ DRIVERS = """\
 
 A driver must know the card (the first table) *and* serve the release. NVIDIA's and PyTorch's builds for one CUDA
 major version run on the first driver branch of that version; only `nvidia/cuda` images refuse to start on a GeForce
-card below the driver of their own toolkit.
+card below the driver of their own toolkit. Between the two, compiled code runs and PTX does not: an extension built
+with `+PTX`, or what numba or CuPy compile at run time, ends with `cudaErrorUnsupportedPtxVersion`. From branch 615 on
+there are only the open kernel modules, which serve Turing and newer.
 """
 
 OLD_DRIVERS = """\
+Each toolkit's own driver, which is what `nvidia/cuda` asks of a GeForce card: {toolkits}.
+
+{branches}
 A driver that cannot be updated to 580: pin `wheel` 2.14.1-cu126 (Turing to Hopper) or 2.10.0-cu128 (Volta to
 Blackwell). CUDA's forward compatibility package helps only on data-centre GPUs and Jetson, never on GeForce.
 """
@@ -72,7 +114,7 @@ ENDED = """\
 ## Where support has ended
 
 CUDA 13 has no Maxwell, Pascal or Volta, and driver branch 580 is the last for them. PyTorch builds for them up to
-2.14 (cu126); 2.15 has no such build.
+2.14 (cu126); 2.15 has no such build. Keep the cuDNN 9.10.2 of those builds: newer ones have no code for these GPUs.
 """
 
 AVOID = """\
@@ -88,9 +130,13 @@ AVOID = """\
 | `docker run --gpus` on a Jetson | its containers start with `--runtime nvidia` |
 | `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and system share one memory |
 | a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
-| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, until six months after its driver's end |
+| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, and only of the two newest major versions for good |
 | PyTorch or Triton from source for capability 12.x | wheels hold 12.0 since 2.7 (cu128), and its code runs on 12.1 |
 | xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image brings flash-attn |
+| {exact} in a training project | each requires exactly one build of torch: give it an image of its own |
+| cuBLAS of CUDA 13.2.1 for NVFP4 | its release notes name wrong results |
+| `torch.linalg` on capability 7.5 without `TORCH_LINALG_PREFER_CUSOLVER=1` | {magma} |
+| JetPack 6 on Jetson Orin | arm64 builds run from JetPack 7.2 on; NVIDIA's `-igpu` images for 6 ended with 26.02 |
 """
 
 
@@ -101,23 +147,104 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def cards() -> str:
-    """Every card, alphabetically, with its id, memory and first driver; sizes of one name in one row."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, machine in HARDWARE.items():
-        for card in machine["cards"]:
-            title = f"{card['name']} ({card['form']})" if card.get("form") else card["name"]
-            row = rows.setdefault((title, name), {"memory": [], "driver": card["driver"]})
-            row["memory"].append(card["memory_gb"])
-            older = [driver for driver in (row["driver"], card["driver"]) if driver]
-            row["driver"] = min(older, key=lambda text: [int(part) for part in text.split(".")]) if older else None
+    """Every card, alphabetically, with its id, memory and first driver."""
     lines = []
-    for (title, name), row in sorted(rows.items(), key=lambda item: item[0][0].lower()):
-        machine = HARDWARE[name]
-        sizes = " or ".join(str(size) for size in sorted(filter(None, row["memory"])))
-        memory = f"{sizes} GB{', shared with the system' if machine['unified_memory'] else ''}" if sizes else "?"
-        driver = row["driver"] or ("with JetPack" if machine["status"] == "experimental" else "any")
-        lines.append([title, f"`{name}`", machine["capability"], memory, driver])
+    for name, machine in HARDWARE.items():
+        shared = ", shared with the system" if machine["unified_memory"] else ""
+        first = machine.get("jetpack", {}).get("first")
+        for card in machine["cards"]:
+            system = f"with JetPack {card.get('jetpack', first)}" if first else "any"
+            title = f"{card['name']} ({card['form']})" if card.get("form") else card["name"]
+            sizes = " or ".join(str(size) for size in sorted(card["memory_gb"]))
+            memory = f"{sizes} GB{shared}{' (unconfirmed)' if card.get('uncertain') else ''}"
+            lines.append([title, f"`{name}`", machine["capability"], memory, card["driver"] or system])
+    lines.sort(key=lambda line: line[0].lower())
     return table(["card", "id", "capability", "memory", "first driver"], lines)
+
+
+def recipes(capability: str) -> str:
+    """What Transformer Engine accepts on a capability."""
+    own, known = support.number(capability), PACKAGES["recipes"]
+    starts = [start for start in known["default"] if support.number(start) <= own]
+    default = known["default"][max(starts, key=support.number)] if starts else ""
+    found = []
+    for recipe in known["accepted"]:
+        if own >= support.number(recipe["from"]) and not (recipe["below"] and own >= support.number(recipe["below"])):
+            partial = " (partial)" if recipe["partial"] and own >= support.number(recipe["partial"]) else ""
+            bold = "**" if default in recipe["classes"].split(", ") else ""
+            found.append(f"{bold}{recipe['recipe']}{bold}{partial}")
+    return ", ".join(found) or "none"
+
+
+def quantized(name: str) -> str:
+    """The code in bitsandbytes that runs on a machine with what `current` gives it for `llm`."""
+    machine, libraries = HARDWARE[name], PACKAGES["kernels"]["bitsandbytes"][HARDWARE[name]["arch"]]
+    base = machine["base"]["recommended"]
+    release = RELEASES[base][support.current(base, [name], "llm")]
+    runs = [code for code in support.loaded(release["cuda"], libraries) if code in machine["sass"]]
+    return runs[-1] if runs else "none"
+
+
+def formats() -> str:
+    """Number formats by id, with the packages that have kernels of their own."""
+    rows = [
+        [
+            f"`{name}`",
+            machine["capability"],
+            ", ".join(machine["precisions"]) or "none",
+            recipes(machine["capability"]),
+            quantized(name),
+        ]
+        for name, machine in HARDWARE.items()
+        if machine["capability"]
+    ]
+    notes = [
+        f"`{recipe['recipe']}` is partial from {recipe['partial']} on: {recipe['why']}. "
+        for recipe in PACKAGES["recipes"]["accepted"]
+        if recipe["partial"]
+    ]
+    notes += [f"`{recipe['recipe']}` needs CUDA {recipe['cuda']}. " for recipe in PACKAGES["recipes"]["accepted"]]
+    head = ["id", "capability", "tensor cores", "Transformer Engine", "bitsandbytes"]
+    return table(head, rows) + "\n" + "".join(notes).strip() + "\n\n" + BITSANDBYTES
+
+
+def wheels() -> str:
+    """PyTorch's versions, and what its builds are compiled for."""
+    rows = [
+        [item["newest"], item["pypi"], ", ".join(item["flavors"]), item["torchvision"], item["triton"]]
+        for item in IMAGES["wheels"]["versions"].values()
+    ]
+    builds = [
+        [build["flavor"], build["torch"], " ".join(build["amd64"]), " ".join(build["arm64"]) or "not known"]
+        for build in IMAGES["flavors"]["builds"]
+    ]
+    first = table(["torch", "package index", "PyTorch's index", "torchvision", "Triton"], rows)
+    return "\n".join([first, FLAVORS, table(["build", "torch", "amd64", "arm64"], builds)])
+
+
+def contents() -> str:
+    """NVIDIA's images that are not offered."""
+    images = IMAGES["contents"]["images"].items()
+    return table(["release", "torch", "CUDA", "Python"], [[name, *item.values()] for name, item in images])
+
+
+def host() -> str:
+    """The programs of the host, and what single machines ask of them."""
+    rows = [[item["program"], item["least"] or "any", item["newest"] or "", item["why"]] for item in PACKAGES["host"]]
+    asked = [
+        f"On `{name}` NVIDIA supports its Container Toolkit from {machine['toolkit']['first']} on."
+        for name, machine in HARDWARE.items()
+        if "toolkit" in machine
+    ]
+    mig = ", ".join(
+        f"`{name}` {machine['mig'].get('driver') or 'every driver that knows it'}"
+        + (f" ({machine['mig']['cards']})" if "cards" in machine["mig"] else "")
+        for name, machine in HARDWARE.items()
+        if "mig" in machine
+    )
+    return (
+        table(["program", "from", "newest known", "for"], rows) + f"\n{' '.join(asked)} MIG, by first driver: {mig}.\n"
+    )
 
 
 def offer(name: str, base: str) -> str:
@@ -185,11 +312,29 @@ def ended() -> str:
     return table(["id", "cards", "capability", "last toolkit", "last driver branch"], rows)
 
 
+def old_drivers() -> str:
+    """The driver of each toolkit, the branches, and what an old driver still runs."""
+    known = [f"{toolkit}: {driver}" for toolkit, driver in IMAGES["toolkits"]["drivers"].items()]
+    rows = [
+        [item["branch"], item["kind"], item["end"] or "?", f"{item['newest'] or ''} {item['released'] or ''}".strip()]
+        for item in IMAGES["branches"]
+    ]
+    branches = table(["driver branch", "kind", "support ends", "newest known"], rows)
+    return OLD_DRIVERS.format(toolkits=", ".join(known), branches=branches)
+
+
+def avoid() -> str:
+    exact = " or ".join(f"{item['package']} {item['version']} (torch {item['torch']})" for item in PACKAGES["exact"])
+    magma = HARDWARE["t4-rtx-20"]["environment"]["why"]
+    return AVOID.format(exact=exact, magma=magma)
+
+
 def document() -> str:
     """The whole of docs/hardware.md."""
     spans = [f"`{name}` needs torch {case['torch']}" for name, case in USE_CASES.items()]
     parts = [TOP, CARDS, cards(), NOT_HERE, MATRIX, matrix(), why(), EDGES + "; ".join(spans) + ".\n"]
-    parts += [DRIVERS, drivers(), OLD_DRIVERS, ENDED, ended(), AVOID]
+    parts += [FORMATS, formats(), DRIVERS, drivers(), old_drivers(), ENDED, ended(), WHEELS, wheels(), CONTENTS]
+    parts += [contents(), HOST, host(), avoid()]
     return "\n".join(parts)
 
 

@@ -16,6 +16,18 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 FILES = ("hardware", "images", "packages")
+DOCUMENTED = {
+    "wheels",
+    "flavors",
+    "contents",
+    "toolkits",
+    "branches",
+    "kernels",
+    "recipes",
+    "exact",
+    "host",
+}  # for documents
+PROVENANCE = {"source", "sources", "checked", "specs"}
 
 
 @functools.cache
@@ -88,13 +100,29 @@ def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
     return {base: name for base, name in found.items() if name}
 
 
+def loaded(cuda: str, libraries: Mapping[str, list[str]]) -> list[str]:
+    """The capabilities that bitsandbytes has code for: those of the library that it loads for a CUDA version."""
+    wanted = number(cuda)
+    same = {number(version): version for version in libraries if number(version)[0] == wanted[0]}
+    below = [version for version in same if version <= wanted]
+    return libraries[same[max(below) if below else min(same)]] if same else []
+
+
+def bare(value: Any) -> Any:
+    """A value without where it is from: nothing is rendered from that."""
+    if isinstance(value, dict):
+        return {name: bare(item) for name, item in value.items() if name not in PROVENANCE}
+    return [bare(item) for item in value] if isinstance(value, list) else value
+
+
 def combined() -> str:
     """The three files as one JSON text, catalogue.json: what copier.yml reads.
 
     Each machine has its id in it, and each release has `refused`: why it cannot be chosen, by hardware id and by range
-    of torch.
+    of torch. Sources and what only documents show are left out.
     """
-    contents = {name: value for file in FILES for name, value in load(file).items() if name != "sources"}
+    contents = {name: bare(value) for file in FILES for name, value in load(file).items()}
+    contents = {name: value for name, value in contents.items() if name not in PROVENANCE | DOCUMENTED}
     machines, spans = contents["hardware"], [case["torch"] for case in contents["use_cases"].values() if case["torch"]]
     contents["hardware"] = {name: {"id": name, **machine} for name, machine in machines.items()}
     contents["releases"] = {base: dict(releases) for base, releases in contents["releases"].items()}

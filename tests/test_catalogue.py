@@ -17,13 +17,14 @@ import jsonschema
 import pytest
 import yaml
 
-from catalogue import support
+from catalogue import document, support
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("hardware", "images", "packages")
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
-USE_CASES = support.load("packages")["use_cases"]
+PACKAGES = support.load("packages")
+USE_CASES = PACKAGES["use_cases"]
 ORACLE = json.loads((ROOT / "tests/data/torch_arch_flags.json").read_text())
 IDS = [  # an API: answers hold them
     *[
@@ -113,7 +114,7 @@ def test_versions_are_quoted(name):
 def test_the_files_are_small_and_plain():
     """Jinja renders what is made of them, catalogue.json, on every copy."""
     texts = [(ROOT / f"catalogue/{name}.yml").read_text() for name in FILES]
-    assert sum(map(len, texts)) < 55_000
+    assert (ROOT / "catalogue/catalogue.json").stat().st_size < 70_000
     assert not any(mark in text for mark in ("{{", "{%", "{#") for text in texts)
 
 
@@ -132,18 +133,25 @@ def test_every_figure_has_a_source_and_a_date():
             return 0
         if "checked" in node:
             assert datetime.date.fromisoformat(node["checked"]) >= datetime.date(2026, 11, 1), path
-            assert node["source"], path
+            assert node.get("source") or (node["memory"] and node["drivers"]), path
         return ("checked" in node) + sum(walk(value, f"{path}.{key}") for key, value in node.items())
 
-    assert walk([support.load(name) for name in FILES], "") > 180
+    assert walk([support.load(name) for name in FILES], "") > 100
+
+
+def parts(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_machine(name):
     machine = HARDWARE[name]
-    drivers = [card["driver"] for card in machine["cards"] if card["driver"]]
-    if drivers:
-        assert machine["driver"]["first"] == min(drivers, key=lambda driver: [int(part) for part in driver.split(".")])
+    drivers = [card["driver"] for card in machine["cards"]]
+    oldest = None if None in drivers else min(drivers, key=parts, default=None)
+    assert machine["driver"]["first"] == oldest
+    assert machine.get("compiles", "99.0") == "99.0" or support.number(machine["compiles"]) > support.number(
+        machine["min_cuda"]
+    )
     assert machine["unified_memory"] == (machine["memory"] == "unified")
     assert (machine["status"] == "ended") == bool(machine["max_cuda"]) == bool(machine["driver"]["last"])
     assert (machine["status"] == "experimental") == name.startswith("jetson")
@@ -162,14 +170,61 @@ def test_kernel_modules(name):
     assert machine["driver"]["modules"] == expected
 
 
+CARDS = [(name, card) for name, machine in HARDWARE.items() for card in machine["cards"]]
+LISTED = {  # by NVIDIA's list of GPUs, where neither the card's name nor what it is in between makes it up
+    "A800 PCIe": "NVIDIA A800 80GB PCIe",
+    "A800 SXM4 80GB": "NVIDIA A800-SXM4-80GB",
+    "A800 SXM4 40GB": "NVIDIA A800-SXM4-40GB",
+    "H100 SXM": "NVIDIA H100 80GB HBM3",
+    "GH200": "GH200 480GB",
+    "GB200": "HGX GB200",
+    "B300": "NVIDIA B300 SXM6 AC",
+    "RTX PRO 6000 Blackwell Max-Q": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "RTX PRO 6000D Blackwell": "NVIDIA RTX PRO 6000D Blackwell Workstation Edition",
+}
+
+
+def listed(card: dict) -> str | None:
+    """The first driver that NVIDIA's list has a card in; None where it is older than all that matter."""
+    first = json.loads((ROOT / "tests/data/first_drivers.json").read_text())["first"]
+    laptop = card.get("form") == "laptop"
+    ends = [" Generation Laptop GPU", " Laptop GPU"] if laptop else ["", " Generation", " Edition"]
+    names = [f"NVIDIA {series}{card['name']}{end}" for series in ("GeForce ", "") for end in ends]
+    names = [*([LISTED[card["name"]]] if card["name"] in LISTED else []), *names]
+    return next((first[name] for name in names if name in first), None)
+
+
 def test_one_card_is_under_one_id():
-    cards = [
-        (card["name"], card.get("form"), card["memory_gb"])
-        for machine in HARDWARE.values()
-        for card in machine["cards"]
-    ]
-    assert len(cards) == len(set(cards))
-    assert {("RTX 5070 Ti", "desktop", 16), ("RTX 5070 Ti", "laptop", 12)} <= set(cards)
+    cards = [(card["name"], card.get("form"), size) for _, card in CARDS for size in card["memory_gb"]]
+    assert len(cards) == len(set(cards)) > 180
+    names = [card["name"] for _, card in CARDS]
+    assert all((names.count(card["name"]) > 1) == ("form" in card) or card.get("form") == "laptop" for _, card in CARDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "sizes"),
+    [
+        ("RTX 5070 Ti", "desktop", {16}),
+        ("RTX 5070 Ti", "laptop", {12}),
+        ("RTX 3060", "desktop", {8, 12}),
+        ("RTX 3080", "laptop", {8, 16}),
+        ("RTX 3050", "laptop", {4, 6}),
+        ("RTX 2060", None, {6, 12}),
+        ("GTX 1060", None, {3, 6}),
+        ("Jetson Orin Nano", None, {4, 8}),
+        ("A100", None, {40, 80}),
+    ],
+)
+def test_sizes_of_a_name(name, form, sizes):
+    found = [card["memory_gb"] for _, card in CARDS if (card["name"], card.get("form")) == (name, form)]
+    assert [set(item) for item in found] == [sizes]
+
+
+def test_first_drivers_are_those_that_list_the_card():
+    known = {"DGX Station GB300": "590.48.01"}  # NVIDIA's guide for it asks for more than the GPU's first
+    for id, card in CARDS:
+        if HARDWARE[id]["specs"]["drivers"].startswith("https://github.com/NVIDIA/open-gpu-kernel-modules"):
+            assert card["driver"] == known.get(card["name"], listed(card)), (id, card)
 
 
 def test_what_is_uncertain_decides_nothing():
@@ -297,6 +352,95 @@ def test_offered_exactly_where_it_runs(name):
     for base, release in EVERY_RELEASE:
         reason = support.supports(HARDWARE[name], RELEASES[base][release])
         assert (reason == "") == oracle_says(HARDWARE[name], base, release), f"{base} {release}: {reason or 'offered'}"
+
+
+@pytest.mark.parametrize("name", [name for name in IDS if HARDWARE[name]["capability"]])
+def test_what_is_offered_for_llm_has_kernels_of_bitsandbytes(name):
+    """By torch's rule too, with the library that bitsandbytes loads for the CUDA of each release."""
+    machine, offered = HARDWARE[name], 0
+    for base, release in EVERY_RELEASE:
+        if not support.refused(RELEASES[base][release], [name], "llm"):
+            cuda = RELEASES[base][release]["cuda"]
+            codes = support.loaded(cuda, PACKAGES["kernels"]["bitsandbytes"][machine["arch"]])
+            assert any(code_runs(tens(code), tens(machine["capability"]), cuda) for code in codes), (base, release)
+            offered += 1
+    assert offered
+
+
+@pytest.mark.parametrize(
+    ("cuda", "library"), [("12.6", "12.6"), ("13.4", "13.2"), ("13.1", "13.0"), ("12.0", "12.6"), ("11.8", None)]
+)
+def test_library_that_is_loaded(cuda, library):
+    libraries = {version: [version] for version in PACKAGES["kernels"]["bitsandbytes"]["amd64"]}
+    assert support.loaded(cuda, libraries) == ([library] if library else [])
+
+
+@pytest.mark.parametrize("name", [name for name in IDS if HARDWARE[name]["capability"]])
+def test_recipes_follow_transformer_engine(name):
+    """quantization.py of 2.20.2: what is_fp8_available and its like answer, and get_default_recipe."""
+    device = tens(HARDWARE[name]["capability"])
+    answers = {"fp8": device >= 89, "fp8 blocks": device >= 90, "mxfp8": 100 <= device < 120, "nvfp4": device >= 100}
+    default = ("mxfp8" if device < 120 else "fp8") if device >= 100 else "fp8" if device >= 89 else ""
+    shown = document.recipes(HARDWARE[name]["capability"])
+    accepted = [part.strip("*").removesuffix(" (partial)") for part in shown.split(", ")]
+    assert accepted == ([recipe for recipe, yes in answers.items() if yes] or ["none"])
+    assert re.findall(r"\*\*(.+?)\*\*", shown) == ([default] if default else [])
+    assert ("nvfp4 (partial)" in shown) == (device >= 120)
+    assert ("fp8" in HARDWARE[name]["precisions"], "fp4" in HARDWARE[name]["precisions"]) == (
+        answers["fp8"],
+        answers["nvfp4"],
+    )
+
+
+def test_tables_agree_with_the_releases():
+    """What documents show of versions, flavors and toolkits is what the releases are made of."""
+    images = support.load("images")
+    for base, name in EVERY_RELEASE:
+        release = RELEASES[base][name]
+        if base == "ngc":
+            assert name not in images["contents"]["images"], "offered and not offered"
+            continue
+        torch, build = release["torch"].split("+")
+        version = images["wheels"]["versions"][".".join(torch.split(".")[:2])]
+        assert release["torchvision"] == version["torchvision"]
+        if build != "cpu":
+            assert build in version["flavors"]
+            assert release.get("package_index", False) == (release["cuda"] == version["pypi"])
+            spans = [item for item in images["flavors"]["builds"] if item["flavor"] == build]
+            spans = [item for item in spans if covers(item["torch"], torch)]
+            assert [item[arch] for item in spans for arch in release["kernels"]] == [
+                kernels["sass"] for kernels in release["kernels"].values()
+            ]
+        if base == "cuda":
+            toolkit = ".".join(name.split(".")[:2])
+            assert release["driver"] == images["toolkits"]["drivers"][toolkit]
+            ends = {item["branch"]: item["end"] for item in images["branches"]}
+            assert not release["end_of_life"] or release["end_of_life"].startswith(ends[release["driver"][:3]])
+
+
+def covers(span: str, torch: str) -> bool:
+    first, _, last = span.partition(" to ")
+    return support.number(first) <= support.number(torch) <= support.number(last or first)
+
+
+def test_what_an_older_toolkit_compiles_for(generate):
+    """nvcc 12.8 does not know B300's own 10.3: extensions are built for 10.0, which runs there."""
+    for base, release in EVERY_RELEASE:
+        toolkit = RELEASES[base][release]["image"].split(":")[1] if base == "cuda" else ""
+        if toolkit and not support.refused(RELEASES[base][release], ["b300"]):
+            older = support.number(toolkit) < support.number(HARDWARE["b300"]["compiles"])
+            project = generate(hardware="b300", advanced=True, base=base, release=release)
+            listed = re.search(r'TORCH_CUDA_ARCH_LIST="([^"]*)"', (project / "Dockerfile").read_text())[1]
+            assert listed == ("10.0" if older else "10.3")
+
+
+def test_environment_of_a_machine_is_in_its_container(generate):
+    """Without it, torch.linalg fails on a T4 (MAGMA has no code for it)."""
+    for name, machine in HARDWARE.items():
+        if "environment" in machine:
+            project = generate(hardware=name)
+            container = json.loads((project / ".devcontainer/devcontainer.json").read_text())["containerEnv"]
+            assert machine["environment"]["variables"].items() <= container.items()
 
 
 @pytest.mark.parametrize(("base", "name"), EVERY_RELEASE)
@@ -437,8 +581,10 @@ def test_what_copier_reads_is_the_catalogue():
     for releases in contents["releases"].values():
         for release in releases.values():
             release.pop("refused")
-    sources = [dict(support.load(file)) for file in FILES]
-    assert contents == {name: value for file in sources for name, value in file.items() if name != "sources"}
+    whole = {name: value for file in FILES for name, value in support.load(file).items()}
+    assert contents == {name: support.bare(whole[name]) for name in contents}
+    assert set(whole) - set(contents) == {"sources", *support.DOCUMENTED}
+    assert "https://developer.nvidia.com/cuda-gpus" not in text, "nothing is rendered from a source"
 
 
 def test_copier_decides_the_same():
