@@ -130,7 +130,7 @@ AVOID = """\
 | `docker run --gpus` on a Jetson | its containers start with `--runtime nvidia` |
 | `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and system share one memory |
 | a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
-| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, and only of the two newest major versions for good |
+| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, for good in the two newest majors |
 | PyTorch or Triton from source for capability 12.x | wheels hold 12.0 since 2.7 (cu128), and its code runs on 12.1 |
 | xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image brings flash-attn |
 | {exact} in a training project | each requires exactly one build of torch: give it an image of its own |
