@@ -260,11 +260,15 @@ def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], l
     arguments["device_requests"], arguments["ulimits"] = requests, limits
     arguments["mounts"] = []
     folder = config.workspace_folder
+    targets = [mount["target"] for mount in mounts if mount]
     for number, mount in enumerate(filter(None, mounts)):
         source, target = mount["source"], mount["target"]
         if target.startswith(f"{folder}/") and not (config.root / target[len(folder) + 1 :]).exists():
             continue  # the engine would make that folder in the project, as root
-        if mount["type"] == "bind" and not Path(source).exists():
+        missing = mount["type"] == "bind" and not Path(source).exists()
+        if missing and any(target.startswith(f"{other}/") for other in targets):
+            continue  # it would have to be made in another mount, which may be read-only
+        if missing:
             source = str(spare / str(number))
             Path(source).mkdir()
         elif mount["type"] == "volume":

@@ -1197,7 +1197,6 @@ def test_what_runs_is_what_was_written(
         "/home/dev/.cache/huggingface": True,
         "/home/dev/.cache/wandb": True,
         "/home/dev/.aws": False,
-        "/home/dev/.aws/sso/cache": True,
         "/data": False,
     }
     assert "WANDB_DIR=/workspace/outputs" in container["Config"]["Env"]

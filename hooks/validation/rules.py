@@ -127,15 +127,15 @@ def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     """The table at the top of README.md; where its owner has rewritten it, nothing is wrong."""
-    said = {
+    patterns = {
         "image": r"^\| Base \|.*`([^`]+)`",
-        "torch": r"^\| Inside \|.*\bPyTorch ([^\s,;]+)",
-        "cuda": r"^\| Inside \|.*\bCUDA (\d+\.\d+)",
-        "python": r"^\| Inside \|.*\bPython (\d+\.\d+)",
+        "torch": r"^\| Contents \|.*\bPyTorch ([^\s,;]+)",
+        "cuda": r"^\| Contents \|.*\bCUDA (\d+\.\d+)",
+        "python": r"^\| Contents \|.*\bPython (\d+\.\d+)",
     }
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
-        for key, pattern in said.items():
+        for key, pattern in patterns.items():
             match = re.search(pattern, line)
             if match and match[1] != stack[key]:
                 what = f"{key} is {match[1]} here, and {shown(stack[key])} in {STACK}"

@@ -1966,6 +1966,21 @@ RULES = (
         kind="image",
     ),
     Rule(
+        "mount-in-read-only",
+        "create mount destination for /home/dev/.aws/sso/cache mount: mkdirat /var/lib/docker/overlay2/x/merged/home/"
+        "dev/.aws/sso: read-only file system",
+        (r"create mount(?:point| destination)? for (\S+) mount: mkdirat[^\n]*read-only file system",),
+        (
+            Cause(
+                "mount-in-read-only",
+                "A mount ({0}) lies inside another one that is read-only, and its folder does not exist there.",
+                "Create the folder in the other mount's source on the machine, or mount that one writable.",
+            ),
+        ),
+        look=MOUNTS,
+        kind="mount",
+    ),
+    Rule(
         "storage-broken",
         "error creating overlay mount to /var/lib/docker/overlay2: invalid argument",
         (
@@ -1973,7 +1988,7 @@ RULES = (
             r"failed to mount overlay",
             r"driver \\?\"?overlay2?\\?\"? (?:failed to remove|not supported)",
             r"read-only file system[^\n]{0,40}/var/lib/(?:docker|containerd)",
-            r"/var/lib/(?:docker|containerd)/\S*: (?:input/output error|read-only file system)",
+            r"/var/lib/(?:docker|containerd)/(?!\S*/merged/)\S*: (?:input/output error|read-only file system)",
             r"failed to register layer:[^\n]{0,200}read-only file system",
         ),
         (
