@@ -80,7 +80,7 @@ for line in sys.stdin:
 def in_child(tmp_path_factory: pytest.TempPathFactory):
     """`in_child(code, *arguments)` -> what it prints, in a process of its own that has all names of this file."""
     here = json.dumps([str(GPUKIT), str(Path(__file__).parent)])
-    with (tmp_path_factory.mktemp("messages") / "errors").open("w+") as errors:
+    with (tmp_path_factory.mktemp("checkpoints") / "errors").open("w+") as errors:
         command = [sys.executable, "-c", NURSERY, here]
         with subprocess.Popen(command, text=True, stdin=-1, stdout=-1, stderr=errors) as nursery:
 
