@@ -124,7 +124,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def dies(ranks: Ranks, run: Path, say: Say, who: int, how: str) -> None:
-    """One of them ends, or hangs, when its files are written and it has not said so; or they are not where all look."""
+    """One rank ends or hangs after writing its files, before reporting it; or its files are in another folder."""
     really = sharded._write
 
     def write(folder: Path, *rest: Any) -> dict[str, Any]:
@@ -222,10 +222,10 @@ def fork(asked: dict[str, Any], rank: int, port: int, out: Path, told: int) -> i
             os.dup2(os.open(f"{out}.{rank}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(asked["world"])}
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        said: list[object] = []
+        messages: list[object] = []
 
         def say(what: object) -> None:
-            said.append(what)
+            messages.append(what)
             os.write(told, b".")
 
         try:
@@ -237,14 +237,14 @@ def fork(asked: dict[str, Any], rank: int, port: int, out: Path, told: int) -> i
             os.write(2, str(error).encode())
         except SystemExit as error:
             status = QUIET if error.code == 1 else 1
-        os.write(1, json.dumps(said).encode())
+        os.write(1, json.dumps(messages).encode())
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     os._exit(status)
 
 
 def answer(asked: dict[str, Any], out: Path) -> list[Any]:
-    """Exit code (of a signal: negative), what it said and its stderr, of each rank."""
+    """Exit code (negative for a signal), messages, and stderr of each rank."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -263,8 +263,8 @@ def answer(asked: dict[str, Any], out: Path) -> list[Any]:
     os.close(heard)
     ended = []
     for rank, child in enumerate(children):
-        said, error = (Path(f"{out}.{rank}.{name}").read_text() for name in ("out", "err"))
-        ended.append([codes[child], json.loads(said or "[]"), error])
+        messages, error = (Path(f"{out}.{rank}.{name}").read_text() for name in ("out", "err"))
+        ended.append([codes[child], json.loads(messages or "[]"), error])
     return ended
 
 

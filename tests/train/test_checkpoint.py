@@ -80,7 +80,7 @@ for line in sys.stdin:
 def in_child(tmp_path_factory: pytest.TempPathFactory):
     """`in_child(code, *arguments)` -> what it prints, in a process of its own that has all names of this file."""
     here = json.dumps([str(GPUKIT), str(Path(__file__).parent)])
-    with (tmp_path_factory.mktemp("said") / "errors").open("w+") as errors:
+    with (tmp_path_factory.mktemp("checkpoints") / "errors").open("w+") as errors:
         command = [sys.executable, "-c", NURSERY, here]
         with subprocess.Popen(command, text=True, stdin=-1, stdout=-1, stderr=errors) as nursery:
 
@@ -245,7 +245,7 @@ class Custom(dict):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "messages"),
     [
         (lambda: None, "is a function"),
         (Path("x"), "PosixPath"),
@@ -255,11 +255,11 @@ class Custom(dict):
         ({("a", object()): 1}, "object"),
     ],
 )
-def test_what_could_not_be_loaded_is_refused_when_it_is_saved(value: object, said: str, tmp_path: Path) -> None:
+def test_what_could_not_be_loaded_is_refused_when_it_is_saved(value: object, messages: str, tmp_path: Path) -> None:
     put(tmp_path, 1)
     with pytest.raises(CheckpointError, match=r"state\['here'\]\[1\] ?") as refused:
         save(tmp_path, 2, weights(2), {"here": [1, value]}, about=ABOUT)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert messages in str(refused.value) and "\n" not in str(refused.value)
     assert_of_step(newest(tmp_path, about=ABOUT), 1)
     assert not list((tmp_path / "checkpoints").glob(".*tmp"))
 
@@ -358,7 +358,7 @@ def damage(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "messages"),
     [
         ("missing", "step-00000002 is skipped: state.pt is missing."),
         ("short", "model.safetensors has 100 bytes instead of"),
@@ -367,13 +367,13 @@ def damage(path: Path, what: str) -> None:
         ("renamed", "step-00000099 is skipped: its name does not match its step, 2."),
     ],
 )
-def test_what_is_damaged_is_passed_over_and_named(what: str, said: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_passed_over_and_named(what: str, messages: str, tmp_path: Path) -> None:
     put(tmp_path, 1)
     path = put(tmp_path, 2)
     damage(path, what)
     loaded = newest(tmp_path, about=ABOUT)
     assert_of_step(loaded, 1)
-    assert len(loaded.passed_over) == 1 and said in loaded.passed_over[0]
+    assert len(loaded.passed_over) == 1 and messages in loaded.passed_over[0]
     if path.exists():
         with pytest.raises(CheckpointError, match="cannot be used"):
             load(path)
@@ -413,8 +413,8 @@ def test_what_this_user_may_not_read_is_passed_over(tmp_path: Path, in_child) ->
     open_to_all(tmp_path)
     (path / "state.pt").chmod(0)
     code = "loaded = newest(Path(sys.argv[1]))\nprint(loaded.step, *loaded.passed_over)"
-    said = in_child(NOBODY + code, tmp_path)
-    assert said == "1 step-00000002 is skipped: state.pt cannot be read: permission denied.\n"
+    messages = in_child(NOBODY + code, tmp_path)
+    assert messages == "1 step-00000002 is skipped: state.pt cannot be read: permission denied.\n"
 
 
 def test_none_is_none_and_none_whole_is_an_error(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "messages"),
     [
         ({"batch_size": 32}, "batch_size = 64, but this run has 32; resume with --batch-size 64, or start a new run"),
         ({"seed": 1}, "resume with --seed 0, or start a new run with another --name"),
@@ -443,12 +443,14 @@ MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
         ({"unheard": 1}, "unheard = None, but this run has 1"),
     ],
 )
-def test_another_runs_checkpoint_is_an_error_that_names_the_difference(change: dict, said: str, tmp_path: Path) -> None:
+def test_another_runs_checkpoint_is_an_error_that_names_the_difference(
+    change: dict, messages: str, tmp_path: Path
+) -> None:
     about = ABOUT | {"model": MODEL}
     put(tmp_path, 1, about=about)
     with pytest.raises(CheckpointError) as refused:
         newest(tmp_path, about=about | change)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert messages in str(refused.value) and "\n" not in str(refused.value)
     assert_of_step(newest(tmp_path, about=about), 1)
 
 
@@ -554,20 +556,20 @@ def test_a_full_disk_in_mid_save_leaves_the_others(tmp_path: Path, in_child) -> 
         pytest.skip("needs to mount a small disk")
     try:
         put(tmp_path / "run", 1)
-        said, left = in_child(TOO_LARGE, tmp_path / "run").splitlines()
+        messages, left = in_child(TOO_LARGE, tmp_path / "run").splitlines()
         room = shutil.disk_usage(tmp_path).free
     finally:
         subprocess.run(["umount", tmp_path], check=True)
-    assert said.startswith("The disk is full, so no checkpoint was saved in ")
-    assert said.endswith("free space, then resume. Earlier checkpoints are unchanged.")
+    assert messages.startswith("The disk is full, so no checkpoint was saved in ")
+    assert messages.endswith("free space, then resume. Earlier checkpoints are unchanged.")
     assert left == ".lock step-00000001" and room > 7 << 20
 
 
 @pytest.mark.parametrize("limit", [4096, 1 << 20, 5 << 20, 12 << 20])
 def test_a_limit_on_files_in_mid_save_leaves_the_others(limit: int, tmp_path: Path, in_child) -> None:
     put(tmp_path, 1)
-    said, left = in_child(TOO_LARGE, tmp_path, limit).splitlines()
-    assert "raise the limit that `ulimit -f` shows" in said
+    messages, left = in_child(TOO_LARGE, tmp_path, limit).splitlines()
+    assert "raise the limit that `ulimit -f` shows" in messages
     assert left == ".lock step-00000001"
 
 
@@ -590,9 +592,9 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path, in_chi
     put(tmp_path, 1)
     open_to_all(tmp_path)
     (tmp_path / "checkpoints").chmod(0o555)
-    said = in_child(NOBODY + TRIES + "assert_of_step(newest(Path(sys.argv[1])), 1)", tmp_path)
-    assert "checkpoints (Permission denied): change its owner, or use another --output-dir" in said
-    assert said.count("\n") == 1
+    messages = in_child(NOBODY + TRIES + "assert_of_step(newest(Path(sys.argv[1])), 1)", tmp_path)
+    assert "checkpoints (Permission denied): change its owner, or use another --output-dir" in messages
+    assert messages.count("\n") == 1
 
 
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
@@ -630,8 +632,10 @@ def test_only_one_process_saves_into_a_run(tmp_path: Path, in_child) -> None:
         with checkpoint.claim(tmp_path):
             put(tmp_path, 1)
         leftover.mkdir()
-        said = in_child(TRIES, tmp_path)
-        assert "Another process is writing to" in said and "another --name" in said and said.count("\n") == 1
+        messages = in_child(TRIES, tmp_path)
+        assert (
+            "Another process is writing to" in messages and "another --name" in messages and messages.count("\n") == 1
+        )
         assert leftover.exists(), "what another process is writing must stay"
     assert_of_step(newest(tmp_path), 1)
     assert in_child(TRIES, tmp_path) == "" and not leftover.exists()

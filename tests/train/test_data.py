@@ -299,9 +299,9 @@ def ending(batches):
 )
 def test_a_worker_that_dies_is_one_sentence(how, words):
     batches = iter(loader(Fatal(how), 8, 0, loading=Loading(2)))
-    said = ending(batches)
-    assert re.match(words, said)
-    assert len(said.splitlines()) == 1
+    messages = ending(batches)
+    assert re.match(words, messages)
+    assert len(messages.splitlines()) == 1
 
 
 def test_shared_memory_that_runs_out_in_a_worker_is_one_sentence(monkeypatch):
@@ -331,8 +331,8 @@ def test_shared_memory_that_runs_out_in_a_worker_is_one_sentence(monkeypatch):
     ],
 )
 def test_what_the_loader_says_is_explained(error, words):
-    said = explain(error)
-    assert said is None if words is None else words in said
+    messages = explain(error)
+    assert messages is None if words is None else words in messages
 
 
 def test_what_cannot_be_resumed_is_refused():

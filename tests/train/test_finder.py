@@ -242,24 +242,24 @@ def test_no_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch, outcome: dic
 
 def test_no_more_than_there_are_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_Trials", Trials())
-    said: list[str] = []
-    assert find(finder_tasks.build, finder_tasks.Settings(), progress=said.append).batch_size == 7
-    assert said[-1] == "Batch size 7: the data set has no more samples."
-    assert find(finder_tasks.build, finder_tasks.Settings(), ceiling=5, progress=said.append).batch_size == 5
+    messages: list[str] = []
+    assert find(finder_tasks.build, finder_tasks.Settings(), progress=messages.append).batch_size == 7
+    assert messages[-1] == "Batch size 7: the data set has no more samples."
+    assert find(finder_tasks.build, finder_tasks.Settings(), ceiling=5, progress=messages.append).batch_size == 5
     assert find(finder_tasks.build, finder_tasks.Settings(), ranks=OneOfTwo(64)).batch_size == 3
     with pytest.raises(FinderError, match="fewer samples"):
         find(finder_tasks.build, finder_tasks.Settings(), ranks=OneOfTwo(64, world=8))
 
 
 def test_a_process_that_dies_has_run_out() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     settings = finder_tasks.Settings(each=0.001, wrong="kill", most=2)
-    found = find(finder_tasks.build, settings, limit=1000 * MIB, ceiling=3, progress=said.append)
+    found = find(finder_tasks.build, settings, limit=1000 * MIB, ceiling=3, progress=messages.append)
     assert found.batch_size == 2
     assert [each.size for each in found.trials][:4] == [2, 3, 3, 2], "3 is tried once more"
-    assert said[3].startswith("        3 samples do not fit: its process ended with SIGKILL, ")
-    assert "in a fresh process" in said[5]
-    assert said[-1] == "Batch size 2: 3 does not fit (its process ended with SIGKILL)."
+    assert messages[3].startswith("        3 samples do not fit: its process ended with SIGKILL, ")
+    assert "in a fresh process" in messages[5]
+    assert messages[-1] == "Batch size 2: 3 does not fit (its process ended with SIGKILL)."
 
 
 def test_what_the_task_raises_is_told() -> None:
@@ -285,10 +285,10 @@ class OneOfTwo(Ranks):
 
 def test_all_ranks_take_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_find", lambda *_: Found(64, "it is full", (), GB, 0.9))
-    said: list[str] = []
-    assert find("a:b", ranks=OneOfTwo(60), progress=said.append).batch_size == 60
-    assert said == ["Batch size 60 per process: another process has no memory for more."]
-    assert find("a:b", ranks=OneOfTwo(70), progress=said.append).reason == "it is full"
+    messages: list[str] = []
+    assert find("a:b", ranks=OneOfTwo(60), progress=messages.append).batch_size == 60
+    assert messages == ["Batch size 60 per process: another process has no memory for more."]
+    assert find("a:b", ranks=OneOfTwo(70), progress=messages.append).reason == "it is full"
     with pytest.raises(FinderError, match="Another process of this run found no batch size"):
         find("a:b", ranks=OneOfTwo(0))
 
@@ -322,14 +322,14 @@ def test_command_finds_what_fits_within_a_limit() -> None:
     process = command(*options, "--each", "8", "--samples", "50000")
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    found, said = json.loads(out), err.splitlines()
+    found, messages = json.loads(out), err.splitlines()
     assert 40 <= found["batch_size"] < 64
     assert found["budget_bytes"] == 512 * MIB and 0.7 < found["share"] <= 1
     confirmations = [each for each in found["trials"] if each["confirming"] and each["outcome"]["fits"]]
     assert found["batch_size"] in [each["size"] for each in confirmations]
-    assert said[1] == "cpu: 0.50 GiB available (as set); 50000 samples, 64 examined, all of equal size."
-    assert len(said) == len(found["trials"]) + 3, "a line for each trial"
-    assert said[-1] == f"Batch size {found['batch_size']}: {found['reason']}."
+    assert messages[1] == "cpu: 0.50 GiB available (as set); 50000 samples, 64 examined, all of equal size."
+    assert len(messages) == len(found["trials"]) + 3, "a line for each trial"
+    assert messages[-1] == f"Batch size {found['batch_size']}: {found['reason']}."
 
 
 def test_command_without_a_task() -> None:

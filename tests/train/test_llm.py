@@ -138,9 +138,9 @@ def test_out_of_memory_takes_the_same_step_in_parts(project: Trainee) -> None:
         "                raise torch.OutOfMemoryError('CUDA out of memory.')\n"
         "            losses.append(",
     )
-    said = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5")
-    assert "Out of memory with 5 samples at once: repeating the step, 3 at a time." in said
-    assert "Out of memory with 2 samples at once: repeating the step, 1 at a time." in said
+    messages = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5")
+    assert "Out of memory with 5 samples at once: repeating the step, 3 at a time." in messages
+    assert "Out of memory with 2 samples at once: repeating the step, 1 at a time." in messages
     assert project.losses("little") == pytest.approx(project.losses("enough"), rel=1e-5)
     little, enough = weights(project, "little"), weights(project, "enough")
     assert all(little[name].allclose(enough[name], atol=1e-5) for name in enough)
@@ -239,9 +239,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(saved: Trainee) -> None:
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
-    said = saved.train(*GO_ON)
-    assert "step-00000002 is skipped: model.safetensors has a wrong SHA-256" in said
-    assert "at step 1." in said
+    messages = saved.train(*GO_ON)
+    assert "step-00000002 is skipped: model.safetensors has a wrong SHA-256" in messages
+    assert "at step 1." in messages
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:

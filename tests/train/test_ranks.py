@@ -40,10 +40,10 @@ def both() -> list[dict[str, Any]]:
             )
             processes.append(ending.enter_context(process))
             ending.callback(process.kill)
-        said = [process.communicate(timeout=300) for process in processes]
-    for process, (_, error) in zip(processes, said, strict=True):
+        messages = [process.communicate(timeout=300) for process in processes]
+    for process, (_, error) in zip(processes, messages, strict=True):
         assert process.returncode == 0, error
-    return [json.loads(out) for out, _ in said]
+    return [json.loads(out) for out, _ in messages]
 
 
 def test_they_agree(both: list[dict[str, Any]]):

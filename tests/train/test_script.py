@@ -403,7 +403,7 @@ def init(**_):
 
 
 @pytest.mark.parametrize(
-    ("tracking", "environment", "code", "said"),
+    ("tracking", "environment", "code", "messages"),
     [
         ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is not used: MLFLOW_TRACKING_URI"),
         ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server responds at none.invalid:9"),
@@ -414,14 +414,14 @@ def init(**_):
     ids=["no server named", "no server", "no network", "line breaks", "hangs"],
 )
 def test_a_failing_tracker_never_stops_training(
-    tracking: str, environment: dict, code: int, said: str, trainee
+    tracking: str, environment: dict, code: int, messages: str, trainee
 ) -> None:
     project = trainee(tracking=[tracking])
     (project.folder / "fakes").mkdir()
     (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
     ended = project.run("--max-steps", "5", "--log-steps", "1", "--name", "run", **environment)
     assert ended.code == code, ended
-    assert said in ended.out + ended.err
+    assert messages in ended.out + ended.err
     assert list(project.losses("run")) == [1, 2, 3, 4, 5]
     assert project.steps("run") == [5]
 
@@ -431,7 +431,7 @@ def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
     (project.folder / "fakes").mkdir()
     (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
     started = project.start("--max-steps", "5", "--log-steps", "1", "--name", "run", FAKE="hangs")
-    started.wait_for(lambda: "Waiting for Wandb" in started.said())
+    started.wait_for(lambda: "Waiting for Wandb" in started.output())
     started.send(signal.SIGINT)
     ended = started.end(20)
     assert ended.code == 3, ended

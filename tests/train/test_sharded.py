@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Ended(NamedTuple):
     code: int
-    said: list[Any]
+    messages: list[Any]
     error: str
 
 
@@ -66,17 +66,17 @@ class Nursery:
         return [Ended(*each) for each in json.loads(self.process.stdout.readline())]
 
     def well(self, what: str, run: Path, *given: object, **options: Any) -> list[Any]:
-        """What rank 0 said, the last; all must end well."""
+        """The last message of rank 0; all ranks must succeed."""
         ended = self(what, run, *given, **options)
         assert [each.code for each in ended] == [0] * len(ended), ended
-        return ended[0].said[-1]
+        return ended[0].messages[-1]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     folder = tmp_path_factory.mktemp("ranks")
     with (folder / "errors").open("w") as errors:
-        nursery = Nursery(folder / "said", errors)
+        nursery = Nursery(folder / "out", errors)
         with nursery.process:
             yield nursery
             nursery.process.stdin.close()
@@ -182,13 +182,15 @@ def test_shards_and_whole_checkpoints_are_told_apart(tmp_path: Path) -> None:
         sharded.newest(tmp_path / "whole", ranks=ONE)
 
 
-@pytest.mark.parametrize(("name", "shape", "said"), [("wide", [1001, 8], "1001, 8"), ("none such", [1], "none such")])
-def test_what_does_not_fit_is_a_sentence(name: str, shape: list[int], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape", "messages"), [("wide", [1001, 8], "1001, 8"), ("none such", [1], "none such")]
+)
+def test_what_does_not_fit_is_a_sentence(name: str, shape: list[int], messages: str, tmp_path: Path) -> None:
     put(ONE, tmp_path, 1)
     found = sharded.newest(tmp_path, ranks=ONE)
     with pytest.raises(CheckpointError, match=r"does not match the model") as refused:
         found.fill({name: torch.zeros(shape)}, ranks=ONE)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert messages in str(refused.value) and "\n" not in str(refused.value)
 
 
 def replaced(path: Path, name: str, data: bytes) -> None:
@@ -303,7 +305,7 @@ def test_a_rank_that_is_gone_in_mid_save(who: int, how: str, tmp_path: Path, ran
     ranks.well("saves", tmp_path, [1])
     ended = ranks("dies", tmp_path, who, how, patience=2)
     other = ended[1 - who]
-    assert (other.code, "written" in ended[who].said) == (1, how == "hangs"), ended
+    assert (other.code, "written" in ended[who].messages) == (1, how == "hangs"), ended
     assert other.error.startswith("Step 2 was not saved in ") and "has ended or does not respond" in other.error
     assert ended[who].code == (-9 if how == "killed" else 1)
     assert "step-00000002" not in left(tmp_path)
@@ -368,13 +370,13 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, ranks: Nursery) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "messages"),
     [({"state": {"f": print}}, r"state\['f'\] is a builtin"), ({"own": {"p": Path("x")}}, r"own\['p'\] is a pathlib")],
 )
-def test_what_could_not_be_loaded_is_refused(given: dict, said: str, tmp_path: Path) -> None:
+def test_what_could_not_be_loaded_is_refused(given: dict, messages: str, tmp_path: Path) -> None:
     put(ONE, tmp_path, 1)
     what = {"state": {}, "own": {}} | given
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=messages):
         sharded.save(tmp_path, 2, whole(2), what["state"], what["own"], ranks=ONE, about=ABOUT)
     assert left(tmp_path) == ["step-00000001"]
 

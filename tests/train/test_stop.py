@@ -40,9 +40,9 @@ def test_a_signal_is_remembered_and_told_once(number: signal.Signals, capfd: pyt
         ending = signals.ending()
     assert isinstance(ending, SystemExit) and ending.code == 128 + number
     assert [signal.getsignal(each) for each in SIGNALS] == before
-    said = capfd.readouterr().err
-    assert said.startswith(f"\n{number.name}: saving after this step") and said.count(".\n") == 1
-    assert ("Ctrl-C" in said) == (number == signal.SIGINT)
+    messages = capfd.readouterr().err
+    assert messages.startswith(f"\n{number.name}: saving after this step") and messages.count(".\n") == 1
+    assert ("Ctrl-C" in messages) == (number == signal.SIGINT)
 
 
 def test_the_first_signal_is_the_reason(capfd: pytest.CaptureFixture) -> None:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
 from gpukit.train import costs as costs_module
 from gpukit.train import sweep, timing, tuner
-from gpukit.train.costs import ALONE, Costs, Seen, plans, replay
+from gpukit.train.costs import ALONE, Costs, PlanResult, plans, replay
 from gpukit.train.data import DataError, Loading, loader
 from gpukit.train.feed import Feed
 from gpukit.train.task import Task
@@ -159,10 +159,10 @@ class Trials:
     def run(self, plan, costs):
         self.runs.append(plan)
         if plan == ALONE:
-            return Seen(self.machine.period(*plan)[0] / 1000, 0.0)
+            return PlanResult(self.machine.period(*plan)[0] / 1000, 0.0)
         period, blocked, busy = self.machine.period(*plan, seed=len(self.runs), rounds=1)
         period *= self.random.uniform(1 - self.noise, 1 + self.noise) / 1000
-        return Seen(period, 0.1, self.machine.handing[1] / 1000, blocked, busy)
+        return PlanResult(period, 0.1, self.machine.handing[1] / 1000, blocked, busy)
 
 
 def tuned(machine, monkeypatch, noise=0.0, seed=0):
@@ -330,17 +330,17 @@ class Crashing(Lazy):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(timing, "GLANCE", 0.02)
-    monkeypatch.setattr(timing, "LOOK", 0.02)
+    monkeypatch.setattr(timing, "MEASURE_SECONDS", 0.02)
+    monkeypatch.setattr(timing, "RUN_SECONDS", 0.02)
     monkeypatch.setattr(costs_module, "COUNTS", (1, 2))
 
 
 def test_trials_leave_nothing_behind(quick):
-    dataset, said, before = Lazy(seconds=0.005), [], torch.get_rng_state()
-    found = tuner.tune(dataset, 4, step_seconds=0.001, say=said.append)
+    dataset, messages, before = Lazy(seconds=0.005), [], torch.get_rng_state()
+    found = tuner.tune(dataset, 4, step_seconds=0.001, say=messages.append)
     assert found.loading.workers in (0, 1, 2)
     assert found.loading.reason.startswith(f"{found.loading.workers} worker")
-    assert any("trying" in each for each in said)
+    assert any("trying" in each for each in messages)
     assert dataset.file is None
     assert torch.equal(torch.get_rng_state(), before)
     assert not multiprocessing.active_children()
@@ -448,9 +448,9 @@ def test_the_command_says_what_to_use(task, quick, capsys):
     assert result["step_seconds"] > 0
     assert result["loading"]["reason"]
     assert sweep.main(["--task", task, "--step-seconds", "0", "--seconds", "0.01"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert "worker" in said[0]
-    assert Path(said[1].removeprefix("Plot: ")).is_file()
+    messages = capsys.readouterr().out.splitlines()
+    assert "worker" in messages[0]
+    assert Path(messages[1].removeprefix("Plot: ")).is_file()
 
 
 @pytest.mark.parametrize("wrong", [("--batch-size", "0"), ("--step-seconds", "-1")])
@@ -475,29 +475,29 @@ class Staying(Lazy):
         return super().__getitem__(index)
 
 
-def fed(dataset, said):
+def fed(dataset, messages):
     model = torch.nn.Linear(1, 1)
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), dataset, lambda *_: None)
-    return iter(Feed(task, 4, 0, say=said.append))
+    return iter(Feed(task, 4, 0, say=messages.append))
 
 
 def test_a_feed_opens_nothing_in_its_own_process(quick):
     """A file that were opened here would be shared by all workers that are forked later."""
-    dataset, said = Lazy(), []
-    batches = fed(dataset, said)
+    dataset, messages = Lazy(), []
+    batches = fed(dataset, messages)
     for _ in range(12):
         next(batches)
-    assert dataset.file is None and not said
+    assert dataset.file is None and not messages
     next(batches)
-    assert said[0].startswith("Loading data with")
+    assert messages[0].startswith("Loading data with")
 
 
 def test_a_feed_of_what_no_worker_can_have(quick):
-    said = []
-    batches = fed(Staying(), said)
+    messages = []
+    batches = fed(Staying(), messages)
     for _ in range(13):
         next(batches)
-    assert said[0].startswith("Loading data with 0 workers: the data set uses the GPU")
+    assert messages[0].startswith("Loading data with 0 workers: the data set uses the GPU")
 
 
 def test_ctrl_c_leaves_no_worker(task, tmp_path):
@@ -511,7 +511,7 @@ def test_ctrl_c_leaves_no_worker(task, tmp_path):
         time.sleep(0.02)
     assert children.read_text()
     os.killpg(started.pid, signal.SIGINT)
-    said = started.communicate(timeout=30)[1].decode()
-    assert started.returncode == 130, said
-    assert "Traceback" not in said, said
+    messages = started.communicate(timeout=30)[1].decode()
+    assert started.returncode == 130, messages
+    assert "Traceback" not in messages, messages
     assert not subprocess.run(["pgrep", "--session", str(started.pid)], capture_output=True).stdout

@@ -60,18 +60,18 @@ class Started:
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
-            raise AssertionError(f"still running after {within} s\n{self.said()}")
+            raise AssertionError(f"still running after {within} s\n{self.output()}")
         return Ended(self.process.exitcode, self.out.read_text(), self.err.read_text())
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.out.read_text() + self.err.read_text()
 
     def wait_for(self, there: Callable[[], bool]) -> None:
         """Until something is there; the process must not end before."""
         until = time.monotonic() + LIMIT
         while not there():
-            assert self.process.exitcode is None, self.said()
-            assert time.monotonic() < until, self.said()
+            assert self.process.exitcode is None, self.output()
+            assert time.monotonic() < until, self.output()
             time.sleep(0.01)
 
 

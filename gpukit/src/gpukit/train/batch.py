@@ -165,13 +165,13 @@ class Step:
             with self.device.autocast():
                 loss = self.task.loss(self.task.model, self.device.move(part))
             if loss.dtype in (torch.float16, torch.bfloat16):
-                loss = loss.float()  # a sum soon exceeds what these can hold
+                loss = loss.float()  # a sum can exceed their range
             weight = self._weight_of(loss, count)
             loss.backward(weight if self.scaler is None else self.scaler.scale(weight))
             loss = loss.detach() * weight
             share = loss if share is None else share + loss
         if share is None and self.scaler is not None:
-            self.scaler.scale(torch.zeros((), device=self.device.device))  # it makes its tensors when first asked
+            self.scaler.scale(torch.zeros((), device=self.device.device))  # creates the scaler's tensors
         return share
 
     def _parts(self, batch: Any, total: int) -> list[Any]:

@@ -38,7 +38,7 @@ FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
-RANKS = "ranks"  # in the manifest of a checkpoint in shards: how many saved it (sharded.py)
+RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks that saved it (sharded.py)
 NEW_RUN = "or start a new run with another --name"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
@@ -195,7 +195,7 @@ _holders: set[tuple[int, Path]] = set()
 def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], manifest: dict[str, Any]) -> None:
     """Write the three files and flush them to disk."""
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # the thread below copies on a stream of its own
+        torch.cuda.synchronize()  # the thread below copies on another stream
     with contextlib.ExitStack() as files, ThreadPoolExecutor(4) as threads:
         one, other, last = (files.enter_context(Written(folder / name, threads)) for name in (WEIGHTS, STATE, MANIFEST))
         put_weights = partial(safetensors.write, weights, one.write)
@@ -205,7 +205,7 @@ def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], m
             beside.result()
         last.write(_sealed(manifest | {"files": {WEIGHTS: one.end(), STATE: other.end()}}))
         last.end()
-        for file in (one, other, last):  # all are on their way since `end`: a journal takes them together
+        for file in (one, other, last):  # `end` started writing all of them, so that one journal commit covers them
             file.sync()
         sync_folder(folder)
 
@@ -216,7 +216,7 @@ def _metric(value: float | None) -> float | None:
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest as it is written: its own sum is its first line."""
+    """The manifest in bytes; its first line is the checksum of the others."""
     below = json.dumps(manifest, indent=1)[2:].encode()
     return _first_line(below) + below
 
@@ -349,7 +349,7 @@ def _size(state: Any) -> int:
 
 
 def _room(folder: Path, needed: int) -> None:
-    needed += needed // 50 + (1 << 20)  # names, sums and blocks
+    needed += needed // 50 + (1 << 20)  # names, checksums, and blocks
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:

@@ -14,23 +14,24 @@ import torch
 from gpukit.train.device import Device, budget
 
 SHM = Path("/dev/shm")
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of workers, that are looked at
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # numbers of workers to consider
 PREFETCH = (2, 4, 8, 16)
-FEW_CPUS = 2  # of which the training process is a part that counts
-HANDING = 1.5e-4  # seconds that handing over a batch costs either side, and again for each tensor in it
+FEW_CPUS = 2  # up to here, the training process takes a considerable share of the CPUs
+HANDOVER = 1.5e-4  # seconds that transferring a batch costs each side, and again for each tensor in it
 
-Plan = tuple[int, int]  # workers, and batches that each may be ahead
+Plan = tuple[int, int]  # workers, and batches that each prefetches
 ALONE = (0, 2)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a batch of `samples` samples costs, in seconds: for some batches, how long they waited and computed; that
-    includes the time behind other processes.
+    """What a batch of `samples` samples costs, in seconds: the waiting and computing times of several batches,
+    including the time spent waiting for a CPU.
 
-    `size`: bytes of the tensors of a whole batch; `tensors`: how many; `memory`: bytes that a worker has for itself;
-    `objects`: bytes of Python objects that it comes to copy. `step`: the training step's time, `step_cpus`: CPUs that
-    it keeps busy. `worker`, `training`: what handing over costs either process. `cpus`: how many there are for all.
+    `size`: bytes of the tensors of a whole batch; `tensors`: their number; `memory`: private bytes of a worker;
+    `objects`: bytes of Python objects that each worker will copy. `step`: duration of the training step; `step_cpus`:
+    CPUs that it keeps busy. `worker`, `training`: cost of the transfer for each of the two processes. `cpus`: CPUs
+    for all processes together.
     """
 
     samples: int
@@ -42,52 +43,53 @@ class Costs:
     objects: int = 0
     step: float = 0.0
     step_cpus: float = 0.0
-    worker: float = 2 * HANDING
-    training: float = 2 * HANDING
+    worker: float = 2 * HANDOVER
+    training: float = 2 * HANDOVER
     cpus: float = 1.0
 
     @property
     def alone(self) -> float:
-        """Seconds for a batch that the training process makes itself."""
+        """Seconds for a batch that the training process loads itself."""
         return fmean(self.waited) + fmean(self.computed)
 
     @property
     def varies(self) -> float:
-        """How unequal batches are: the deviation of the time that one takes, as a share of the mean."""
+        """The standard deviation of a batch's time, relative to the mean."""
         made = [wait + work for wait, work in zip(self.waited, self.computed, strict=True)]
         return pstdev(made) / fmean(made)
 
     def period(self, workers: int, prefetch: int, spare: float = 1.0) -> float:
-        """Seconds from batch to batch, predicted. `spare`: how many times as much as measured the data costs.
+        """Predicted seconds per batch. `spare`: a factor on the measured cost of the data.
 
-        Method: whoever is busiest sets the pace, as in Denning and Buzen, The Operational Analysis of Queueing Network
-        Models, ACM Computing Surveys 10 (1978): the CPUs together, or the way of the batches, which `replay` goes.
+        Method: the bottleneck sets the pace, as in Denning and Buzen, The Operational Analysis of Queueing Network
+        Models, ACM Computing Surveys 10 (1978): either all CPUs together, or the pipeline that `replay` simulates.
         """
         if workers == 0:
             return self.alone * spare + self.step
         made = [(wait + work + self.worker) * spare for wait, work in zip(self.waited, self.computed, strict=True)]
         work = (fmean(self.computed) + self.worker) * spare + self.training + self.step * self.step_cpus
         at_work, by_worker = work / self._cpus_for(workers), fmean(made) / workers
-        # CPUs idle while all workers wait, and workers wait while they share the CPUs: where neither sets the pace
-        # alone they slow each other down, unless all batches are alike; and where the training process is no small
-        # part of all that wants a CPU (sweeps of benchmarks/loader.py: with 2 CPUs, 4 workers make 4 % more than 2).
+        # CPUs are idle while all workers wait, and workers wait while they share CPUs. If neither is clearly the
+        # bottleneck, they slow each other down, unless all batches cost the same. The same applies if the training
+        # process takes a considerable share of the CPUs (benchmarks/loader.py: with 2 CPUs, 4 workers are 4 % faster
+        # than 2).
         sharp = 4 if self.varies + fmean(self.waited) / self.alone > 0.2 else 8 if self.cpus <= FEW_CPUS else 200
         shared = at_work * (1 + (by_worker / at_work) ** sharp) ** (1 / sharp)
         return max(shared, replay(made, workers, prefetch, self.step + self.training))
 
     def _cpus_for(self, workers: int) -> float:
-        """CPUs that count for batches taken in order: of three workers on two CPUs, two share one and are waited for.
+        """Effective CPUs if batches are taken in order: of three workers on two CPUs, two share one and delay the rest.
 
-        The system moves them around, so half of that is what was measured to remain.
+        The scheduler moves them between CPUs, so that about half of this effect was measured.
         """
         evenly = workers / ceil(workers / self.cpus) if workers > self.cpus else self.cpus
         return (self.cpus + evenly) / 2
 
-    def corrected(self, plan: Plan, seen: Seen) -> Costs:
-        """The same with what running a plan has shown; where data was not the limit, only of handing it over."""
+    def corrected(self, plan: Plan, seen: PlanResult) -> Costs:
+        """The costs, corrected by running a plan; if data was not the bottleneck, only the transfer is corrected."""
         if seen.blocked < 0.1:
             return replace(self, training=max(seen.period - self.step, 0.0))
-        each = plan[0] * seen.period  # of a worker's time goes into a batch
+        each = plan[0] * seen.period  # seconds of a worker per batch
         busy = seen.busy if seen.busy is not None else fmean(self.computed) / self.alone
         times = busy * each / max(fmean(self.computed), 1e-9)
         shift = (1 - busy) * each - fmean(self.waited)
@@ -95,18 +97,17 @@ class Costs:
             self,
             computed=tuple(one * times for one in self.computed),
             waited=tuple(max(0.0, one + shift) for one in self.waited),
-            worker=0.0,  # it is in there now
+            worker=0.0,  # included above
             training=seen.training,
         )
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What running a plan has shown: seconds from batch to batch, and how long the first took to come.
+class PlanResult:
+    """The result of running a plan: seconds per batch, and seconds until the first batch.
 
-    `training`: CPU seconds of the training process for taking a batch; `blocked`: the share of its time in which it
-    waited for one. `busy`: the share of the workers' time in which they computed or waited for a CPU, where the system
-    tells.
+    `training`: CPU seconds of the training process per batch; `blocked`: the share of its time that it waited for
+    batches. `busy`: the share of the workers' time that they computed or waited for a CPU; None if unknown.
     """
 
     period: float
@@ -117,10 +118,10 @@ class Seen:
 
 
 def replay(made: list[float], workers: int, prefetch: int, step: float) -> float:
-    """Seconds from batch to batch where batches that take so long to make, in random order, meet DataLoader's rules.
+    """Seconds per batch if a DataLoader loads batches with these times, in random order.
 
-    Batch i is made by worker i % workers, from when batch i - workers * prefetch is taken; batches are taken in order,
-    with a step after each. Source: `_MultiProcessingDataLoaderIter` in torch/utils/data/dataloader.py.
+    Worker i % workers loads batch i as soon as batch i - workers * prefetch is taken; batches are taken in order, with
+    a step after each. Source: `_MultiProcessingDataLoaderIter` in torch/utils/data/dataloader.py.
     """
     drawn, rounds = random.Random(0), -(-max(256, 24 * workers) // len(made))
     free, taken, now = [0.0] * workers, [], 0.0
@@ -129,11 +130,11 @@ def replay(made: list[float], workers: int, prefetch: int, step: float) -> float
         free[worker] = max(free[worker], taken[before] if before >= 0 else 0.0) + seconds
         taken.append(max(now, free[worker]))
         now = taken[-1] + step
-    return (taken[-1] - taken[workers - 1]) / (len(taken) - workers)  # from when each worker has brought one
+    return (taken[-1] - taken[workers - 1]) / (len(taken) - workers)  # after each worker's first batch
 
 
 def plans(costs: Costs) -> list[Plan]:
-    """Plans for which there is room, the simplest first: memory for workers, /dev/shm for batches on their way."""
+    """Plans that fit in memory (workers) and in /dev/shm (prefetched batches), the simplest first."""
     counts = {*COUNTS, round(costs.cpus)}
     there = os.statvfs(SHM) if SHM.is_dir() else None
     shared = 0.8 * there.f_bavail * there.f_frsize / processes() if there else 0.0
@@ -151,5 +152,5 @@ def processes() -> int:
 
 
 def most(costs: Costs) -> int:
-    """Workers beyond which no plan is looked at."""
+    """The largest number of workers to consider."""
     return max(8, 2 * round(costs.cpus))

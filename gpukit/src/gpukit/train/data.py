@@ -212,10 +212,10 @@ def _one_thread() -> Iterator[None]:
 
 
 def _share(batch: Any) -> None:
-    """Move a batch's tensors to shared memory here, where a lack of it is an error that reaches the training process.
+    """Move a batch's tensors to shared memory here, so that a failure reaches the training process.
 
-    The queue would do it in a thread of its own, whose error is printed and lost, and the training process would wait
-    for that batch for ever.
+    The queue would do it in another thread, where the error is only printed, and the training process would wait for
+    the batch forever.
     """
     if isinstance(batch, torch.Tensor):
         if batch.layout == torch.strided:
@@ -284,7 +284,7 @@ def loader(
         collate_fn=Collated(collate),
         pin_memory=loading.pin and torch.device(device or "cpu").type == "cuda",
         worker_init_fn=begin,
-        generator=torch.Generator(),  # the loader draws a seed at its start: not from the generator of the training
+        generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
         prefetch_factor=loading.prefetch if worked else None,
         persistent_workers=worked and loading.persistent,
         multiprocessing_context=loading.context if worked else None,
@@ -293,9 +293,9 @@ def loader(
 
 class _Loader(DataLoader):
     def __iter__(self) -> Iterator[Any]:
-        """Signals come once the workers are there: torch loses track of those that an interrupted start has begun."""
+        """Defer signals until all workers have started: torch loses track of workers if their start is interrupted."""
         with signals_later(), frozen():
             return super().__iter__()
 
     def check_worker_number_rationality(self) -> None:
-        """No warning that there are more workers than CPUs: where they wait for a disk that is right."""
+        """Suppress the warning about more workers than CPUs: that is right if they wait for a disk."""

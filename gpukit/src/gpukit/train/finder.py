@@ -123,7 +123,7 @@ class _Trials:
     def __init__(self, options: dict[str, Any], compile: bool, say: Callable[[str], object]) -> None:
         self.options, self.compile, self.say = options, compile, say
         self.child: _Child | None = None
-        self.largest = 0  # of the sizes that this child has tried
+        self.largest = 0  # size that this child has tried
         self.budget = 0
 
     def start(self, compile: bool = False) -> tuple[int, dict[str, Any]]:
@@ -143,7 +143,7 @@ class _Trials:
             raise FinderError(f"No memory is available ({about['how']}): stop the programs that use it.")
         self.budget = self.budget or about["budget"]
         self.options["limit"] = self.budget
-        self.missing = max(0, self.budget - about["budget"])  # less is free than for the first
+        self.missing = max(0, self.budget - about["budget"])  # less memory is free than for the first process
         return self.budget, about
 
     def trial(self, size: int) -> Outcome:
@@ -195,7 +195,7 @@ class _Child:
     def __init__(self) -> None:
         env = {key: value for key, value in os.environ.items() if key not in OF_TORCHRUN}
         env["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the child
+        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the child
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpukit.train.trial"],
             stdin=subprocess.PIPE,
@@ -207,7 +207,7 @@ class _Child:
         )
 
     def ask(self, what: dict[str, Any]) -> dict[str, Any]:
-        """Its answer; {"died": how} where it ended instead."""
+        """Its answer, or {"died": how} if the process ended."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(what) + "\n")
             self.process.stdin.flush()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 2 << 20  # bytes written and hashed at once: a multiple of any disk's block
-THREADED = 1 << 20  # bytes from which on a thread for the hash pays
+THREADED = 1 << 20  # bytes; hashing larger pieces in a thread is faster
 
 
 class DamageError(Exception):
@@ -28,7 +28,7 @@ class DamageError(Exception):
 class Written:
     """A new file, hashed by a helper thread while it is written.
 
-    The first error is kept for `end`, and what follows is dropped: torch.save would hide it behind one of its own.
+    `end` raises the first error, and later writes are ignored: torch.save would replace the error by its own.
     """
 
     def __init__(self, path: Path, helper: Executor) -> None:
@@ -41,11 +41,11 @@ class Written:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            path.unlink(missing_ok=True)  # some file systems make it before they refuse
+            path.unlink(missing_ok=True)  # some file systems create the file before they fail
             self.file = os.open(path, flags, 0o666)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; on their way to the disk whenever there are CHUNK of them."""
+        """Buffer the bytes, and write them whenever the buffer is full."""
         count = len(data)
         if count < CHUNK - self.used:  # nearly always: torch.save writes many small pieces
             self.buffer[self.used : self.used + count] = data
@@ -61,20 +61,20 @@ class Written:
         return count
 
     def flush(self) -> None:
-        """torch.save asks for it; `end` does it."""
+        """torch.save calls this; `end` flushes."""
 
     def end(self) -> dict[str, Any]:
-        """Write what is left; size and SHA-256 of the whole. OSError where something went wrong on the way."""
+        """Write the rest; return the size and SHA-256 of the file. Raises OSError if any write failed."""
         self._through_cache()  # the end of a file is rarely a whole block
         self._put(self.buffer[: self.used])
         if self.error:
             raise self.error
-        if hasattr(os, "posix_fadvise"):  # begin to write it to the disk (posix_fadvise(2)); `sync` waits for that
+        if hasattr(os, "posix_fadvise"):  # start writeback (posix_fadvise(2)); `sync` waits for it
             os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
         return {"bytes": self.size, "sha256": self.sum.hexdigest()}
 
     def sync(self) -> None:
-        """Force it to the disk."""
+        """Flush the file to disk."""
         os.fsync(self.file)
 
     def __enter__(self) -> Written:
@@ -98,18 +98,18 @@ class Written:
             hashed.result()
 
     def _through_cache(self) -> bool:
-        """Whether it did not go there before."""
+        """Switch between direct and cached writes; return whether writes were direct before."""
         flags = fcntl.fcntl(self.file, fcntl.F_GETFL)
         direct = flags & getattr(os, "O_DIRECT", 0)
         fcntl.fcntl(self.file, fcntl.F_SETFL, flags ^ direct)
         return bool(direct)
 
 
-_spare: list[memoryview] = []  # of files that were closed: fresh memory costs as much as a small file
+_spare: list[memoryview] = []  # buffers to reuse: allocating one takes as long as writing a small file
 
 
 def _aligned(size: int) -> memoryview:
-    """Memory that starts at a page, as O_DIRECT needs it; one large page where there are such (0.8 ms less)."""
+    """Memory aligned to a page, as O_DIRECT needs; a huge page if possible (saves 0.8 ms)."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
     with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -117,7 +117,7 @@ def _aligned(size: int) -> memoryview:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in it to the disk: fsync(2) of a file does not do that."""
+    """Flush the folder's entries to disk, which fsync(2) of a file does not do."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -13,26 +13,26 @@ Path = tuple[Any, ...]  # the keys and positions that lead to a value in a batch
 
 
 class SplitError(Exception):
-    """The samples of a batch cannot be told apart; the message says where."""
+    """The samples of a batch cannot be determined; the message says where."""
 
 
 class Batches:
-    """What the batches of a project look like.
+    """The structure of a project's batches.
 
-    A batch is a tensor whose first dimension counts the samples, or such tensors in tuples, lists and dicts. A list may
-    also hold one entry for each sample, each of a shape of its own. Two tensors in a list can be either, two columns or
-    two samples. DataLoader's default never leaves a list of samples that hold tensors; a `collate` function of the
-    project's own is tried on two and on three copies of dataset[0]: what grows counts samples. So is either where there
-    is no tensor at all, as in lists of texts.
+    A batch is a tensor whose first dimension is the samples, or such tensors in tuples, lists, and dicts. A list may
+    also have one entry per sample, with different shapes. Two tensors in a list can therefore be two columns or two
+    samples. DataLoader's default collate never returns a list of samples that contain tensors. A custom `collate` is
+    called with two and with three copies of dataset[0]: the lists that grow are lists of samples. This is also done
+    for batches without tensors, such as lists of texts.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset, self.collate = dataset, collate
-        self.grows: frozenset[Path] | None = None  # where lists of samples are; None: not known
+        self.grows: frozenset[Path] | None = None  # the paths of lists of samples; None: unknown
         self.tried = False
 
     def samples(self, batch: Any) -> int:
-        """How many samples the batch holds; 0 where it is None or empty. SplitError where it does not show that."""
+        """The number of samples in the batch; 0 if it is None or empty. SplitError if it cannot be determined."""
         length = _rows(batch)
         if length is not None and not (self.collate is not None and isinstance(batch, list)):
             return length
@@ -48,7 +48,7 @@ class Batches:
     def split(self, batch: Any, sizes: list[int]) -> list[Any]:
         """The batch in parts of `sizes` samples, in order; tensors are views.
 
-        What is neither a tensor nor a container goes to every part. SplitError where the length of a tensor is not
+        Values that are neither tensors nor containers are in every part. SplitError if the length of a tensor is not
         the number of samples.
         """
         return _split(batch, (), self._lists(batch), sizes)
@@ -61,22 +61,22 @@ class Batches:
             sample = self.dataset[0]
             collate = self.collate or default_collate
             two, three = collate([sample] * 2), collate([sample] * 3)
-        except Exception:  # it does not take one sample several times: its batches must speak for themselves
+        except Exception:  # it rejects copies of one sample: only the batches themselves show their structure
             return None
         return frozenset(_growing(two, three, ()))
 
 
 def even(total: int, most: int, least: int = 1) -> list[int]:
-    """`total` samples in as few parts of at most `most` as there can be, as even as can be: 10 by 4 is [4, 3, 3].
+    """The sizes of the fewest parts of at most `most` samples, as equal as possible: 10 by 4 is [4, 3, 3].
 
-    No part is smaller than `least`, even if some are then larger than `most`: 5 by 2, of 2 at least, is [3, 2].
+    No part is smaller than `least`, even if others then exceed `most`: 5 by 2 with `least` 2 is [3, 2].
     """
     count = max(1, min(-(-total // most), total // least))
     return [total // count + (number < total % count) for number in range(count)]
 
 
 def _rows(batch: Any) -> int | None:
-    """The length of a tensor, or of all tensors of a flat batch; None for any other. It is what a step waits for."""
+    """The length of a tensor, or of all tensors of a flat batch; None for others. Fast: each step waits for it."""
     if type(batch) is Tensor:
         return batch.shape[0]
     length = None
@@ -105,7 +105,7 @@ def _empty(value: Any) -> bool:
 
 
 def _may_list_samples(batch: Any) -> bool:
-    """Whether there is a list in it that holds tensors; a tuple at the top is one of columns."""
+    """Whether it contains a list with tensors; a tuple at the top contains columns."""
     if isinstance(batch, list):
         return _holds_tensors(batch)
     return any(isinstance(child, (list, tuple)) and _holds_tensors(child) for _, child in _children(batch))
@@ -120,7 +120,7 @@ def _growing(two: Any, three: Any, path: Path) -> Iterator[Path]:
 
 
 def _ragged(value: Any, path: Path) -> Iterator[Path]:
-    """Lists of tensors that are alike but for their lengths: no columns of one batch. A tuple at the top is columns."""
+    """Lists of tensors that differ only in length, so they are not columns. A tuple at the top contains columns."""
     children = list(_children(value))
     sequence = isinstance(value, list) or (isinstance(value, tuple) and path)
     if len(children) > 1 and sequence and all(isinstance(one, Tensor) for _, one in children):
@@ -158,7 +158,7 @@ def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> 
 
 
 def _with(value: Any, children: dict[Any, Any]) -> Any:
-    """The same container with other things in it."""
+    """A container of the same type with these children."""
     if isinstance(value, MutableMapping):
         clone = copy.copy(value)
         clone.update(children)

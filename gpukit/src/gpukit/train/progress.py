@@ -16,8 +16,8 @@ from typing import TextIO
 import torch
 
 REDRAWN = 0.2  # seconds between two drawings of the line
-BETWEEN = 1.0  # seconds between two lines where there is no terminal
-WINDOW = 50  # the rate is that of so many drawings
+BETWEEN = 1.0  # seconds between two lines without a terminal
+WINDOW = 50  # drawings over which the rate is computed
 # The first steps compile, and the data loader is tuned after the first 12 (feed.py). They are not timed, unless steps
 # take so long that this makes little difference.
 WARM_UP, LONG_WARM_UP = 13, (3, 20.0)  # steps; or steps and seconds

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from gpukit.train.progress import announce
 
-BUCKET = (
-    32 << 20
-)  # bytes: few collectives, while the copy that travels stays small (DDP: https://arxiv.org/abs/2006.15704)
+# Bytes: few collectives, with a small copy (DDP: https://arxiv.org/abs/2006.15704)
+BUCKET = 32 << 20
 PATIENCE = timedelta(minutes=10)  # for the slowest rank: the first batch, a compilation, a checkpoint
 
 Value = TypeVar("Value")
@@ -172,7 +171,7 @@ class Ranks:
     def stop(self) -> None:
         """Leave the process group; all ranks must call this."""
         if self.world > 1 and dist.is_initialized():
-            gc.collect()  # what still holds on to the group, such as a DistributedDataParallel, would abort the exit
+            gc.collect()  # an object that still uses the group, such as DistributedDataParallel, would abort the exit
             self.barrier()
             dist.destroy_process_group()
 

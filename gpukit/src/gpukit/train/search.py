@@ -5,12 +5,12 @@ their peak. Three ideas keep the number of trials small:
 
 - *Memory is measured, not only whether it ran out.* Two sizes give the memory that one more sample takes; that predicts
   the largest size (the secant method; with a third point and a rising slope, a parabola). Doubling and bisection, as in
-  Lightning's BatchSizeFinder, learn one bit from a trial, this learns a number.
-- *Evidence is monotone.* What failed when it was last tried bounds the answer from above; only a size that was tried,
-  and tried again in a fresh process, is ever answered.
-- *The margin is as large as the noise.* The same size is measured at least twice. Where both peaks are equal, 1 % of
-  what the batch takes is left free; where they differ, several times the deviation of all measurements (a tolerance
-  interval), at most 5 % of the budget.
+  Lightning's BatchSizeFinder, get one bit from a trial; this gets a number.
+- *Evidence is monotone.* A size that failed in its last trial is an upper bound. Only a size that was tried, and tried
+  again in a fresh process, is returned.
+- *The margin follows the noise.* The same size is measured at least twice. If both peaks are equal, 1 % of the batch's
+  memory is left free; if they differ, several times the deviation of all measurements (a tolerance interval), at most
+  5 % of the budget.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-START = 2  # a single sample is a case of its own: other kernels, and BatchNorm refuses it
-FIRST_SHARE = 0.75  # of the budget, aimed at from a single point: what lies under it shows where the slope bends
-AIM = 0.9  # of the room that is left, aimed at from a slope that is not yet well known
-BEYOND = 1.5  # times the span of the points: as far as their slope is trusted
-UNSURE = 0.002  # of the budget: rounding and noise that a measured difference may hide
+START = 2  # a single sample is special: it uses other kernels, and BatchNorm rejects it
+FIRST_SHARE = 0.75  # of the budget, the target after a single point: a point below the budget shows a change of slope
+AIM = 0.9  # of the remaining memory, the target while the slope is uncertain
+BEYOND = 1.5  # times the span of the points, up to which their slope is extrapolated
+UNSURE = 0.002  # of the budget: possible rounding and noise in a measured difference
 SHORT = 0.03  # of the budget: if the peak is lower than expected by this much, the slope is recomputed
 GRID = 65535  # blocks that a CUDA launch may have in its second and third dimension
 
-QUIET = 0.01  # margin where measurements repeat exactly, of the memory that grows with the batch
-FEW = 34  # samples: under it one sample is more than 3 % of the batch, too much to leave free for a quiet device
-NEARLY = 0.9  # of the budget: a failure where less is expected says nothing of noise
-LITTLE = 8  # samples: under it a confirmation that failed is tried once more
+QUIET = 0.01  # margin if measurements repeat exactly, relative to the memory that grows with the batch
+FEW = 34  # samples: in smaller batches, a sample is more than 3 %, too much to leave free without noise
+NEARLY = 0.9  # of the budget: a failure although less is expected does not indicate noise
+LITTLE = 8  # samples: for smaller batches, a failed confirmation is repeated once
 EQUAL = 2e-5  # two peaks that differ by less are equal
-DEVIATIONS = 6.0  # margin where they do not repeat, in standard deviations above the mean: of few draws, so so many
-ABOVE_WORST = 0.015  # and above the highest peak that was seen, of the budget
+DEVIATIONS = 6.0  # margin if they do not repeat, in standard deviations above the mean; many, since samples are few
+ABOVE_WORST = 0.015  # and above the highest measured peak, relative to the budget
 LEAST, MOST = 0.005, 0.05  # and between these, of the budget
-DRAWS = 3  # measurements close to the answer, where there is noise
-LONGEST = 10  # trials, after which what is good enough is taken
+DRAWS = 3  # measurements close to the answer, if there is noise
+LONGEST = 10  # trials, after which a good size is accepted
 
-ABSURD = 0.65  # a failure where no more than this of the budget is expected is tried once more
-IMPOSSIBLE = 0.93  # the same where a single point says so: from one point, what is expected is the most that it can be
-OTHER = 0.06  # of the budget: a confirmation that differs by more takes another kind of step (compiled, say)
+ABSURD = 0.65  # of the budget: a failure although no more than this is expected is repeated once
+IMPOSSIBLE = 0.93  # the same for a prediction from one point, which is an upper bound
+OTHER = 0.06  # of the budget: if a confirmation differs by more, its steps are of another kind, such as compiled
 
-DOWN = (0.97, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0)  # of the size whose confirmation failed, until one is confirmed
+DOWN = (0.97, 0.9, 0.75, 0.6, 0.4, 0.2, 0.0)  # factors on a size whose confirmation failed, until one is confirmed
 
-# How much smaller than possible the answer may be, after so many trials: what is left to gain must be worth the next.
+# By number of trials: how much smaller than possible the answer may be. Another trial must promise a larger gain.
 WORTH = (0.003, 0.003, 0.003, 0.003, 0.005, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.3)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of some steps: whether they fitted, and the most memory they took, in bytes (None: not known).
+    """The result of a few steps: whether they fit, and their peak memory in bytes (None: unknown).
 
-    `ceiling`: it failed for another reason than memory, such as a kernel that cannot be launched that large. `why`: in
-    words, where it failed. `seconds`: how long it took.
+    `ceiling`: they failed for another reason than memory, such as a kernel that cannot be launched at that size.
+    `why`: the reason if they failed. `seconds`: their duration.
     """
 
     fits: bool
@@ -73,20 +73,20 @@ class Tried:
 
     @property
     def peak(self) -> int:
-        """Bytes; 0 where it did not fit or nothing was measured."""
+        """Bytes; 0 if it did not fit or nothing was measured."""
         return (self.outcome.peak_bytes or 0) if self.outcome.fits else 0
 
     @property
     def excess(self) -> int:
-        """Bytes, where it ran although it took more than the budget; 0 otherwise."""
+        """Bytes if it ran but exceeded the budget; 0 otherwise."""
         return 0 if self.outcome.fits else (self.outcome.peak_bytes or 0)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The answer: `batch_size` samples (0: not even one fits), why not more, and how it was found.
+    """The result: `batch_size` samples (0: not even one fits), why not more, and the trials.
 
-    `share`: of the budget of `budget_bytes`, what the batch takes at its peak.
+    `share`: the batch's peak memory relative to `budget_bytes`.
     """
 
     batch_size: int
@@ -113,7 +113,7 @@ def search(
 
 @dataclass
 class _Evidence:
-    """What is known so far. A size counts by its last trial, so that a second one can mend what noise did."""
+    """The trials so far. Only the last trial of a size counts, so that a repetition can correct noise."""
 
     budget: int
     ceiling: int | None
@@ -127,7 +127,7 @@ class _Evidence:
 
     @property
     def best(self) -> int:
-        """The largest size that fitted, under everything that failed; 0: none."""
+        """The largest size that fits, below every size that failed; 0: none."""
         bound = self.bound
         return max((each.size for each in self.tried if each.outcome.fits and each.size < bound), default=0)
 
@@ -142,15 +142,15 @@ class _Evidence:
 
     @property
     def slope(self) -> float:
-        """Bytes for one more sample, at the largest size that fits. From one point alone: the most that it can be."""
+        """Bytes per additional sample, at the largest size that fits. From one point: an upper bound."""
         return self.rise(self.points)
 
     def rise(self, points: list[tuple[int, int]]) -> float:
-        """The slope of some points at their end."""
+        """The slope at the end of these points."""
         if len(points) < 2:
             return points[0][1] / points[0][0] if points else 0.0
         size, peak = points[-1]
-        apart = [each for each in points[:-1] if peak - each[1] >= 0.2 * self.budget]  # so that noise hardly counts
+        apart = [each for each in points[:-1] if peak - each[1] >= 0.2 * self.budget]  # so that noise matters little
         other, low = apart[-1] if apart else points[0]
         return max(peak - low, 0) / (size - other)
 
@@ -160,7 +160,7 @@ class _Evidence:
         return peak + self.slope * (size - best)
 
     def reach(self, target: float) -> float:
-        """The size at which the memory is `target` bytes, as far as the points say."""
+        """The size at which the memory is predicted to be `target` bytes."""
         points = self.points
         size, peak = points[-1]
         if len(points) == 1:
@@ -168,7 +168,7 @@ class _Evidence:
         reached = size + (target - peak) / self.slope if self.slope > 0 else math.inf
         if len(points) >= 3 and target - peak > SHORT * self.budget:
             before, rise = points[-2], (peak - points[-2][1]) / (size - points[-2][0])
-            if rise < 0.6 * self.rise(points[:-1]):  # a step in between, or a slope that falls
+            if rise < 0.6 * self.rise(points[:-1]):  # a step in between, or a falling slope
                 return size + min((target - peak) / max(rise, 1e-9), 4 * (size - before[0]))
         if len(points) >= 3 and size >= FEW:
             halfway = (points[0][1] + peak) / 2
@@ -177,7 +177,7 @@ class _Evidence:
         return reached
 
     def carefully(self, reached: float, target: float) -> float:
-        """No further than points so close together allow: a slope measured in rounding errors leads anywhere."""
+        """Limit the extrapolation from points that are close together: their slope may be mostly rounding."""
         points = self.points
         (first, low), (size, peak) = points[0], points[-1]
         span = size - first
@@ -187,13 +187,13 @@ class _Evidence:
         return min(reached, size + max(AIM * (target - peak) / steepest, 3 * span))
 
     def differences(self) -> list[float]:
-        """By how much the peaks of one size differ, relative, for each size that was measured more than once."""
+        """The relative difference between the peaks of each size that was measured more than once."""
         peaks: dict[int, list[int]] = {}
         for each in self.tried:
             if each.peak:
                 peaks.setdefault(each.size, []).append(each.peak)
         found = [(max(several) - min(several)) / max(several) for several in peaks.values() if len(several) > 1]
-        for each in self.tried:  # fitted once and ran out once: its peak was above the budget then
+        for each in self.tried:  # it fit once and ran out once: that peak exceeded the budget
             low = min(peaks.get(each.size, [0]))
             if not each.outcome.fits and not each.outcome.ceiling and low > NEARLY * self.budget:
                 found.append((self.budget - low) / self.budget)
@@ -201,7 +201,7 @@ class _Evidence:
 
     @property
     def noisy(self) -> bool:
-        """Whether the same size did not always take the same memory."""
+        """Whether the same size has taken different amounts of memory."""
         return max(self.differences(), default=0.0) > EQUAL
 
     def deviation(self) -> float:
@@ -211,13 +211,13 @@ class _Evidence:
         return max(repeated, _residual(points)) if len(points) >= 4 else repeated
 
     def margin(self, size: int) -> float:
-        """Bytes to be left free at `size`."""
+        """Bytes to leave free at `size`."""
         if self.noisy:
             return min(MOST, max(LEAST, DEVIATIONS * self.deviation())) * self.budget
         return 0.0 if size < FEW else QUIET * min(self.budget, size * self.slope)
 
     def needed(self, size: int) -> float:
-        """Bytes at `size`: as measured there, or where there is noise by all measurements close to it."""
+        """Bytes at `size`: as measured, or, with noise, from all measurements close to it."""
         here = [each.peak for each in self.tried if each.size == size and each.peak]
         if here and not self.noisy:
             return max(here)
@@ -231,7 +231,7 @@ class _Evidence:
         return max(sum(near) / len(near), worst - self.margin(size))
 
     def over(self, size: int, strict: float = 1.0) -> float:
-        """Bytes by which `size` takes too much; negative: it leaves more than its margin."""
+        """Bytes by which `size` exceeds the budget minus its margin; negative: it does not."""
         return self.needed(size) + strict * self.margin(size) - self.budget
 
 
@@ -249,7 +249,7 @@ class _Search(_Evidence):
         size = self.explore(min(START, self.ceiling or START))
         while size and not self.settled(size):
             fits = self.run(size, confirming=True)
-            if not fits and size < LITTLE and self.times(size) == 2:  # one less would be a much worse answer
+            if not fits and size < LITTLE and self.times(size) == 2:  # one less would be much smaller
                 self.run(size, confirming=True)
             if self.recalibrate(size):
                 size = self.explore(self.next())
@@ -265,7 +265,7 @@ class _Search(_Evidence):
         return outcome.fits
 
     def explore(self, size: int) -> int:
-        """From a first size, close in on the largest size that fits; -> what there is to be confirmed."""
+        """Starting from a size, approach the largest size that fits; return the size to confirm."""
         confirming = self.trial is self.confirm and any(each.confirming for each in self.tried)
         while size and len(self.all) < 2 * LONGEST:
             if not self.run(size, confirming) and size == 1 and not self.tried[-1].outcome.ceiling:
@@ -280,7 +280,7 @@ class _Search(_Evidence):
         return sum(each.size == size for each in self.tried)
 
     def next(self) -> int:
-        """The size to try next; 0: what there is to gain is not worth another trial."""
+        """The size to try next; 0: the possible gain is not worth another trial."""
         best, bound, points = self.best, self.bound, self.points
         if bound <= 1:
             return 0
@@ -302,7 +302,7 @@ class _Search(_Evidence):
         points = self.points
         span = points[-1][0] - points[0][0] if len(points) > 1 else points[0][0]
         failed = [each.size for each in self.tried if not each.outcome.fits]
-        again = len(failed) > len(set(failed))  # one that failed twice: a wall, and there is no use in more of that
+        again = len(failed) > len(set(failed))  # it failed twice, so it is not noise
         if again or self.times(bound) != 1 or bound > points[-1][0] + BEYOND * span:
             return False
         ceiling = any(each.size == bound and each.outcome.ceiling for each in self.tried)
@@ -321,7 +321,7 @@ class _Search(_Evidence):
         return math.isqrt(best * bound) if bound > 8 * best else (best + bound) // 2
 
     def blindly(self, best: int, bound: int) -> int:
-        """Without measurements of memory: four times as many until it fails, then halves."""
+        """Without memory measurements: quadruple until it fails, then bisect."""
         if bound > (self.ceiling or 2**40):
             return 0 if best == bound - 1 else min(4 * best, bound - 1)
         return (best + bound) // 2 if bound - best > max(1, best * max(self.worth(), 0.02)) else 0
@@ -330,13 +330,13 @@ class _Search(_Evidence):
         return [each.size for each in self.tried if each.confirming and each.outcome.fits and each.size < self.bound]
 
     def settle(self) -> int:
-        """The size to answer as far as is known now, confirmed or yet to be."""
+        """The best size by the current evidence, confirmed or still to be confirmed."""
         best, confirmed = self.best, self.confirmed()
         if confirmed and len(self.all) >= 2 * LONGEST:
             return max(confirmed)
         if not confirmed:
             failed = [each.size for each in self.tried if each.confirming]
-            if failed:  # a fresh process takes more: try less until one fits
+            if failed:  # a fresh process takes more memory: reduce until one fits
                 return math.floor(max(failed) * DOWN[min(len(failed), len(DOWN)) - 1])
         if not self.points or self.slope <= 0:
             return max(confirmed, default=best)
@@ -346,12 +346,12 @@ class _Search(_Evidence):
         return good if good and wanted <= good * (1 + max(0.02, self.worth())) else wanted
 
     def lower(self, size: int, over: float) -> int:
-        """Smaller by so many bytes, and by enough for a slope that is too steep to matter little."""
+        """A size that needs `over` bytes less, with some reserve for an overestimated slope."""
         less = (over + 0.1 * self.margin(size)) / self.slope
         return max(1, math.floor(size - max(less, 0.01 * size)))
 
     def settled(self, size: int) -> bool:
-        """Whether `size` has been confirmed, and measured often enough to know how much that is worth."""
+        """Whether `size` is confirmed, and measured often enough to trust that."""
         if size not in self.confirmed():
             return False
         close = sum(0.9 * size <= each.size <= 1.1 * size for each in self.tried)
@@ -359,9 +359,9 @@ class _Search(_Evidence):
         return len(self.all) >= 2 * LONGEST or (self.times(size) >= 2 and enough)
 
     def recalibrate(self, size: int) -> bool:
-        """Where the confirmation's steps take other memory than the trials' did, go on with steps like those.
+        """If the confirmation's memory differs from the trials', use the confirmation's kind of step from here on.
 
-        The part that grows with the batch is scaled; what does not (weights, optimizer) is the same in both.
+        The part that grows with the batch is scaled; the rest (weights, optimizer) is the same in both.
         """
         last = self.tried[-1]
         line = [(each.size, each.peak) for each in self.tried if each.peak and not each.confirming]
@@ -383,7 +383,7 @@ class _Search(_Evidence):
         return max((each.peak for each in self.all if each.size == size and each.confirming), default=0) / self.budget
 
     def reason(self, size: int) -> str:
-        """One clause: why not more."""
+        """One clause: why the batch is not larger."""
         if not size:
             why = next((each.outcome.why for each in reversed(self.all) if each.size == 1), "")
             return "not even one sample fits" + (f" ({why})" if why else "")
@@ -401,7 +401,7 @@ class _Search(_Evidence):
 def _parabola(
     first: tuple[int, int], middle: tuple[int, int], last: tuple[int, int], target: float, clear: float
 ) -> float:
-    """Where the parabola through three points reaches `target`; infinity where the slope does not clearly rise."""
+    """Where the parabola through three points reaches `target`; infinity if the slope does not clearly rise."""
     (x1, y1), (x2, y2), (x3, y3) = first, middle, last
     before, after = (y2 - y1) / (x2 - x1), (y3 - y2) / (x3 - x2)
     if after <= 1.03 * before or after <= 0 or y3 - y2 < clear:
@@ -412,7 +412,7 @@ def _parabola(
 
 
 def _residual(points: list[tuple[int, int]]) -> float:
-    """Relative standard deviation of peaks from the line that fits them best (least squares, weighted by 1/peak²)."""
+    """Relative standard deviation of the peaks from a fitted line (least squares, weighted by 1/peak²)."""
     weights = [1 / peak**2 for _, peak in points]
     total = sum(weights)
     x = sum(weight * size for weight, (size, _) in zip(weights, points)) / total

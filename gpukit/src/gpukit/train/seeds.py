@@ -11,9 +11,9 @@ import numpy
 import torch
 
 WORD = 0xFFFF_FFFF_FFFF_FFFF
-# What a number is for is mixed into it, so that an order and a dropout mask of equal counters have nothing in common.
+# The purpose is mixed into each number, so that an order and a dropout mask with equal counters are unrelated.
 ORDER, SAMPLE, COLLATE, STEP = 1, 2, 3, 4
-QUIET = 0x5EED  # set before samples that are expected to draw nothing; what is drawn next then tells whether they did
+QUIET = 0x5EED  # seed for samples that should draw nothing; the next number drawn shows whether they did
 
 
 def mix(*numbers: int) -> int:
@@ -39,7 +39,7 @@ def seed_step(seed: int, step: int, rank: int) -> int:
 def seed_all(seed: int) -> None:
     """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 6 us.
 
-    `torch.manual_seed` visits every backend and takes 80 us; a sample is made on the CPU and needs one generator.
+    `torch.manual_seed` seeds every backend and takes 80 us; a sample is loaded on the CPU and needs one generator.
     """
     seed &= WORD
     torch.default_generator.manual_seed(seed)
@@ -72,10 +72,10 @@ def _untouched() -> tuple[int, float, float]:
 
 
 def generators(root: Any) -> list[Any]:
-    """Generators that an object holds, however deep: in attributes, its class, short containers and closures, and in
-    the modules of its functions, where these name them."""
+    """The random generators that an object references, at any depth: in attributes, its class, short containers, and
+    closures, and as globals of its functions."""
     kinds = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
-    found, seen, left, code = [], set(), [root], []  # code comes last: much of it is that of libraries
+    found, seen, left, code = [], set(), [root], []  # code comes last, since much of it belongs to libraries
     while (left or code) and len(seen) < 10_000:
         one = left.pop() if left else code.pop()
         if one is torch.default_generator or id(one) in seen:
@@ -88,7 +88,7 @@ def generators(root: Any) -> list[Any]:
             if not system and getattr(one, "device", torch.device("cpu")).type == "cpu":
                 found.append(one)
         elif isinstance(one, dict | list | tuple):
-            if len(one) <= 100:  # transforms stand in short lists; long ones are samples
+            if len(one) <= 100:  # short lists may contain transforms; long ones contain samples
                 left.extend(one.values() if isinstance(one, dict) else one)
         elif isinstance(one, FunctionType):
             left.extend(getattr(cell, "cell_contents", None) for cell in one.__closure__ or ())
@@ -106,7 +106,7 @@ def generators(root: Any) -> list[Any]:
 
 
 def seed_these(these: list[Any], number: int) -> None:
-    """Seed the global generators as `seed_all` does, and these besides."""
+    """Seed the global generators, as `seed_all` does, and these."""
     seed_all(number)
     for place, generator in enumerate(these):
         _reseed(generator, mix(number, place))

@@ -50,7 +50,7 @@ OWN = "rank-{}.pt"
 LIST = ".metadata"  # DCP's name for its list of shards
 TRAINED = StateDictOptions(ignore_frozen_params=True)
 WRAPPERS = re.compile(r"_checkpoint_wrapped_module\.|_orig_mod\.")  # in names of modules, not of a state_dict
-# What a list of shards is made of. A name from elsewhere in a pickle is what would run.
+# The classes in a list of shards. Unpickling any other name could execute code.
 CLASSES = {
     "torch.distributed.checkpoint.metadata": {
         "BytesStorageMetadata",
@@ -96,7 +96,7 @@ class Sharded:
         """
         reader, planner = _Reader(self.path, self.files), _Tensors(flatten_state_dict=False)
         given = {name: one.detach() for name, one in weights.items()}
-        with _answering(f"{self.path} was not read"):
+        with _report_lost_rank(f"{self.path} was not read"):
             try:
                 with _dcp():
                     dcp.load(given, storage_reader=reader, planner=planner, no_dist=ranks.world == 1)
@@ -130,15 +130,16 @@ def save(
             all others, after ranks.PATIENCE at the latest.
     """
     folder, path = run / FOLDER, run / FOLDER / f"step-{step:08d}"
-    with contextlib.ExitStack() as stack, _answering(f"Step {step} was not saved in {folder}"):
-        needed = sum(_together(ranks, lambda: _needs(weights, state, own or {}, keep, ranks)))
+    with contextlib.ExitStack() as stack, _report_lost_rank(f"Step {step} was not saved in {folder}"):
+        needed = sum(_gather_results(ranks, lambda: _needs(weights, state, own or {}, keep, ranks)))
 
         def begin() -> Path:
             with checkpoint._file_errors(folder):
                 stack.enter_context(checkpoint.claim(run))
                 checkpoint._sweep(folder)
                 checkpoint._room(folder, needed)
-                spare = folder / f".{path.name}.{secrets.token_hex(4)}{SPARE}"  # a rank given up writes into another
+                # A unique name: a rank that was given up may still write to an earlier one.
+                spare = folder / f".{path.name}.{secrets.token_hex(4)}{SPARE}"
                 spare.mkdir()
                 return spare
 
@@ -150,13 +151,13 @@ def save(
             with checkpoint._file_errors(folder):
                 return _write(spare, weights, state if ranks.main else None, own or {}, ranks)
 
-        files = {name: entry for written in _together(ranks, write) for name, entry in written.items()}
+        files = {name: entry for written in _gather_results(ranks, write) for name, entry in written.items()}
         found = checkpoint._metric(metric)
         manifest = {"format": FORMAT, "step": step, "metric": found, "about": about, RANKS: ranks.world, "files": files}
 
         def name() -> None:
             with checkpoint._file_errors(folder):
-                _all_there(spare, files)
+                _check_visible(spare, files)
                 _seal(spare, manifest)
                 checkpoint._place(spare, path)
                 checkpoint._prune(folder, step, keep)
@@ -172,7 +173,7 @@ def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> S
     run that does not match `about`.
     """
     passed_over = []
-    with _answering(f"The checkpoints in {run / FOLDER} were not read"):
+    with _report_lost_rank(f"The checkpoints in {run / FOLDER} were not read"):
         for path in on_main(ranks, lambda: checkpoint._saved(run / FOLDER)):
             try:
                 found = _found(path, about, ranks)
@@ -253,7 +254,7 @@ def _needs(weights: Mapping[str, Tensor], state: Any, own: dict[str, Any], keep:
 def _write(
     folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any] | None, own: dict[str, Any], ranks: Ranks
 ) -> dict[str, Any]:
-    """This rank's files, on the disk when it returns; name -> size and SHA-256."""
+    """Write this rank's files and flush them to disk; return name -> size and SHA-256."""
     with ThreadPoolExecutor(2) as threads:
         files = _Files(threads)
         writer = _Writer(folder, files)
@@ -268,8 +269,8 @@ def _write(
     return files.entries
 
 
-def _all_there(folder: Path, files: dict[str, Any]) -> None:
-    """What the other ranks wrote is seen from here, too."""
+def _check_visible(folder: Path, files: dict[str, Any]) -> None:
+    """Check that the files of all ranks are visible here."""
     for name, entry in files.items():
         try:
             with (folder / name).open("rb") as file:
@@ -292,7 +293,7 @@ def _seal(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
-    """The checkpoint there; DamageError, the same on all ranks, where one of them finds that it is not whole."""
+    """Open the checkpoint; if any rank finds damage, all raise the same DamageError."""
     manifest, damage = on_main(ranks, lambda: _look(path, about))
     if damage is None:
         (state, own), damage = _checked(path, manifest["files"], ranks)
@@ -304,7 +305,7 @@ def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
 
 
 def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str | None]:
-    """The manifest, and why the checkpoint cannot be used, as far as the manifest shows it."""
+    """The manifest, and why the checkpoint cannot be used; None if the manifest is intact."""
     try:
         manifest = checkpoint._manifest(path)
     except DamageError as damage:
@@ -317,10 +318,10 @@ def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str
 
 
 def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any], str | None]:
-    """The states for this rank, and what is wrong with its share of the files, with those states or with the list."""
+    """The states for this rank, and what is damaged: its share of the files, those states, or the list of shards."""
     largest_first = sorted(files.keys() - {LIST}, key=lambda name: (-files[name]["bytes"], name))
     try:
-        for name in (LIST, *largest_first[ranks.rank :: ranks.world]):  # the list by all: each reads it next
+        for name in (LIST, *largest_first[ranks.rank :: ranks.world]):  # each rank reads the list next
             verify(path / name, files[name])
         _Reader(path, frozenset(files)).read_metadata()
         names = (STATE, OWN.format(ranks.rank))
@@ -329,7 +330,7 @@ def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any]
         return [None, None], str(damage)
 
 
-def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
+def _gather_results(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
     """The results of `do()` on all ranks. If it fails, the first rank that failed raises its error; the others exit."""
     result = failure = None
     try:
@@ -346,7 +347,7 @@ def _together(ranks: Ranks, do: Callable[[], Result]) -> list[Result]:
 
 
 @contextlib.contextmanager
-def _answering(what: str) -> Iterator[None]:
+def _report_lost_rank(what: str) -> Iterator[None]:
     """Report that another rank has ended, on each remaining rank."""
     try:
         yield
@@ -361,10 +362,10 @@ def _answering(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _dcp() -> Iterator[None]:
-    """What went wrong on the first rank where something did: DCP's own error holds it, and is no Exception."""
+    """Raise the error of the first rank that failed: DCP wraps it in a class that does not derive from Exception."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is")  # ... disabled: one process is what is meant
+            warnings.filterwarnings("ignore", "torch.distributed is")  # "... disabled", as intended with one process
             yield
     except CheckpointException as error:
         cause, _ = error.failures[min(error.failures)]
@@ -372,7 +373,7 @@ def _dcp() -> Iterator[None]:
 
 
 class _Stream(Written):
-    """A file as DCP wants it: it asks where it is, and closes it before its end is written."""
+    """A file for DCP, which calls `tell`, and closes the file before its end is written."""
 
     def tell(self) -> int:
         return self.size + self.used
@@ -382,7 +383,7 @@ class _Stream(Written):
 
 
 class _Files(FileSystem):
-    """Files that DCP writes, hashed on their way and forced to the disk. `entries`: name -> size and SHA-256."""
+    """Files that DCP writes, hashed and flushed to disk. `entries`: name -> size and SHA-256."""
 
     def __init__(self, helper: Executor) -> None:
         self.helper, self.entries = helper, dict[str, Any]()
@@ -400,19 +401,19 @@ class _Files(FileSystem):
 
 
 class _Writer(dcp.FileSystemWriter):
-    """DCP's writer of one file for each rank."""
+    """DCP's writer, with one file per rank."""
 
     def __init__(self, folder: Path, files: _Files) -> None:
         super().__init__(folder, sync_files=False)  # `files` does that
         self.fs = files
 
     def storage_meta(self) -> StorageMeta:
-        """Without the folder's name, which is another in the end."""
+        """Omit the folder's name, which changes later."""
         return StorageMeta(save_id=self.save_id)
 
 
 class _Reader(dcp.FileSystemReader):
-    """DCP's reader, which takes from its list of shards nothing but names of `files`, types and shapes."""
+    """DCP's reader, which accepts only names in `files`, types, and shapes from its list of shards."""
 
     def __init__(self, path: Path, files: frozenset[str]) -> None:
         super().__init__(path)
@@ -432,7 +433,7 @@ class _Reader(dcp.FileSystemReader):
 
 
 class _List(pickle.Unpickler):
-    """Reads a list of shards; UnpicklingError for any name that has no place in one.
+    """Reads a list of shards; UnpicklingError for any name that does not belong in one.
 
     Source: https://docs.python.org/3/library/pickle.html#restricting-globals
     """

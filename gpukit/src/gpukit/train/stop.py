@@ -69,8 +69,8 @@ class StopSignals:
             raise KeyboardInterrupt
         if not self.number and os.environ.get("RANK", "0") == "0":
             more = ONCE_MORE if number == signal.SIGINT else ""
-            # Not by print: this may have come in the middle of one.
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            # Not print: the signal may have interrupted one.
+            with contextlib.suppress(OSError):  # stderr is closed
                 os.write(2, f"\n{signal.Signals(number).name}: saving after this step{more}.\n".encode())
         self.number = self.number or number
 
@@ -96,7 +96,7 @@ def _end_at_second(read: socket.socket) -> None:
 
 
 def _in_child() -> None:
-    """For a data loader's worker: Ctrl-C, which its whole group gets, is its parent's matter; the rest ends it."""
+    """In a data loader worker: ignore Ctrl-C, which the training process handles; other signals end the worker."""
     if _entered:
         signal.set_wakeup_fd(-1)
         for number, handler in _entered[0].before.items():

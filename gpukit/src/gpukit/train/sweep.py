@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.step_seconds is not None and not given.step_seconds >= 0:
         parser.error("--step-seconds must be at least 0")
     try:
-        result, chosen, settings = _asked(given, rest)
+        result, chosen, settings = _find(given, rest)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _asked(given: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Loading, list[Setting]]:
+def _find(given: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], Loading, list[Setting]]:
     build, settings = load_task(given.task, rest)
     device = choose(device=getattr(settings, "device", "auto"))
     task = build(settings, device)

@@ -68,7 +68,7 @@ def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Tas
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # an import in the module failed: the traceback says which
+            raise  # an import in the module failed: the traceback shows which
         raise SystemExit(f"There is no module {module_name!r}: set --task to package.module:function.") from None
     build = getattr(module, name, None)
     if not callable(build):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from gpukit.train.costs import HANDING, Costs, Plan, Seen, processes
+from gpukit.train.costs import HANDOVER, Costs, Plan, PlanResult, processes
 from gpukit.train.data import (
     Collated,
     DataError,
@@ -32,10 +32,10 @@ from gpukit.train.data import (
     usable_cpus,
 )
 
-GLANCE = 0.15  # seconds for which batches are made to see what they cost
-LOOK = 0.25  # seconds for which a plan is run
-WAITED = 0.001  # seconds: who waits as long for a batch has taken all that were ready
-PORTION = 0.06  # seconds: where a batch and its step take longer, both are tried in smaller portions
+MEASURE_SECONDS = 0.15  # for measuring what batches cost
+RUN_SECONDS = 0.25  # for running a plan
+WAITED = 0.001  # seconds: a longer wait means that no batch was ready
+PORTION = 0.06  # seconds: if a batch and its step take longer, smaller portions are measured
 
 
 class Trials:
@@ -52,10 +52,10 @@ class Trials:
         self.seed = 0
 
     def costs(self, batch_size: int, step: float, device: torch.device | str | None) -> Costs:
-        """Make batches in a process of its own: files that it opens here would be shared by all workers."""
+        """Measure batches in a separate process: workers would share files that were opened here."""
         size = min(batch_size, length(self.dataset))
         found = self._aside("reading samples", _measure, self.dataset, self.collate, size, step)
-        portion, handing = found["samples"] / size, HANDING * (1 + found["tensors"])
+        portion, handing = found["samples"] / size, HANDOVER * (1 + found["tensors"])
         moved = found.pop("size")
         return Costs(
             **found,
@@ -67,8 +67,8 @@ class Trials:
             cpus=max(1.0, usable_cpus() / processes()),
         )
 
-    def run(self, plan: Plan, costs: Costs, seconds: float = LOOK) -> Seen:
-        """Load batches by this plan for some seconds, with a pretended step after each."""
+    def run(self, plan: Plan, costs: Costs, seconds: float = RUN_SECONDS) -> PlanResult:
+        """Load batches with this plan for some seconds, with a simulated step after each."""
         self.seed += 1
         loading = Loading(*plan, pin=False, context=self.context)
         batches = loader(self.dataset, costs.samples, self.seed, loading=loading, collate=self.collate)
@@ -77,7 +77,7 @@ class Trials:
         return _run(*how) if plan[0] else self._aside(f"trying {describe(plan)}", _run, *how)
 
     def _aside(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns in another process. DataError where that fails."""
+        """Call a function in another process; return its result. DataError if it fails."""
         context = multiprocessing.get_context(self.context)
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(theirs, function, arguments), daemon=True)
@@ -121,7 +121,7 @@ def _child(to: Connection, function: Callable[..., Any], arguments: tuple[Any, .
 def _measure(
     dataset: Dataset, collate: Callable[[list[Any]], Any] | None, batch_size: int, step: float
 ) -> dict[str, Any]:
-    """What batches cost, in the terms of Costs; in smaller portions where they take long."""
+    """Measure what batches cost, as fields of Costs; slow batches in smaller portions."""
     seeded, together = Seeded(dataset, 0), Collated(collate)
     keys = chain.from_iterable(Order(len(seeded), batch_size, 0))
 
@@ -137,12 +137,14 @@ def _measure(
         each = (time.perf_counter() - begun) / samples
     samples = max(1, min(batch_size, round(PORTION / (each + step / batch_size))))
     waited, computed, times, before, begun = [], [], [], _busy([os.getpid()]), time.perf_counter()
-    while len(waited) < 3 or (len(waited) < 100 and time.perf_counter() - begun < GLANCE * (1 + 2 * _unequal(times))):
+    while len(waited) < 3 or (
+        len(waited) < 100 and time.perf_counter() - begun < MEASURE_SECONDS * (1 + 2 * _unequal(times))
+    ):
         wall, work = time.perf_counter(), time.process_time()
         batch = made(samples)
         work, wall = time.process_time() - work, time.perf_counter() - wall
         times.append(wall)
-        computed.append(min(work, wall))  # threads of its own may have worked too
+        computed.append(min(work, wall))  # other threads of this process may have worked too
         waited.append(wall - computed[-1])
     queued = min(1.0, max(0.0, _busy([os.getpid()]) - before - sum(computed)) / max(sum(waited), 1e-9))
     size, tensors = _size(batch)
@@ -158,11 +160,11 @@ def _measure(
 
 
 def _unequal(times: list[float]) -> bool:
-    """Whether so few batches of so different a cost say little about the others."""
+    """Whether these batches are too few and too different to predict others."""
     return pstdev(times) > 0.15 * fmean(times) * len(times) ** 0.5
 
 
-def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, seconds: float) -> Seen:
+def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, seconds: float) -> PlanResult:
     pretend = _pretended(step, step_cpus)
     others = multiprocessing.active_children()
     begun = time.perf_counter()
@@ -171,13 +173,13 @@ def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, 
         pids = [process.pid for process in multiprocessing.active_children() if process not in others]
         next(iterator)
         started = time.perf_counter() - begun
-        for number in range(1, workers * ahead):  # what was made while workers started says nothing of their pace
+        for number in range(1, workers * ahead):  # batches loaded during the start do not show the workers' speed
             pretend()
             wall, work = time.perf_counter(), time.thread_time()
             next(iterator)
             waited = time.perf_counter() - wall - (time.thread_time() - work)
             if number + 1 >= workers and waited > WAITED and step_cpus == 0:
-                break  # beside a step that computes, workers take its CPUs until all are ahead, and that passes
+                break  # with a step on the CPU, workers slow it down until all have prefetched; wait for that
         pretend()
         before, number, took, blocked = _busy(pids), 0, 0.0, 0.0
         begun = time.perf_counter()
@@ -194,11 +196,11 @@ def _run(batches: Any, workers: int, ahead: int, step: float, step_cpus: float, 
     finally:
         close(iterator)
     busy = min(1.0, busy / (workers * passed)) if busy else None
-    return Seen(passed / number, started, took / number, blocked / passed, busy)
+    return PlanResult(passed / number, started, took / number, blocked / passed, busy)
 
 
 def _pretended(step: float, step_cpus: float) -> Callable[[], None]:
-    """A function that takes as long as a training step: it sleeps, as for a GPU, or computes as much."""
+    """A function that takes as long as a training step: it sleeps, as for a GPU, or computes."""
     if step_cpus == 0:
         return lambda: time.sleep(step)
     matrix = torch.zeros(128, 128)
@@ -228,7 +230,7 @@ def _busy(pids: list[int]) -> float:
 
 
 def _private() -> int:
-    """Bytes that this process shares with no other."""
+    """Private bytes of this process."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -237,7 +239,7 @@ def _private() -> int:
 
 
 def _size(batch: Any) -> tuple[int, int]:
-    """Bytes of the tensors in a batch, and how many there are."""
+    """Bytes and number of the tensors in a batch."""
     if isinstance(batch, torch.Tensor):
         return batch.numel() * batch.element_size(), 1
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
@@ -246,9 +248,9 @@ def _size(batch: Any) -> tuple[int, int]:
 
 
 def _objects(value: Any, depth: int = 6) -> float:
-    """Bytes of the Python objects in containers and attributes, by a sample of each: every worker comes to copy them.
+    """Estimated bytes of the Python objects in containers and attributes, which every worker will copy.
 
-    A forked worker copies a page as soon as it counts a reference to an object in it, so sharing does not last.
+    A forked worker copies a memory page as soon as it changes the reference count of an object in it.
     """
     if isinstance(value, torch.Tensor | type) or callable(value) or depth == 0:
         return 0.0

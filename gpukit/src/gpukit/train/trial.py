@@ -32,17 +32,17 @@ from gpukit.train.data import length
 from gpukit.train.device import Device, budget, choose, limit
 from gpukit.train.task import Task
 
-PROBES = 64  # samples that are looked at for the largest
+PROBES = 64  # samples among which the largest is chosen
 PROBE_SECONDS = 5.0
-OPTIONS = ("device", "dtype", "tf32", "channels_last")  # settings that choose the device, where a project has them
+OPTIONS = ("device", "dtype", "tf32", "channels_last")  # settings for `choose`, if the project has them
 
 
 class HostMemory:
-    """The CPU's memory that this process takes, in bytes above what it took when this was made.
+    """The host memory of this process, in bytes above its memory when this object was created.
 
-    More than the budget is refused to it from then on (RLIMIT_DATA), so that the kernel has nobody to kill. What the
-    kernel counts for RLIMIT_AS has a highest value, VmPeak. What it counts for RLIMIT_DATA has none: there it is what
-    is counted now, and what has been given back since memory in use (VmHWM, which can be set back) was at its highest.
+    RLIMIT_DATA limits the process to the budget, so that the kernel does not kill it. For RLIMIT_AS, the kernel records
+    the peak (VmPeak). For RLIMIT_DATA it does not: the peak is estimated as the current value, plus the memory released
+    since the resident memory was highest (VmHWM, which can be reset).
     Sources: proc_pid_status(5), proc_pid_clear_refs(5), getrlimit(2).
     """
 
@@ -61,29 +61,29 @@ class HostMemory:
             resource.setrlimit(resource.RLIMIT_DATA, (self.before["VmData"] + max(self.budget, 0), hard))
 
     def start(self) -> None:
-        """Set back what can be; VmPeak cannot, so that sizes must come in ascending order."""
+        """Reset the peak. VmPeak cannot be reset, so sizes must be tried in ascending order."""
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     def peak(self) -> int:
-        """Most bytes since `start`, above what there was at the beginning."""
+        """The peak in bytes since `start`, above the memory at the beginning."""
         now = _process()
         if self.addresses:
             return now["VmPeak"] - self.before["VmSize"]
         return now["VmData"] - self.before["VmData"] + now["VmHWM"] - now["VmRSS"]
 
-    def thrashed(self) -> bool:
-        """Never: the CPU has no allocator that gives back its cache."""
+    def cache_was_freed(self) -> bool:
+        """Never: the CPU's allocator has no cache to free."""
         return False
 
 
 class GpuMemory:
-    """The GPU's memory that this process takes: what PyTorch's allocator holds, and what libraries take beside it."""
+    """The GPU memory of this process: of PyTorch's allocator, and of libraries that allocate their own."""
 
     def __init__(self, device: Device, most: int | None, shared_by: int) -> None:
         found = budget(device)
         self.device, self.how, self.budget = device.device, found.how, found.free
-        self.shared = torch.cuda.get_device_properties(self.device).is_integrated  # free memory is not only ours there
+        self.shared = torch.cuda.get_device_properties(self.device).is_integrated  # the CPU uses that memory too
         if most is not None and most < found.free:
             self.how, self.budget = "as set", most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
@@ -96,7 +96,7 @@ class GpuMemory:
         self.retries = self._retries()
 
     def peak(self) -> int:
-        """Most bytes since `start`: reserved by PyTorch's allocator, and what libraries have taken beside it.
+        """The peak in bytes since `start`: of PyTorch's allocator, and of libraries that allocate their own.
 
         Source: torch.cuda.max_memory_reserved, torch.cuda.mem_get_info.
         """
@@ -104,8 +104,8 @@ class GpuMemory:
         beside = 0 if self.shared else max(0, self.room - self._room())
         return torch.cuda.max_memory_reserved(self.device) + beside
 
-    def thrashed(self) -> bool:
-        """Whether the allocator had to give back its cache and ask again: it fits, and slowly."""
+    def cache_was_freed(self) -> bool:
+        """Whether the allocator had to free its cache and retry: the batch fits, but training is slow."""
         return self._retries() > self.retries
 
     def _room(self) -> int:
@@ -116,10 +116,10 @@ class GpuMemory:
 
 
 class Samples:
-    """Batches of any size, made of up to 64 samples that lie evenly in the data set, over and over.
+    """Batches of any size that repeat up to 64 samples, which are evenly spaced in the data set.
 
-    Where their sizes differ, of the largest alone: with samples padded to the longest of their batch, none takes more.
-    Samples that are larger still may exist where the data set is longer: `Step` splits their batches.
+    If their sizes differ, only the largest is repeated: since samples are padded to the longest of their batch, no
+    other batch takes more. If the data set has larger samples, `Step` splits their batches.
     """
 
     def __init__(self, task: Task) -> None:
@@ -142,7 +142,7 @@ class Samples:
 
 
 class Bench:
-    """A task, ready to be stepped."""
+    """A task that is ready to train."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         spec, settings = pickle.loads(base64.b64decode(request["task"]))
@@ -181,7 +181,7 @@ class Bench:
         except (Exception, SystemExit) as error:  # its frames hold tensors until this block is left
             text = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             failed, ceiling = ("out of memory", "") if is_oom(error) else ("", text)
-        if not failed and not ceiling and self.memory.thrashed():
+        if not failed and not ceiling and self.memory.cache_was_freed():
             failed = "the allocator had to free its cache"
         if failed or ceiling:
             return {"fits": False, "ceiling": bool(ceiling), "why": failed or ceiling}
@@ -190,12 +190,12 @@ class Bench:
         return {"fits": True, "peak_bytes": peak}
 
     def steps(self, size: int, steps: int) -> int:
-        """The highest use of memory, in bytes. What still grows after the second step, as memory in pieces does, is
-        taken to grow as much again."""
+        """Train; return the peak memory in bytes. Growth after the second step, such as from fragmentation, is
+        assumed to happen once more."""
         for seed in range(steps):
-            batch = self.samples.batch(size)  # the last one is still there, as in a loop over a loader
+            batch = self.samples.batch(size)  # the previous batch still exists, as in a loop over a loader
             loss = self.step(batch, seed)
-            if self.step.retries:  # the step has split the batch and gone on
+            if self.step.retries:  # the step has split the batch
                 raise torch.OutOfMemoryError("out of memory in the whole batch")
             if seed == 1:
                 early = self.memory.peak()
@@ -205,7 +205,7 @@ class Bench:
 
 
 def _process() -> dict[str, int]:
-    """Figures of this process, in bytes."""
+    """Memory figures of this process, in bytes."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     fields = (line.partition(":") for line in lines if line.startswith("Vm"))
     return {name: int(value.split()[0]) * 1024 for name, _, value in fields}
@@ -232,10 +232,10 @@ def _stack() -> Stack | None:
 
 
 def main() -> None:
-    """The process of trials: a line of JSON in, a line of JSON out, until there are no more."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: not without the finder
+    """Answer each line of JSON on stdin with one on stdout, until stdin ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the finder
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    os.dup2(2, 1)  # output of libraries must not be mistaken for an answer
     bench = None
     for line in sys.stdin:
         request = json.loads(line)

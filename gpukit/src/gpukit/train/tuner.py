@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from gpukit.train.costs import ALONE, Costs, Plan, Seen, most, plans
+from gpukit.train.costs import ALONE, Costs, Plan, PlanResult, most, plans
 from gpukit.train.data import DataError, Loading, explain
 from gpukit.train.timing import Trials, describe, show_progress
 
-SPARE = 1.1  # times as much as measured may data cost before workers fall behind
-FEW = 10, 4  # so few batches say nothing of seldom slow ones: then so many are made ahead
-CLOSE = 1.25  # times as long, with workers or without: that may be the machine's mood, and is looked at the same way
-OBJECTS = 2e8  # bytes of Python objects in a dataset that are worth a word
+SPARE = 1.1  # factor on the measured cost of the data, with which workers must still keep up
+FEW = 10, 4  # fewer measured batches do not show rare slow ones: then at least so many are prefetched
+CLOSE = 1.25  # a smaller factor between loading with and without workers may be noise: both are run
+OBJECTS = 2e8  # bytes of Python objects in a data set, above which the user is warned
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Tuned:
 
 def _best(costs: Costs, fitting: list[Plan]) -> Plan:
     """The simplest plan that is as fast as any, even if the data costs slightly more than measured."""
-    spare = SPARE + 2 * costs.varies / len(costs.waited) ** 0.5  # the mean is known the less, the fewer were measured
+    spare = SPARE + 2 * costs.varies / len(costs.waited) ** 0.5  # fewer measurements make the mean less certain
     least = FEW[1] if len(costs.waited) < FEW[0] else 0
-    # A second worker evens out what one does in fits and starts: up to 13 % for text beside a GPU's step, and nowhere
-    # a loss of more than 1 % (four kinds of benchmarks/loader.py, nine rounds on 2 CPUs, 2026-11-22).
+    # A second worker evens out irregular batches: up to 13 % faster for text with a GPU step, and never more than 1 %
+    # slower (four workloads of benchmarks/loader.py, nine rounds on 2 CPUs, 2026-11-22).
     fewest = min(2, int(costs.cpus), max(fitting)[0])
     periods = {
         plan: costs.period(*plan, spare)
@@ -135,7 +135,9 @@ def _pins(device: torch.device | str | None) -> bool:
     return torch.device(device or "cpu").type == "cuda"
 
 
-def _why(plan: Plan, costs: Costs, seen: dict[Plan, Seen], periods: dict[Plan, float], fitting: list[Plan]) -> str:
+def _why(
+    plan: Plan, costs: Costs, seen: dict[Plan, PlanResult], periods: dict[Plan, float], fitting: list[Plan]
+) -> str:
     """The choice and its reason, as the end of a sentence."""
     if plan[0] == 0:
         return f"0 workers: {_why_none(costs, seen, fitting)}"
@@ -161,7 +163,7 @@ def _why(plan: Plan, costs: Costs, seen: dict[Plan, Seen], periods: dict[Plan, f
     return text
 
 
-def _why_none(costs: Costs, seen: dict[Plan, Seen], fitting: list[Plan]) -> str:
+def _why_none(costs: Costs, seen: dict[Plan, PlanResult], fitting: list[Plan]) -> str:
     made = f"{costs.alone * 1e3:.3g} ms for a batch of {costs.samples}"
     if len(fitting) == 1:
         return "there is not enough memory for a worker, or not enough in /dev/shm for its batches"

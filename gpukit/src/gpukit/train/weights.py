@@ -33,11 +33,11 @@ NAMES = {
     torch.complex64: "C64",
 }
 TYPES = {name: dtype for dtype, name in NAMES.items()}
-ALIGNED = 16  # bytes of the widest number, complex128: where each number starts at a multiple of its size, views do
+ALIGNED = 16  # bytes of the widest type, complex128: views must start at a multiple of the size of their numbers
 
 
 def plain(tensor: Any) -> bool:
-    """Whether it is a tensor of numbers in memory: not sparse, quantized, of a subclass, or without any numbers."""
+    """Whether it is an ordinary tensor: not sparse, quantized, of a subclass, or on the meta device."""
     return (
         type(tensor) in (Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
@@ -47,15 +47,15 @@ def plain(tensor: Any) -> bool:
 
 
 def size(weights: Mapping[str, Tensor]) -> int:
-    """Bytes of the numbers, those that are shared once; the list before them takes some hundred bytes for each."""
+    """Bytes of the numbers; shared ones count once. The header takes some hundred bytes more per tensor."""
     kept = set(_kept(weights).values())
     return sum(weights[name].nbytes for name in kept)
 
 
 def write(weights: Mapping[str, Tensor], put: Callable[[memoryview | bytes], object]) -> None:
-    """Give `put` the bytes of the file, in order, one tensor at a time: that is all that is copied from a GPU at once.
+    """Pass the bytes of the file to `put`, in order, copying one tensor at a time from the GPU.
 
-    Tied weights, which are the same numbers under several names, are written once and named as shared.
+    Tied weights, which are the same numbers under several names, are written once and listed as shared.
     """
     kept = _kept(weights)
     order = sorted(dict.fromkeys(kept.values()), key=lambda name: -weights[name].itemsize)  # ALIGNED holds for all
@@ -83,9 +83,9 @@ def write(weights: Mapping[str, Tensor], put: Callable[[memoryview | bytes], obj
 
 
 def read(data: Tensor) -> dict[str, Tensor]:
-    """The weights in a file that `write` wrote, whose bytes are `data` (uint8, one dimension); the result are views.
+    """The weights in a file written by `write`, as views of its bytes, `data` (uint8, one dimension).
 
-    What was one tensor under several names is one again. Whether the bytes are those written is the caller's to check.
+    Tied weights are tied again. The caller must have verified the bytes.
     """
     start = 8 + int.from_bytes(bytes(data[:8].tolist()), "little")
     header = json.loads(data[8:start].numpy().tobytes())
@@ -102,7 +102,7 @@ def read(data: Tensor) -> dict[str, Tensor]:
 
 
 def _kept(weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """Each name -> the first name of the same numbers in memory. Tensors that overlap only in part count as two."""
+    """Each name -> the first name of the same memory. Tensors that overlap only partly count as different."""
     first: dict[Any, str] = {}
     kept = {}
     for name, tensor in weights.items():

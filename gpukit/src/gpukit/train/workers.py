@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from gpukit.errors.rules import named
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
-# The rules that tell how loading failed.
+# The rules for how loading can fail.
 RULES = named(
     "bus-error",
     "fork-after-cuda",
@@ -42,9 +42,9 @@ SHOWN = "use `--workers 0` to see where the data set fails"
 
 @contextmanager
 def signals_later() -> Iterator[None]:
-    """Put off signals; processes started within inherit the mask, until they know what to do with one.
+    """Defer signals. Processes that are started inside inherit the mask until they install their handlers.
 
-    Ctrl-C needs a handler as well: any other thread may be the one that gets it, and the main thread then raises.
+    SIGINT needs a handler too: another thread may receive it, and the main thread would then raise KeyboardInterrupt.
     """
     came: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
@@ -59,14 +59,14 @@ def signals_later() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if came:
-            # Not by a signal, which would be counted once more (StopSignals).
+            # Call the handler: another signal would be counted again (StopSignals).
             handler(signal.SIGINT, None) if callable(handler) else signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """Keep the garbage collector of forked workers off what this process holds: it writes to each object that it looks
-    at, and they would come to copy all of it. Source: https://docs.python.org/3/library/gc.html#gc.freeze"""
+    """Exclude this process's objects from garbage collection in forked workers: the collector writes to each object,
+    so workers would copy them all. Source: https://docs.python.org/3/library/gc.html#gc.freeze"""
     already = gc.get_freeze_count()
     gc.freeze()
     try:
@@ -77,16 +77,16 @@ def frozen() -> Iterator[None]:
 
 
 def close(iterator: Iterator[Any]) -> None:
-    """End the workers of a loader's iterator, now. When the last reference goes they end too, but an interrupt that
-    comes while they are waited for is then lost."""
-    end = getattr(iterator, "_shutdown_workers", None)  # there is none without workers
+    """End the workers of a loader's iterator now. They also end with its last reference, but an interrupt during that
+    would be lost."""
+    end = getattr(iterator, "_shutdown_workers", None)  # absent without workers
     if end is not None:
         end()
 
 
 def begin(worker: int) -> None:
-    """Leave signals that reach the whole process group to the training process: it ends its step, saves, and then ends
-    its workers. torch would raise the news of their death in the midst of that."""
+    """Let the training process handle signals to the process group: it finishes its step, saves, and ends its workers.
+    If they ended first, torch would raise an error in the meantime."""
     for number in SIGNALS - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS - {signal.SIGTERM})
@@ -95,13 +95,13 @@ def begin(worker: int) -> None:
 
 
 def _unless_left(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Say nothing of a training process that was stopped while it took a batch; a thread of multiprocessing would."""
+    """Do not print a traceback if the training process ended while it received a batch."""
     if not issubclass(kind, ConnectionError | EOFError):
         sys.__excepthook__(kind, error, trace)
 
 
 def _await_end() -> None:
-    """End this worker at a SIGTERM of the training process, and of no other."""
+    """End this worker on a SIGTERM from the training process, but from no other process."""
     training = multiprocessing.parent_process()
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
         pass
@@ -131,7 +131,7 @@ def stays(error: BaseException) -> bool:
 
 
 def failure(error: BaseException) -> Failure | None:
-    """What made the data loader fail, by the rules for error texts; None if it is not the loader's failure."""
+    """Why the data loader failed, by the rules for error texts; None if the error is not the loader's."""
     text = "\n".join(str(each) for each in _causes(error))
     known = {rule.id: found for rule in RULES if (found := rule.matches(text))}
     if "open-files" in known:
@@ -165,7 +165,7 @@ def failure(error: BaseException) -> Failure | None:
 
 
 def _ended(process: str, text: str, known: Collection[str]) -> Failure:
-    """A worker has ended: by which signal, as torch names it."""
+    """A worker has ended; torch's message names the signal, if there was one."""
     signalled = re.search(r"signal: ([\w ]+)", text)
     if "worker-gone" in known or not signalled:
         return Failure("worker-gone", f"A data loader worker (process {process}) ended unexpectedly: {SHOWN}.")
@@ -183,7 +183,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _in_queue(error: BaseException) -> bool:
-    """Whether it came from the sockets by which workers hand over their tensors."""
+    """Whether it came from the sockets through which workers send their tensors."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames)
 
@@ -199,8 +199,8 @@ def _shm_size() -> str:
 def usable_cpus(root: Path = Path("/")) -> int:
     """CPUs that this process may use: its affinity and the CPU quotas of its control groups, v1 and v2, rounded up.
 
-    `docker run --cpus 2` sets a quota, which affinity does not show. Every group above the own one counts. `root`:
-    where proc and sys are looked for.
+    `docker run --cpus 2` sets a quota, which affinity does not show. The groups above this process's own count too.
+    `root`: the folder that contains proc and sys.
     """
     quotas = [float(len(os.sched_getaffinity(0)))]
     for folder in _groups(root):
@@ -218,9 +218,9 @@ def usable_cpus(root: Path = Path("/")) -> int:
 
 
 def _groups(root: Path) -> list[Path]:
-    """Folders of the control groups that this process is in and of those above, by /proc/self/cgroup.
+    """The folders of this process's control groups and of those above, from /proc/self/cgroup.
 
-    In a container the path is often the host's and not there: the mount's own top is then the container's group.
+    In a container, the path is often the host's and does not exist; the top of the mount is then the container's group.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
