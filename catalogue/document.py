@@ -1,4 +1,4 @@
-"""Write docs/hardware.md from the catalogue; with --check, fail where it is stale."""
+"""Write docs/hardware.md from the catalogue; with --check, exit with 1 if it is out of date."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file runs by itself
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import support
 
 DOCUMENT = support.HERE.parent / "docs/hardware.md"
@@ -22,75 +22,54 @@ TOP = """\
 
 <!-- Written by `python catalogue/document.py` from catalogue/*.yml. Change those, not this file. -->
 
-Which id to answer, what each one can be built on, and which driver it needs. Every figure comes from `catalogue/`,
-where its source and the date of the last check stand beside it.
+Which hardware id to select, which releases of each base support it, and which driver it needs. Every figure comes from
+`catalogue/`, which also states its source and the date of the last check.
 """
 
 CARDS = """\
 ## Which id is my card?
 
-`nvidia-smi -L` prints the card's name. Memory is nominal: tools report a little less, and one name can stand for
-two sizes. A driver older than the first one here does not know the card; "any" means that every driver which the
-bases below accept knows it.
+`nvidia-smi -L` prints the card's name. "Memory" is the nominal size; tools report slightly less. "First driver" is the
+oldest driver that supports the card; "any" means that every driver supported by the bases below also supports the card.
 """
 
 NOT_HERE = """\
-A variant that is not listed (SUPER, Ti, D, Embedded, a laptop's) goes with its series; `nvidia-smi
---query-gpu=compute_cap --format=csv` settles it. Not supported: Tesla P100 (capability 6.0), Maxwell and older,
-Jetson Xavier and older, and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
+A variant that is not listed (SUPER, Ti, D, Embedded, laptop) usually has the id of its series. If in doubt, compare the
+capability: `nvidia-smi --query-gpu=compute_cap --format=csv`. Not supported: Tesla P100 (capability 6.0), Maxwell and
+older, Jetson Xavier and older, and GPUs of other vendors. On such machines, use `cpu`.
 """
 
 MATRIX = """\
 ## What runs where
 
-What `release: current` gives today, the newest release that is confirmed for the machine; below it the others that
-can be pinned with `advanced`. **Bold** is the recommended base.
+The first line of each cell is what `release: current` selects today: the newest release that is confirmed for the
+machine. The other releases can be pinned (question `advanced`). **Bold** marks the recommended base.
 """
 
 EDGES = """\
-Two machines in one project (`also_on`) get the newest release that serves both. Where none does, the pair is
-refused: Pascal (`gtx-10`) and any Blackwell GPU have no build in common, because CUDA 12.8, the first for
-Blackwell, came with PyTorch builds that no longer hold Pascal's code. Volta and Blackwell meet in one: `wheel`
-2.10.0-cu128.
+A project for several machines (`also_on`) gets the newest release that supports all of them. If there is none, the
+combination is refused. Pascal (`gtx-10`) and Blackwell cannot be combined: Blackwell requires CUDA 12.8, and PyTorch
+builds for CUDA 12.8 have no kernels for Pascal. The newest release for both Volta and Blackwell is `wheel` 2.10.0-cu128.
 
-A release can also be ruled out by the use case: """
+The use case can also exclude a release: """
 
 DRIVERS = """\
 ## Driver floors
 
-A driver must know the card (the first table) *and* serve the release. NVIDIA's and PyTorch's builds for one CUDA
-major version run on the first driver branch of that version; only `nvidia/cuda` images refuse to start on a GeForce
-card below the driver of their own toolkit.
+A driver must support the card (first table) *and* the release (this table). In general, a build for one CUDA major
+version runs on the first driver branch of that version and newer. Only `nvidia/cuda` images need the driver of their own
+toolkit: with an older one, they refuse to start on GeForce cards.
 """
 
 OLD_DRIVERS = """\
-A driver that cannot be updated to 580: pin `wheel` 2.14.1-cu126 (Turing to Hopper) or 2.10.0-cu128 (Volta to
-Blackwell). CUDA's forward compatibility package helps only on data-centre GPUs and Jetson, never on GeForce.
+See also [A driver that cannot be updated](choosing-a-base.md#a-driver-that-cannot-be-updated).
 """
 
 ENDED = """\
 ## Where support has ended
 
-CUDA 13 has no Maxwell, Pascal or Volta, and driver branch 580 is the last for them. PyTorch builds for them up to
-2.14 (cu126); 2.15 has no such build.
-"""
-
-AVOID = """\
-## What not to use
-
-| do not | because |
-| --- | --- |
-| `TORCH_CUDA_ARCH_LIST="8.9;9.0"` for RTX 50 | it is capability 12.0; code for 8.9 or 9.0 never runs there |
-| `TORCH_CUDA_ARCH_LIST=12.0f` | an error in PyTorch: it takes `12.0`, `12.0a` and `12.0+PTX` |
-| driver 545 for RTX 50 | the first that knows one is 570.86.16; the RTX 5070 Ti needs 570.124.04 |
-| driver 590 and newer for Pascal or Volta | 580 is the last branch |
-| `--gpus all` on a DGX Station GB300 | CUDA fails beside the display GPU: ask for `device=0` |
-| `docker run --gpus` on a Jetson | its containers start with `--runtime nvidia` |
-| `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and system share one memory |
-| a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
-| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, until six months after its driver's end |
-| PyTorch or Triton from source for capability 12.x | wheels hold 12.0 since 2.7 (cu128), and its code runs on 12.1 |
-| xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image brings flash-attn |
+CUDA 13 does not support Maxwell, Pascal, and Volta, and driver branch 580 is the last that does. PyTorch 2.14 (cu126) is
+the last with builds for them.
 """
 
 
@@ -101,7 +80,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def cards() -> str:
-    """Every card, alphabetically, with its id, memory and first driver; sizes of one name in one row."""
+    """Every card, alphabetically, with its id, memory, and first driver; all memory sizes of a card in one row."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for name, machine in HARDWARE.items():
         for card in machine["cards"]:
@@ -121,7 +100,7 @@ def cards() -> str:
 
 
 def offer(name: str, base: str) -> str:
-    """What a base has for a machine: `current`, what else may be pinned, or why there is nothing."""
+    """The releases of a base for a machine: `current` and those that can be pinned, or why there are none."""
     chosen = support.current(base, [name])
     fits = [release for release, entry in RELEASES[base].items() if not support.supports(HARDWARE[name], entry)]
     if not fits:
@@ -136,7 +115,7 @@ def offer(name: str, base: str) -> str:
 
 
 def matrix() -> str:
-    """Hardware against bases."""
+    """The releases for each machine and base."""
     rows = []
     for name, machine in HARDWARE.items():
         what = [machine["capability"] or "no GPU", machine["arch"]]
@@ -146,7 +125,7 @@ def matrix() -> str:
 
 
 def why() -> str:
-    """Why the recommended base is that one, said once for all ids with the same reason."""
+    """Why each base is recommended: one line for all ids with the same reason."""
     lines = []
     reason = lambda item: (item[1]["base"]["recommended"], item[1]["base"]["why"])  # noqa: E731
     for (base, text), group in itertools.groupby(sorted(HARDWARE.items(), key=reason), key=reason):
@@ -155,11 +134,11 @@ def why() -> str:
     uncertain = [
         f"`{release}`" for base in BASES for release, entry in RELEASES[base].items() if entry["status"] == "uncertain"
     ]
-    return "\n".join([*lines, "", f"Known only in part, so never `current`: {', '.join(uncertain)}."]) + "\n"
+    return "\n".join([*lines, "", f"Not fully confirmed, and therefore never `current`: {', '.join(uncertain)}."]) + "\n"
 
 
 def drivers() -> str:
-    """The releases with their driver floor, CUDA, torch and end."""
+    """The releases with their PyTorch, CUDA, driver floor, and end of support."""
     rows = [
         [
             f"`{base}` {name}",
@@ -172,7 +151,7 @@ def drivers() -> str:
         for base in BASES
         for name, release in RELEASES[base].items()
     ]
-    return table(["release", "torch", "CUDA", "driver from", "ends", "CPUs"], rows)
+    return table(["release", "PyTorch", "CUDA", "first driver", "end of support", "CPU"], rows)
 
 
 def ended() -> str:
@@ -186,22 +165,22 @@ def ended() -> str:
 
 
 def document() -> str:
-    """The whole of docs/hardware.md."""
+    """The contents of docs/hardware.md."""
     spans = [f"`{name}` needs torch {case['torch']}" for name, case in USE_CASES.items()]
     parts = [TOP, CARDS, cards(), NOT_HERE, MATRIX, matrix(), why(), EDGES + "; ".join(spans) + ".\n"]
-    parts += [DRIVERS, drivers(), OLD_DRIVERS, ENDED, ended(), AVOID]
+    parts += [DRIVERS, drivers(), OLD_DRIVERS, ENDED, ended()]
     return "\n".join(parts)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the document is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the document is out of date")
     parser.add_argument("--to", type=Path, default=DOCUMENT, help="the file (docs/hardware.md)")
     options = parser.parse_args()
     if options.check:
         if options.to.is_file() and options.to.read_text(encoding="utf-8") == document():
             return 0
-        print(f"{options.to} is stale: run `python catalogue/document.py`.", file=sys.stderr)
+        print(f"{options.to} is out of date: run `python catalogue/document.py`.", file=sys.stderr)
         return 1
     options.to.parent.mkdir(parents=True, exist_ok=True)
     options.to.write_text(document(), encoding="utf-8")
