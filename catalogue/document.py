@@ -1,4 +1,4 @@
-"""Write docs/hardware.md from the catalogue; with --check, fail where it is stale."""
+"""Write docs/hardware.md from the catalogue; with --check, exit with 1 if it is out of date."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file runs by itself
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import support
 
 DOCUMENT = support.HERE.parent / "docs/hardware.md"
@@ -23,8 +23,8 @@ TOP = """\
 
 <!-- Written by `python catalogue/document.py` from catalogue/*.yml. Change those, not this file. -->
 
-Which id to answer, what each one can be built on, and which driver it needs. Every figure comes from `catalogue/`,
-where its source and the date of the last check stand beside it.
+Which hardware id to select, which releases of each base support it, and which driver it needs. Every figure comes from
+`catalogue/`, which also states its source and the date of the last check.
 """
 
 CARDS = """\
@@ -80,17 +80,16 @@ HOST = """\
 MATRIX = """\
 ## What runs where
 
-What `release: current` gives today, the newest release that is confirmed for the machine; below it the others that
-can be pinned with `advanced`. **Bold** is the recommended base.
+The first line of each cell is what `release: current` selects today: the newest release that is confirmed for the
+machine. The other releases can be pinned (question `advanced`). **Bold** marks the recommended base.
 """
 
 EDGES = """\
-Two machines in one project (`also_on`) get the newest release that serves both. Where none does, the pair is
-refused: Pascal (`gtx-10`) and any Blackwell GPU have no build in common, because CUDA 12.8, the first for
-Blackwell, came with PyTorch builds that no longer hold Pascal's code. Volta and Blackwell meet in one: `wheel`
-2.10.0-cu128.
+A project for several machines (`also_on`) gets the newest release that supports all of them. If there is none, the
+combination is refused. Pascal (`gtx-10`) and Blackwell cannot be combined: Blackwell requires CUDA 12.8, and PyTorch
+builds for CUDA 12.8 have no kernels for Pascal. The newest release for both Volta and Blackwell is `wheel` 2.10.0-cu128.
 
-A release can also be ruled out by the use case: """
+The use case can also exclude a release: """
 
 DRIVERS = """\
 ## Driver floors
@@ -248,7 +247,7 @@ def host() -> str:
 
 
 def offer(name: str, base: str) -> str:
-    """What a base has for a machine: `current`, what else may be pinned, or why there is nothing."""
+    """The releases of a base for a machine: `current` and those that can be pinned, or why there are none."""
     chosen = support.current(base, [name])
     fits = [release for release, entry in RELEASES[base].items() if not support.supports(HARDWARE[name], entry)]
     if not fits:
@@ -263,7 +262,7 @@ def offer(name: str, base: str) -> str:
 
 
 def matrix() -> str:
-    """Hardware against bases."""
+    """The releases for each machine and base."""
     rows = []
     for name, machine in HARDWARE.items():
         what = [machine["capability"] or "no GPU", machine["arch"]]
@@ -273,7 +272,7 @@ def matrix() -> str:
 
 
 def why() -> str:
-    """Why the recommended base is that one, said once for all ids with the same reason."""
+    """Why each base is recommended: one line for all ids with the same reason."""
     lines = []
     reason = lambda item: (item[1]["base"]["recommended"], item[1]["base"]["why"])  # noqa: E731
     for (base, text), group in itertools.groupby(sorted(HARDWARE.items(), key=reason), key=reason):
@@ -282,11 +281,13 @@ def why() -> str:
     uncertain = [
         f"`{release}`" for base in BASES for release, entry in RELEASES[base].items() if entry["status"] == "uncertain"
     ]
-    return "\n".join([*lines, "", f"Known only in part, so never `current`: {', '.join(uncertain)}."]) + "\n"
+    return (
+        "\n".join([*lines, "", f"Not fully confirmed, and therefore never `current`: {', '.join(uncertain)}."]) + "\n"
+    )
 
 
 def drivers() -> str:
-    """The releases with their driver floor, CUDA, torch and end."""
+    """The releases with their PyTorch, CUDA, driver floor, and end of support."""
     rows = [
         [
             f"`{base}` {name}",
@@ -299,7 +300,7 @@ def drivers() -> str:
         for base in BASES
         for name, release in RELEASES[base].items()
     ]
-    return table(["release", "torch", "CUDA", "driver from", "ends", "CPUs"], rows)
+    return table(["release", "PyTorch", "CUDA", "first driver", "end of support", "CPU"], rows)
 
 
 def ended() -> str:
@@ -330,7 +331,7 @@ def avoid() -> str:
 
 
 def document() -> str:
-    """The whole of docs/hardware.md."""
+    """The contents of docs/hardware.md."""
     spans = [f"`{name}` needs torch {case['torch']}" for name, case in USE_CASES.items()]
     parts = [TOP, CARDS, cards(), NOT_HERE, MATRIX, matrix(), why(), EDGES + "; ".join(spans) + ".\n"]
     parts += [FORMATS, formats(), DRIVERS, drivers(), old_drivers(), ENDED, ended(), WHEELS, wheels(), CONTENTS]
@@ -340,13 +341,15 @@ def document() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the document is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if the document is out of date"
+    )
     parser.add_argument("--to", type=Path, default=DOCUMENT, help="the file (docs/hardware.md)")
     options = parser.parse_args()
     if options.check:
         if options.to.is_file() and options.to.read_text(encoding="utf-8") == document():
             return 0
-        print(f"{options.to} is stale: run `python catalogue/document.py`.", file=sys.stderr)
+        print(f"{options.to} is out of date: run `python catalogue/document.py`.", file=sys.stderr)
         return 1
     options.to.parent.mkdir(parents=True, exist_ok=True)
     options.to.write_text(document(), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Write the pages that come from data: the troubleshooting page from the checks, and from records/ the table of
-verified runs in docs/verified.md and README.md.
+"""Write the pages that are generated from data: the troubleshooting page from the checks, and the table of verified
+runs in docs/verified.md and README.md from records/.
 
-python docs/write.py            write them
-python docs/write.py --check    exit 1 and say which would change
+python docs/write.py            write the pages
+python docs/write.py --check    exit 1 if a page is out of date, and name it
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ def troubleshooting() -> str:
 
 
 def error_texts() -> str:
-    """Every error text that `explain` knows, by topic, in the order in which they are tried."""
+    """Every message that `explain` recognizes, by topic, in the order in which the rules are tried."""
     from gpukit.errors.rules import TOPICS
 
     lines = [
         "",
         '<a id="about"></a>',
         "",
-        "## Error texts: `./launch explain`",
+        "## Error messages: `./launch explain`",
         "",
-        "It reads a log from a file or a pipe, or a text that you paste, and prints what can cause it on this machine,",
-        "each cause with its remedy and how to tell it from the others ([Explain](explain.md)). These are the texts",
-        "that it knows, in old and new wordings, with their causes, the most frequent first.",
+        "[`./launch explain`](explain.md) recognizes these messages, in old and new wordings, and prints the causes that",
+        "are possible on this machine, each with a remedy. For each message, the most frequent cause is first.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
@@ -71,13 +70,13 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """As code in a table: one line, without a backtick or a bar."""
+    """A text as code in a table: on one line, with bars escaped."""
     text = " ".join(text.split()).replace("|", "\\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def records(folder: Path = RECORDS) -> list[dict]:
-    """Newest first. Whether each has the right form is for the tests to say."""
+    """The records, newest first. Tests check them against their schema."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     return sorted(found, key=lambda record: (record["date"], record["cards"][0]["name"]), reverse=True)
 
@@ -103,21 +102,21 @@ def verified(found: list[dict]) -> str:
         [
             "# Verified on real hardware",
             "",
-            "Each row is a run of `./launch verify --record` in a generated project on the card that it names, sent in",
-            "as a file in `records/`. Nothing else goes in: no emulation, no stand-in image, no estimate.",
+            "Each row is the result of `./launch verify --record` in a generated project on the card in the first",
+            "column, submitted as a file in `records/`. Emulated hardware, substitute images, and estimates are excluded.",
             "",
             verified_table(found),
             "",
-            "To add yours: `./launch verify --record`, then a pull request that puts the file it names into `records/`",
-            "and renews this page with `python docs/write.py`. The file holds the card, the driver, the versions and",
-            "the checks that did not pass; no name of a person or a machine.",
+            "To add yours, run `./launch verify --record`, put the file that it writes into `records/`, update this page",
+            "with `python docs/write.py`, and open a pull request. The file contains the card, the driver, the versions,",
+            "and the checks that did not pass, but no names of users or machines.",
             "",
         ]
     )
 
 
 def readme(text: str, found: list[dict]) -> str:
-    """README with the same table between its marks."""
+    """README with the same table between the two markers."""
     before, _, rest = text.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     if not rest or not after:
@@ -138,7 +137,7 @@ def main(argv: list[str]) -> int:
     stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in argv:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what `python docs/write.py` writes", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date: run `python docs/write.py`", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.write_text(pages()[path], encoding="utf-8")
