@@ -87,7 +87,7 @@ machine. The other releases can be pinned (question `advanced`). **Bold** marks 
 EDGES = """\
 A project for several machines (`also_on`) gets the newest release that supports all of them. If there is none, the
 combination is refused. Pascal (`gtx-10`) and Blackwell cannot be combined: Blackwell requires CUDA 12.8, and PyTorch
-builds for CUDA 12.8 have no kernels for Pascal. The newest release for both Volta and Blackwell is `wheel` 2.10.0-cu128.
+builds for CUDA 12.8 have no kernels for Pascal. The newest release for Volta and Blackwell is `wheel` 2.10.0-cu128.
 
 The use case can also exclude a release: """
 
