@@ -29,6 +29,7 @@ cache=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}
 folder "$cache"
 ln -sfn "$cache" .launch/huggingface
 folder "$HOME/.aws"
+folder "$HOME/.aws/sso/cache"
 [ -s .launch/jupyter-token ] || od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >.launch/jupyter-token
 
 # compose.yaml reads your user id and a project name that is unique to this folder from .env.
