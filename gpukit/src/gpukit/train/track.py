@@ -131,7 +131,7 @@ class MLflow:
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
         address = os.environ.get("MLFLOW_TRACKING_URI", "")
-        server = _on_the_host(address)
+        server = _on_the_host(address) or _without_password(address)
         certificate = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
         if certificate and not Path(certificate).exists():
             what = f"MLFLOW_TRACKING_SERVER_CERT_PATH is {certificate}, which does not exist here"
@@ -139,7 +139,7 @@ class MLflow:
         _answering(address, wait)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        if server:  # MLflow's own links have the address inside the network of containers, which no browser can open
+        if server:  # MLflow's own links have the address among containers, which no browser can open, or the password
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow
 
@@ -441,6 +441,13 @@ def _on_the_host(address: str) -> str:
     port = {**dotenv(root() / ".env"), **os.environ}.get("MLFLOW_PORT") or "5000"
     ours = (PROJECTS_MLFLOW, f"http://127.0.0.1:{port}")  # from a container; with --native
     return f"http://localhost:{port}" if address.rstrip("/") in ours else ""
+
+
+def _without_password(address: str) -> str:
+    """A server's address without the user name and password in it; "" if it has none."""
+    server = urlsplit(address)
+    given, _, host = server.netloc.rpartition("@")
+    return server._replace(netloc=host).geturl().rstrip("/") if given and server.scheme in ("http", "https") else ""
 
 
 def _answering(address: str, wait: Callable[[str], None]) -> None:
