@@ -30,47 +30,49 @@ Which hardware id to select, which releases of each base support it, and which d
 CARDS = """\
 ## Which id is my card?
 
-`nvidia-smi -L` prints the card's name. Memory is nominal: tools report a little less, and one name can stand for
-two sizes. A driver older than the first one here does not know the card; "any" means that every driver which the
-bases below accept knows it. Vulkan developer drivers are not counted.
+`nvidia-smi -L` prints the card's name. "Memory" is the nominal size; tools report slightly less, and some names stand
+for two sizes. "First driver" is the oldest driver that supports the card, without Vulkan developer drivers; "any" means
+that every driver supported by the bases below also supports the card.
 """
 
 NOT_HERE = """\
-A variant that is not listed (Embedded, Max-Q, OEM) goes with its series; `nvidia-smi --query-gpu=compute_cap
---format=csv` settles it. Every computer with a GB10 is `dgx-spark`; an RTX Spark (N1X, also 12.1, Windows on Arm) is
-untried. Of the 288 GB of B300 and GB300 about 269 are usable. Without an id: Tesla P100 and Quadro GP100 (6.0), which
-PyTorch's cu126 builds serve, so that a `gtx-10` project may run there, untried. Not supported: Maxwell and older,
-Jetson Xavier and older, Rubin (10.7), and what is not NVIDIA's. A project for `cpu` runs there, without the GPU.
+A variant that is not listed (Embedded, Max-Q, OEM) usually has the id of its series. If in doubt, compare the
+capability: `nvidia-smi --query-gpu=compute_cap --format=csv`. Every computer with a GB10 is `dgx-spark`. About 269 of
+the 288 GB of B300 and GB300 are usable. Tesla P100 and Quadro GP100 (capability 6.0) have no id; PyTorch's cu126 builds
+support them, so a project for `gtx-10` may work there (not tested). RTX Spark (N1X, capability 12.1, Windows on Arm)
+has not been tested. Not supported: Maxwell and older, Jetson Xavier and older, Rubin (capability 10.7), and GPUs of
+other vendors. On such machines, use `cpu`.
 """
 
 FORMATS = """\
 ## Number formats and packages with their own kernels
 
-The formats of each GPU's tensor cores, the low-precision recipes that Transformer Engine accepts (its default is
-**bold**), and the code in bitsandbytes' wheels that runs there, with what `release: current` gives for `llm`.
+"Tensor cores" lists the formats that the GPU supports, "Transformer Engine" the low-precision recipes that it accepts
+(the default is **bold**), and "bitsandbytes" the capability of the kernels in its wheels that the GPU runs, with the
+release that `release: current` selects for `llm`.
 """
 
 BITSANDBYTES = """\
-bitsandbytes has no code of its own for 8.7: on Jetson Orin its code for 8.0 runs, by the rule that PyTorch's wheels
-rely on too (CUDA 13.2 and newer); no run of it there is known. `LLM.int8()` needs capability 7.5.
+bitsandbytes has no kernels for capability 8.7. Jetson Orin runs those for 8.0, as it runs PyTorch's (from CUDA 13.2
+on); no such run has been reported yet. `LLM.int8()` requires capability 7.5.
 """
 
 WHEELS = """\
 ## PyTorch's wheels
 
-Which CUDA the package index's build is for, and which builds PyTorch's own index has. On the package index, the build
-for arm64 is for CPUs before 2.11.
+The CUDA version of the build on the package index, and the builds on PyTorch's own index. On the package index, the
+arm64 wheels before 2.11 are CPU builds.
 """
 
 FLAVORS = """\
-What they are compiled for. Code runs on its own capability and on newer ones of the same major version: 8.0 on 8.6 and
-8.9, from CUDA 13.2 on also on 8.7; 10.0 on 10.3; 12.0 on 12.1.
+The capabilities that they are compiled for. Compiled kernels run on their own capability and on newer ones of the same
+major version: 8.0 on 8.6 and 8.9, and from CUDA 13.2 on also on 8.7; 10.0 on 10.3; 12.0 on 12.1.
 """
 
 CONTENTS = """\
 ## Other NGC releases
 
-What `nvcr.io/nvidia/pytorch` holds in releases that are not offered here, for readers of older guides.
+The contents of releases of `nvcr.io/nvidia/pytorch` that are not offered here, for readers of older guides.
 """
 
 HOST = """\
@@ -94,46 +96,48 @@ The use case can also exclude a release: """
 DRIVERS = """\
 ## Driver floors
 
-A driver must know the card (the first table) *and* serve the release. NVIDIA's and PyTorch's builds for one CUDA
-major version run on the first driver branch of that version; only `nvidia/cuda` images refuse to start on a GeForce
-card below the driver of their own toolkit. Between the two, compiled code runs and PTX does not: an extension built
-with `+PTX`, or what numba or CuPy compile at run time, ends with `cudaErrorUnsupportedPtxVersion`. From branch 615 on
-there are only the open kernel modules, which serve Turing and newer.
+A driver must support the card (first table) *and* the release (this table). In general, a build for one CUDA major
+version runs on the first driver branch of that version and newer. Only `nvidia/cuda` images need the driver of their
+own toolkit: with an older one, they refuse to start on GeForce cards.
+
+With a driver that is older than the toolkit, compiled kernels run but PTX does not: an extension built with `+PTX`, or
+code that numba or CuPy compile at run time, fails with `cudaErrorUnsupportedPtxVersion`. From branch 615 on, only the
+open kernel modules exist; they support Turing and newer.
 """
 
 OLD_DRIVERS = """\
-Each toolkit's own driver, which is what `nvidia/cuda` asks of a GeForce card: {toolkits}.
+The driver of each toolkit, which `nvidia/cuda` images require on GeForce cards: {toolkits}.
 
-{branches}
-A driver that cannot be updated to 580: pin `wheel` 2.14.1-cu126 (Turing to Hopper) or 2.10.0-cu128 (Volta to
-Blackwell). CUDA's forward compatibility package helps only on data-centre GPUs and Jetson, never on GeForce.
+{branches} If the driver cannot be updated to 580, pin `wheel` 2.14.1-cu126 (Turing to Hopper) or 2.10.0-cu128 (Volta
+to Blackwell). CUDA's forward compatibility package works only on data center GPUs and Jetson, not on GeForce cards ([A
+driver that cannot be updated](choosing-a-base.md#a-driver-that-cannot-be-updated)).
 """
 
 ENDED = """\
 ## Where support has ended
 
-CUDA 13 has no Maxwell, Pascal or Volta, and driver branch 580 is the last for them. PyTorch builds for them up to
-2.14 (cu126); 2.15 has no such build. Keep the cuDNN 9.10.2 of those builds: newer ones have no code for these GPUs.
+CUDA 13 does not support Maxwell, Pascal, and Volta, and driver branch 580 is the last that does. PyTorch 2.14 (cu126)
+is the last with builds for them. Keep cuDNN 9.10.2 from those builds: newer versions have no kernels for these GPUs.
 """
 
 AVOID = """\
 ## What not to use
 
-| do not | because |
+| avoid | because |
 | --- | --- |
-| `TORCH_CUDA_ARCH_LIST="8.9;9.0"` for RTX 50 | it is capability 12.0; code for 8.9 or 9.0 never runs there |
+| `TORCH_CUDA_ARCH_LIST="8.9;9.0"` for RTX 50 | its capability is 12.0, and kernels for 8.9 or 9.0 do not run on it |
 | `TORCH_CUDA_ARCH_LIST=12.0f` | an error in PyTorch: it takes `12.0`, `12.0a` and `12.0+PTX` |
-| driver 545 for RTX 50 | the first that knows one is 570.86.16; the RTX 5070 Ti needs 570.124.04 |
+| driver 545 for RTX 50 | the first with support is 570.86.16; the RTX 5070 Ti needs 570.124.04 |
 | driver 590 and newer for Pascal or Volta | 580 is the last branch |
-| `--gpus all` on a DGX Station GB300 | CUDA fails beside the display GPU: ask for `device=0` |
+| `--gpus all` on a DGX Station GB300 | CUDA fails if the display GPU is visible too: request `device=0` |
 | `docker run --gpus` on a Jetson | its containers start with `--runtime nvidia` |
-| `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and system share one memory |
+| `nvidia-smi --query-gpu=memory.total` on DGX Spark | `[N/A]`: GPU and CPU share one memory |
 | a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
-| an old point release of nvidia/cuda (12.8.0) | only a line's last is kept, for good in the two newest majors |
-| PyTorch or Triton from source for capability 12.x | wheels hold 12.0 since 2.7 (cu128), and its code runs on 12.1 |
-| xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image brings flash-attn |
-| {exact} in a training project | each requires exactly one build of torch: give it an image of its own |
-| cuBLAS of CUDA 13.2.1 for NVFP4 | its release notes name wrong results |
+| an old point release of nvidia/cuda (12.8.0) | only the last point release of each line is kept |
+| PyTorch or Triton from source for capability 12.x | wheels have kernels for 12.0 since 2.7 (cu128), and 12.1 runs them |
+| xformers or flash-attn wheels on arm64 | there are none; NVIDIA's image includes flash-attn |
+| {exact} in a training project | each requires exactly one torch version: use a separate image |
+| cuBLAS of CUDA 13.2.1 for NVFP4 | its release notes list wrong results |
 | `torch.linalg` on capability 7.5 without `TORCH_LINALG_PREFER_CUSOLVER=1` | {magma} |
 | JetPack 6 on Jetson Orin | arm64 builds run from JetPack 7.2 on; NVIDIA's `-igpu` images for 6 ended with 26.02 |
 """
