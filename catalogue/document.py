@@ -49,7 +49,8 @@ machine. The other releases can be pinned (question `advanced`). **Bold** marks 
 EDGES = """\
 A project for several machines (`also_on`) gets the newest release that supports all of them. If there is none, the
 combination is refused. Pascal (`gtx-10`) and Blackwell cannot be combined: Blackwell requires CUDA 12.8, and PyTorch
-builds for CUDA 12.8 have no kernels for Pascal. The newest release for both Volta and Blackwell is `wheel` 2.10.0-cu128.
+builds for CUDA 12.8 have no kernels for Pascal. The newest release for both Volta and Blackwell is `wheel`
+2.10.0-cu128.
 
 The use case can also exclude a release: """
 
@@ -57,8 +58,8 @@ DRIVERS = """\
 ## Driver floors
 
 A driver must support the card (first table) *and* the release (this table). In general, a build for one CUDA major
-version runs on the first driver branch of that version and newer. Only `nvidia/cuda` images need the driver of their own
-toolkit: with an older one, they refuse to start on GeForce cards.
+version runs on the first driver branch of that version and newer. Only `nvidia/cuda` images need the driver of their
+own toolkit: with an older one, they refuse to start on GeForce cards.
 """
 
 OLD_DRIVERS = """\
@@ -68,8 +69,8 @@ See also [A driver that cannot be updated](choosing-a-base.md#a-driver-that-cann
 ENDED = """\
 ## Where support has ended
 
-CUDA 13 does not support Maxwell, Pascal, and Volta, and driver branch 580 is the last that does. PyTorch 2.14 (cu126) is
-the last with builds for them.
+CUDA 13 does not support Maxwell, Pascal, and Volta, and driver branch 580 is the last that does. PyTorch 2.14 (cu126)
+is the last with builds for them.
 """
 
 
@@ -134,7 +135,9 @@ def why() -> str:
     uncertain = [
         f"`{release}`" for base in BASES for release, entry in RELEASES[base].items() if entry["status"] == "uncertain"
     ]
-    return "\n".join([*lines, "", f"Not fully confirmed, and therefore never `current`: {', '.join(uncertain)}."]) + "\n"
+    return (
+        "\n".join([*lines, "", f"Not fully confirmed, and therefore never `current`: {', '.join(uncertain)}."]) + "\n"
+    )
 
 
 def drivers() -> str:
@@ -174,7 +177,9 @@ def document() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the document is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if the document is out of date"
+    )
     parser.add_argument("--to", type=Path, default=DOCUMENT, help="the file (docs/hardware.md)")
     options = parser.parse_args()
     if options.check:
