@@ -1,7 +1,7 @@
-"""Kills while saving, flipped bits and the cost of a checkpoint, beside others': python benchmarks/checkpoint.py
+"""Checkpoints: kills while saving, flipped bits, and cost, compared with others: python benchmarks/checkpoint.py
 
-Needs torch, numpy, transformers and accelerate. Every writer saves the same training, and is killed and read in forks
-of one process that has loaded all of them.
+Requires torch, numpy, transformers, and accelerate. Every writer saves the same training state. Writers are killed and
+read in forks of one process that has imported all libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MIB = 1 << 20
 
 
 class Training:
-    """A model and its AdamW, `size` bytes together: whatever number is in them belongs to one step."""
+    """A model and its AdamW, `size` bytes in total. All numbers in them depend on the step."""
 
     def __init__(self, size: int) -> None:
         width = max(1, size // (LAYERS * 3 * 4 * 64))
@@ -59,7 +59,7 @@ class Training:
             torch.add(self.base, step, out=tensor)
 
     def step(self) -> int:
-        """The one to which every number in it belongs; AssertionError where they are of several."""
+        """The step to which all numbers belong; AssertionError if they belong to several."""
         step = round((next(self.tensors()) - self.base).mean().item())
         expected = self.base + step
         assert all(torch.equal(tensor, expected) for tensor in self.tensors()), "numbers of several steps"
@@ -84,19 +84,19 @@ class Ours:
         checkpoint.save(self.folder, step, state["model"], {"optimizer": state["optimizer"]}, about={}, keep=3)
 
     def load(self) -> str:
-        """Put the newest into the training; what was passed over."""
+        """Load the newest checkpoint into the training; return which checkpoints were skipped."""
         loaded = checkpoint.newest(self.folder)
         self.training.take(loaded.weights, loaded.state["optimizer"])
         return " ".join(loaded.passed_over)
 
     def files(self) -> list[Path]:
-        """Those of the newest checkpoint."""
+        """The files of the newest checkpoint."""
         newest = max(self.folder.glob("checkpoints/step-*"))
         return [path for path in newest.rglob("*") if path.is_file()]
 
 
 class TorchSave(Ours):
-    name = "`torch.save` in place"
+    name = "`torch.save` to the same file"
 
     def save(self, step: int) -> None:
         torch.save(self.training.state(), self.folder / "checkpoint.pt")
@@ -110,7 +110,7 @@ class TorchSave(Ours):
 
 
 class Synced(TorchSave):
-    name = "`torch.save`, forced to the disk"
+    name = "`torch.save` with fsync"
 
     def save(self, step: int) -> None:
         with (self.folder / "checkpoint.pt").open("wb") as file:
@@ -120,7 +120,7 @@ class Synced(TorchSave):
 
 
 class Distributed(TorchSave):
-    name = "`torch.distributed.checkpoint`, same id"
+    name = "`torch.distributed.checkpoint`, same folder"
 
     def save(self, step: int) -> None:
         torch.distributed.checkpoint.save(self.training.state(), checkpoint_id=self.folder, no_dist=True)
@@ -151,7 +151,7 @@ class Accelerate(TorchSave):
 
 
 class Trainer(TorchSave):
-    """Trains by itself: saves at every step, and goes on with resume_from_checkpoint=True."""
+    """Runs its own training loop: saves at every step, and resumes with resume_from_checkpoint=True."""
 
     name = "HF Trainer, `resume_from_checkpoint=True`"
 
@@ -167,7 +167,7 @@ class Trainer(TorchSave):
             def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
                 return {"loss": sum(layer(x).square().mean() for layer in self.layers)}
 
-        class Tell(TrainerCallback):
+        class Report(TrainerCallback):
             def on_step_end(self, *_: object, **__: object) -> None:
                 saving()
 
@@ -183,7 +183,7 @@ class Trainer(TorchSave):
             use_cpu=True,
         )
         data = [{"x": torch.ones(64)}] * 64
-        trainer = Trainer(Model(self.training.model), arguments, train_dataset=data, callbacks=[Tell()])
+        trainer = Trainer(Model(self.training.model), arguments, train_dataset=data, callbacks=[Report()])
         trainer.train(resume_from_checkpoint=True if resume else None)
 
     def load(self) -> str:
@@ -196,10 +196,10 @@ class Trainer(TorchSave):
 
 
 class Fork:
-    """A child that does `work(tell)`; what it tells, and whether it came to its end."""
+    """A child process that calls `work(report)`; what it reports, and whether it succeeded."""
 
     def __init__(self, work: Callable[[Callable[[str], object]], object]) -> None:
-        self.read, told = os.pipe()
+        self.read, end = os.pipe()
         sys.stdout.flush()
         self.pid = os.fork()
         if not self.pid:
@@ -207,13 +207,13 @@ class Fork:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1), os.dup2(quiet, 2)
             status = 1
-            with contextlib.suppress(BaseException):  # DCP's errors are no Exceptions
-                work(lambda text: os.write(told, text.encode()))
+            with contextlib.suppress(BaseException):  # DCP's errors do not derive from Exception
+                work(lambda text: os.write(end, text.encode()))
                 status = 0
             os._exit(status)
-        os.close(told)
+        os.close(end)
 
-    def said(self) -> str:
+    def received(self) -> str:
         return os.read(self.read, 1 << 16).decode()
 
     def wait(self) -> bool:
@@ -225,83 +225,83 @@ class Fork:
         os.kill(self.pid, signal.SIGKILL)
 
 
-def loads(writer: Ours, whole: bool) -> str | None:
-    """What loading passes over; None where it fails or, with `whole`, brings numbers that were not saved together."""
+def load(writer: Ours, whole: bool) -> str | None:
+    """Which checkpoints loading skips; None if it fails or, with `whole`, if the numbers do not belong together."""
 
-    def load(tell: Callable[[str], object]) -> None:
-        said = writer.load()
+    def work(report: Callable[[str], object]) -> None:
+        message = writer.load()
         if whole and not isinstance(writer, Trainer):
             assert writer.training.step() >= 0
-        tell("+" + said)
+        report("+" + message)
 
     writer.training.set(-1)
-    child = Fork(load)
-    said = child.said()
-    return said[1:] if child.wait() and said else None
+    child = Fork(work)
+    message = child.received()
+    return message[1:] if child.wait() and message else None
 
 
 def begin(writer: Ours) -> None:
     shutil.rmtree(writer.folder, ignore_errors=True)
     writer.folder.mkdir()
-    child = Fork(lambda tell: go_on(writer, 0, tell, 2))
+    child = Fork(lambda report: save_steps(writer, 0, report, 2))
     if not child.wait():
         sys.exit(f"{writer.name} cannot save here.")
 
 
-def go_on(writer: Ours, step: int, tell: Callable[[str], object], steps: int = 1000) -> None:
-    """Save one step after the other; each time tell before."""
+def save_steps(writer: Ours, step: int, report: Callable[[str], object], steps: int = 1000) -> None:
+    """Save one step after the other; report before each save."""
     if isinstance(writer, Trainer):
-        writer.run(step + steps, saving=lambda: tell("."))
+        writer.run(step + steps, saving=lambda: report("."))
         return
     for number in range(step + 1, step + steps + 1):
         writer.training.set(number)
-        tell(".")
+        report(".")
         writer.save(number)
 
 
 def duration(writer: Ours, step: int) -> float:
-    """Seconds of a save: from one to the next."""
-    child = Fork(lambda tell: go_on(writer, step, tell, 6))
+    """The median seconds from one save to the next."""
+    child = Fork(lambda report: save_steps(writer, step, report, 6))
     times = []
-    while child.said():
+    while child.received():
         times.append(time.perf_counter())
     child.wait()
     return statistics.median(after - before for before, after in zip(times, times[1:], strict=False))
 
 
 def kills(writer: Ours, count: int, chance: random.Random) -> tuple[int, int]:
-    """How many of `count` kills left what does not resume, and how many met a save."""
+    """How many of `count` kills left no usable checkpoint, and how many happened during a save."""
     begin(writer)
     took, step, broken, met = duration(writer, 2), 8, 0, 0
     for number in range(count):
-        child = Fork(lambda tell: go_on(writer, step, tell))  # noqa: B023
-        child.said()
+        child = Fork(lambda report: save_steps(writer, step, report))  # noqa: B023
+        child.received()
         time.sleep(chance.uniform(0, took))
         child.kill()
-        more = child.said()
+        more = child.received()
         child.wait()
         step += 1 + len(more)
         met += not more
-        if loads(writer, whole=True) is None:
+        if load(writer, whole=True) is None:
             broken += 1
             begin(writer)
             step = 2
-        progress(f"{writer.name}: {number + 1} of {count} kills, {broken} left what does not resume")
+        progress(f"{writer.name}: {number + 1} of {count} kills, {broken} left no usable checkpoint")
     return broken, met
 
 
 def flips(writer: Ours, count: int, chance: random.Random) -> tuple[int, int]:
-    """How many of `count` flipped bits were reported, and after how many an older checkpoint was taken."""
+    """How many of `count` flipped bits were reported, and after how many an older checkpoint was loaded."""
     begin(writer)
     reported = older = 0
     for number in range(count):
         file = chance.choices(files := writer.files(), [path.stat().st_size for path in files])[0]
-        if number % 2:  # large files would have them all
+        if number % 2:  # otherwise, almost all would be in the largest files
             file = chance.choice(files)
         flip(file, bit := chance.randrange(8 * file.stat().st_size))
-        said = loads(writer, whole=type(writer) is Ours)  # what the others bring back in silence is no report
-        reported += said is None or file.name in said
-        older += said is not None and file.name in said
+        message = load(writer, whole=type(writer) is Ours)  # the others report nothing if they load wrong numbers
+        reported += message is None or file.name in message
+        older += message is not None and file.name in message
         flip(file, bit)
         progress(f"{writer.name}: {number + 1} of {count} flipped bits, {reported} reported")
     return reported, older
@@ -316,7 +316,7 @@ def flip(file: Path, bit: int) -> None:
 
 
 def cost(size: int, times: int, folder: Path) -> dict[str, float]:
-    """Median seconds of a save by each writer, in turn; between two of them the disk gets to rest."""
+    """Median seconds of a save by each writer, in turn; before each, pending writes are flushed to the disk."""
     training = Training(size)
     writers = [kind(folder / kind.__name__, training) for kind in (TorchSave, Synced, Ours, Distributed, Accelerate)]
     seconds: dict[str, list[float]] = {writer.name: [] for writer in writers}
@@ -327,16 +327,16 @@ def cost(size: int, times: int, folder: Path) -> dict[str, float]:
         for writer in writers:
             training.set(number)
             os.sync()
-            begun = time.perf_counter()
+            started = time.perf_counter()
             writer.save(number)
-            if number >= 4:  # by then there are old ones to be removed
-                seconds[writer.name].append(time.perf_counter() - begun)
+            if number >= 4:  # from then on, each save also removes an old checkpoint
+                seconds[writer.name].append(time.perf_counter() - started)
         progress(f"cost at {size / MIB:g} MiB: round {number + 1} of {times + 4}")
     return {name: statistics.median(all_) for name, all_ in seconds.items()}
 
 
 def progress(text: str) -> None:
-    """At most every two seconds."""
+    """Print at most every two seconds."""
     if time.monotonic() > progress.last + 2:
         progress.last = time.monotonic()
         print(text, file=sys.stderr, flush=True)
@@ -347,22 +347,22 @@ progress.last = 0.0
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--kills", type=int, default=1000, help="kills while ours saves (1000)")
-    parser.add_argument("--flips", type=int, default=1000, help="bits flipped in ours (1000)")
+    parser.add_argument("--kills", type=int, default=1000, help="kills while gpukit saves (1000)")
+    parser.add_argument("--flips", type=int, default=1000, help="bits flipped in gpukit's files (1000)")
     parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100)")
-    parser.add_argument("--times", type=int, default=15, help="rounds of the cost that count (15)")
-    parser.add_argument("--size", type=float, default=16, help="MiB that are saved while killed and flipped (16)")
+    parser.add_argument("--times", type=int, default=15, help="measured rounds of the cost (15)")
+    parser.add_argument("--size", type=float, default=16, help="MiB saved for kills and flipped bits (16)")
     parser.add_argument(
-        "--sizes", type=float, nargs="*", default=[1, 4, 16, 64, 256], help="MiB of the cost (1 to 256)"
+        "--sizes", type=float, nargs="*", default=[1, 4, 16, 64, 256], help="MiB saved to measure the cost (1 to 256)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of moments and bits (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the moments of kills and the flipped bits (0)")
     parser.add_argument("--folder", type=Path, help="where to write (the folder for temporary files)")
     return parser.parse_args()
 
 
 def main() -> None:
     given, load = options(), machine()["load"]
-    torch.set_num_threads(1)  # forks would wait for others for ever
+    torch.set_num_threads(1)  # otherwise, forks wait forever for threads that they do not have
     warnings.simplefilter("ignore")
     chance = random.Random(given.seed)
     rows: dict[str, list[Any]] = {}
@@ -375,21 +375,25 @@ def main() -> None:
             reported, older = flips(writer, bits, chance)
             rows[kind.name] = [f"{broken} of {count}", f"{reported} of {bits}"]
             print(
-                f"{kind.name}: {broken} of {count} kills left what does not resume, {reported} of {bits} flipped bits"
+                f"{kind.name}: {broken} of {count} kills left no usable checkpoint, {reported} of {bits} flipped bits"
             )
             shutil.rmtree(writer.folder)
             if kind is Ours:
                 results += [
-                    {"what": "kills that left what does not resume", "value": broken, "at_most": 0},
-                    {"what": "kills that met a save", "value": met},
-                    {"what": "flipped bits that were reported", "value": reported, "at_least": bits},
-                    {"what": "of those, the older checkpoint was taken", "value": older, "at_least": bits},
+                    {"what": "kills that left no usable checkpoint", "value": broken, "at_most": 0},
+                    {"what": "kills during a save", "value": met},
+                    {"what": "flipped bits reported", "value": reported, "at_least": bits},
+                    {
+                        "what": "flipped bits after which an older checkpoint was loaded",
+                        "value": older,
+                        "at_least": bits,
+                    },
                 ]
         costs = {size: cost(round(size * MIB), given.times, Path(spare)) for size in given.sizes}
     for size, seconds in costs.items():
         for beside, goal in ((TorchSave, {"at_most": 2}), (Synced, {})):
             ratio = round(seconds[Ours.name] / seconds[beside.name], 2)
-            results.append({"what": f"{size:g} MiB: ours / {beside.name}", "value": ratio, "unit": "times", **goal})
+            results.append({"what": f"{size:g} MiB: gpukit / {beside.name}", "value": ratio, "unit": "times", **goal})
     for name in dict.fromkeys([*rows, *(name for seconds in costs.values() for name in seconds)]):
         row = rows.setdefault(name, ["", ""])
         row += [f"{1000 * seconds[name]:.1f} ms" if name in seconds else "" for seconds in costs.values()]
@@ -398,25 +402,26 @@ def main() -> None:
         load,
         engine=False,
         packages=("torch", "transformers", "accelerate"),
-        title="Checkpoints: killed, damaged, and what they cost",
+        title="Checkpoints: kills, damage, and cost",
         repeats=given.times,
         table={
             "columns": [
                 "writer",
-                "SIGKILL left what does not resume",
+                "kills that left no usable checkpoint",
                 "flipped bits reported",
-                *(f"a save of {size:g} MiB" for size in given.sizes),
+                *(f"saving {size:g} MiB" for size in given.sizes),
             ],
             "rows": [[name, *row] for name, row in rows.items()],
         },
         results=results,
         notes=[
-            f"Weights and AdamW's state, {given.size:g} MiB for kills and flips. A kill comes at a moment drawn from "
-            "the measured time of a save; what is then loaded has to be one of the steps saved, in every number "
-            "(for HF Trainer: training has to go on). Half of the bits are drawn from all, half from one file.",
-            "Each library as its documentation shows it first; one folder per step would help DCP and accelerate.",
-            "Ours holds a SHA-256 of every byte, is forced to the disk, and removes the checkpoint before the last "
-            "three within the time shown.",
+            f"Weights and AdamW's state; {given.size:g} MiB for kills and flipped bits. Each kill comes at a random "
+            "moment during a save. A checkpoint is usable if loading it gives exactly the numbers of one saved step "
+            "(for HF Trainer: if training continues). Half of the flipped bits are drawn from all bytes, the others "
+            "from a random file.",
+            "Each library is used as shown first in its documentation. DCP and accelerate would do better with one "
+            "folder per step.",
+            "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md from the newest result of each benchmark; with --check, fail where it is stale."""
+"""Write docs/benchmarks.md from the newest result of each benchmark; with --check, exit with 1 if it is out of date."""
 
 from __future__ import annotations
 
@@ -9,25 +9,35 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
-ORDER = ["generate", "launch", "services", "verify", "explain", "rebuild"]
-ORDER += ["launchers", "resume", "checkpoint", "sharded", "gradient", "finder_models", "finder_real", "loader", "step"]
-ORDER += ["seeding"]
+ORDER = [
+    "generate",
+    "launch",
+    "services",
+    "verify",
+    "explain",
+    "rebuild",
+    "launchers",
+    "resume",
+    "resume_others",
+    "checkpoint",
+]
+ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "seeding"]
 TOP = """\
 # Benchmarks
 
 <!-- Written by `python benchmarks/document.py` from benchmarks/results/. Change those, not this file. -->
 
-What this template costs, beside what one would do without it. Each row was measured in one run, the two things in
-turn, as medians; only what they are to each other means anything on another machine. Measure on yours with the command
-above each table (those of training need `benchmarks/requirements.txt`); its result goes to `benchmarks/results/`, and
-this page is regenerated. Images called `standin/...` are laid out as the real ones, with a PyTorch for CPUs, and
-need no download of gigabytes.
+What this template costs, compared with doing the same without it or with other libraries. The alternatives in a table
+were measured in turn, in one run; the figures are medians. Only their ratios apply to other machines. To measure on
+your machine, run the command above the table; the result is written to `benchmarks/results/`, and this page is updated.
+Benchmarks of training need `benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the
+real base images, with a CPU build of PyTorch.
 """
 
 
 def newest() -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for file in sorted((HERE / "results").glob("*.json")):  # names begin with the date
+    for file in sorted((HERE / "results").glob("*.json")):  # names start with the date
         result = json.loads(file.read_text(encoding="utf-8"))
         found[result["benchmark"]] = result
     return [found[name] for name in ORDER if name in found]
@@ -39,7 +49,7 @@ def table(columns: list[str], rows: list[list[Any]]) -> list[str]:
 
 
 def goal(one: dict[str, Any]) -> str:
-    """What a result should be, and whether it is."""
+    """The goal of a result, and whether it was missed."""
     if one["value"] is None:
         return "not measured"
     bound = next((key for key in ("at_most", "at_least") if key in one), None)
@@ -58,17 +68,14 @@ def section(result: dict[str, Any]) -> str:
     lines = [f"## {result['title']}", "", "```sh", result["command"], "```", ""]
     if result.get("figures"):
         rows = [[one["what"], f"{one['median']:.2f} s"] for one in result["figures"]]
-        lines += [*table(["measured", f"median of {result['repeats']}"], rows), ""]
+        lines += [*table(["measured", f"median of {result['repeats']} rounds"], rows), ""]
     if result.get("table"):
         lines += [*table(result["table"]["columns"], result["table"]["rows"]), ""]
     lines += table(["result", "figure", "goal"], [result_row(one) for one in result["results"]])
     machine, versions = result["machine"], result["versions"]
     lines += ["", *(f"- {note}" for note in result["notes"])]
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    lines.append(
-        f"- {result['date']}, commit {result['commit']}: {machine['class']}; load {machine['load']:g} at the start, as "
-        f"{machine['user'].replace('ordinary user', 'an ordinary user')}; {named}."
-    )
+    lines.append(f"- Measured on {result['date']}: {machine['class']}; {named}.")
     return "\n".join(lines) + "\n"
 
 
@@ -80,7 +87,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         if DOCUMENT.is_file() and DOCUMENT.read_text(encoding="utf-8") == document():
             return 0
-        print(f"{DOCUMENT} is stale: run `python benchmarks/document.py`.", file=sys.stderr)
+        print(f"{DOCUMENT} is out of date: run `python benchmarks/document.py`.", file=sys.stderr)
         return 1
     DOCUMENT.write_text(document(), encoding="utf-8")
     return 0

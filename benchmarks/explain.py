@@ -1,8 +1,8 @@
-"""What `explain` takes: uv run python benchmarks/explain.py
+"""The CPU time of `explain`: uv run python benchmarks/explain.py
 
-CPU time of one short text, of 10 MB of a training log with an error in its middle, and of 10 MB of lines that are all
-different and made of words that error texts use. Each run is a process of its own, with a machine file, so that what
-is asked of this machine does not count.
+For one short message, for 10 MB of a training log with an error in the middle, and for 10 MB of distinct lines of words
+that occur in error messages. Each run is a separate process with an empty machine file, so that probing this machine
+does not count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
         empty = Path(spare, "machine.json")
         empty.write_text("{}", encoding="utf-8")
-        texts = {"one text": ERROR, "10 MB of log": log(), "10 MB of noise": noise()}
+        texts = {"one message": ERROR, "10 MB of log": log(), "10 MB of noise": noise()}
         files = {what: Path(spare, what.replace(" ", "-")) for what in texts}
         for what, text in texts.items():
             files[what].write_text(text, encoding="utf-8")
@@ -54,19 +54,22 @@ def main() -> None:
             seconds[what].append(children() - before)
 
         side_by_side({what: lambda what=what: explain(what) for what in texts}, given.times)
-    limits = {"one text": 0.5, "10 MB of log": 2, "10 MB of noise": 2}
+    limits = {"one message": 0.5, "10 MB of log": 2, "10 MB of noise": 2}
     write(
         "explain",
         load,
         engine=False,
-        title="Explaining an error text",
+        title="Explaining an error message",
         repeats=given.times,
         figures=[figure(f"{what}, CPU time", one) for what, one in seconds.items()],
         results=[
-            {"what": f"{what}, the best round", "value": round(min(one), 2), "unit": "s", "at_most": limits[what]}
+            {"what": f"{what}, fastest round", "value": round(min(one), 2), "unit": "s", "at_most": limits[what]}
             for what, one in seconds.items()
         ],
-        notes=[],
+        notes=[
+            "The log is from training, with an error in the middle. The noise is lines of words that also occur in "
+            "error messages."
+        ],
     )
 
 

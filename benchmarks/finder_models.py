@@ -1,8 +1,8 @@
-"""The batch finder on memory models, beside accelerate and Lightning: python benchmarks/finder_models.py
+"""The batch finder on memory models, compared with accelerate and Lightning: python benchmarks/finder_models.py
 
-A model says how much memory a batch takes: growing in proportion, rounded, in steps, with noise, by more than in
-proportion, and so on, drawn at random from a seed. Each finder asks it with its own code. The true maximum is the
-largest size that fits in every one of any number of steps. Needs benchmarks/requirements.txt.
+A model defines how much memory a batch uses: proportional, rounded, in steps, with noise, nonlinear, and so on, with
+random parameters from a seed. Each finder runs its own code. The true maximum is the largest size that fits in every
+step. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from measure import ROOT, machine, write
 sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 GB, MIB = 1e9, 2**20
-HUGE = 2**24  # further than any model's maximum
-Demand = Callable[[np.ndarray], np.ndarray]  # bytes that batches of these sizes take, without noise
+HUGE = 2**24  # larger than any model's maximum
+Demand = Callable[[np.ndarray], np.ndarray]  # bytes used by batches of these sizes, without noise
 
 
 @dataclass(frozen=True)
 class Model:
-    """Memory. `noise`: by how much, at most, a draw may be above what `demand` says; `draw` gives one, relative to it.
+    """A model of memory use.
 
-    `each`: it is drawn for each step, or once for all steps of a trial. `spurious`: share of trials that fail for no
-    reason.
+    `draw` returns the noise relative to `demand`, at most `noise`. `each`: noise is drawn for each step, or once for
+    all steps of a trial. `spurious`: the share of trials that fail at random.
     """
 
     kind: str
@@ -50,19 +50,19 @@ class Model:
     spurious: float = 0.0
 
     def largest(self, noise: float) -> int:
-        """The largest size that fits where each takes `noise` more."""
+        """The largest size that fits if every batch uses `noise` more memory, as a share."""
         top = min(self.ceiling, HUGE)
         sizes = np.arange(1, min(top, 4096) + 1, dtype=np.float64)
         while True:
             fits = np.flatnonzero(self.demand(sizes) * (1 + noise) <= self.budget)
-            if len(fits) < len(sizes) / 4 or len(sizes) == top:  # nothing dips that far again
+            if len(fits) < len(sizes) / 4 or len(sizes) == top:  # memory use never drops that far again
                 return int(fits[-1]) + 1 if len(fits) else 0
             sizes = np.arange(1, min(top, 4 * len(sizes)) + 1, dtype=np.float64)
 
 
 @dataclass
 class Simulated:
-    """A device with a model's memory, as finders see it."""
+    """A device with the memory use of a model, as finders see it."""
 
     model: Model
     seed: int
@@ -73,7 +73,7 @@ class Simulated:
         self.source = random.Random(f"{self.model.name} {self.seed}")
 
     def run(self, size: int, steps: int = 3) -> int:
-        """Peak in bytes. RuntimeError as PyTorch raises it where that is too much."""
+        """The peak in bytes; RuntimeError, as raised by PyTorch, if this is too much."""
         model, self.trials = self.model, self.trials + 1
         if size > model.ceiling:
             raise RuntimeError("CUDA error: invalid configuration argument")
@@ -89,10 +89,10 @@ def up(value: Any, grain: float) -> Any:
 
 
 def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
-    """Each kind of memory, and how one of it is drawn."""
+    """Each kind of memory use, and a function that draws the parameters of a model."""
 
     def line(source: random.Random, least: float, most: float, fixed: float = 0.6) -> tuple[float, float, float, float]:
-        """Budget, fixed part, bytes of a sample, and how many samples that would be."""
+        """The budget, the fixed part, the bytes per sample, and the number of samples that fit."""
         count = math.exp(source.uniform(math.log(least), math.log(most)))
         budget = source.choice([2, 8, 16, 24, 80, 140]) * GB
         base = source.uniform(0.01, fixed) * budget
@@ -200,29 +200,29 @@ def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
     def spurious(s: random.Random) -> dict[str, Any]:
         return {**rounded(s), "spurious": s.choice([0.01, 0.03])}
 
-    yield "exactly in proportion, the maximum fills it", exact
-    yield "in proportion", linear
-    yield "in proportion, at most 8", tiny
-    yield "in proportion, over 100,000", huge
+    yield "exactly proportional, the maximum fills the memory", exact
+    yield "proportional", linear
+    yield "proportional, at most 8 samples", tiny
+    yield "proportional, over 100,000 samples", huge
     yield "rounded up", rounded
     yield "many tensors, each rounded up", tensors
-    yield "batch padded to 8 to 64", padded
-    yield "batch padded in part to a power of 2", doubling
-    yield "workspaces from some size on", workspace
-    yield "a large workspace from some size on", cliff
-    yield "a workspace up to some size", dropping
-    yield "another fragmentation for each size", rough
-    yield "a power of the batch", curved
-    yield "a square added", square
-    yield "70 to 97 % taken without a batch", heavy
-    yield "kernels with a largest size", ceiling
+    yield "batch padded to a multiple of 8 to 64", padded
+    yield "batch partly padded to a power of 2", doubling
+    yield "workspaces above some size", workspace
+    yield "a large workspace above some size", cliff
+    yield "a workspace below some size", dropping
+    yield "fragmentation that varies with the size", rough
+    yield "a power of the batch size", curved
+    yield "an additional quadratic term", square
+    yield "70 to 97 % used without a batch", heavy
+    yield "kernels with a maximum size", ceiling
     yield "noise up to 2 %", noise
-    yield "noise, a workspace and a square", mixed
-    yield "1 to 3 % of trials fail for no reason", spurious
+    yield "noise, a workspace, and a quadratic term", mixed
+    yield "1 to 3 % of trials fail at random", spurious
 
 
 def models(of_each: int, seed: int) -> list[Model]:
-    """Some models of each kind, all of which hold at least one sample."""
+    """`of_each` models of each kind, in each of which at least one sample fits."""
     source, made = random.Random(seed), []
     for kind, draw in kinds():
         count = 0
@@ -286,7 +286,7 @@ def of_lightning(mode: str) -> Callable[[Simulated], int]:
                 return DataLoader(Numbers(), batch_size=self.batch_size, collate_fn=torch.tensor)
 
             def training_step(self, batch: Any, index: int) -> Any:
-                if index == 0:  # all steps of a trial at once: it counts as one
+                if index == 0:  # all steps of a trial at once, so that it counts as one
                     device.run(self.batch_size)
                 return self.one * 0
 
@@ -319,7 +319,7 @@ FINDERS: dict[str, Callable[[Simulated], int]] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """`share` of the true maximum, `mild` of the largest size that fits without noise; 0 where the finder failed."""
+    """`share` of the true maximum, `mild` of the largest size that fits without noise; both 0 if the finder failed."""
 
     share: float
     mild: float
@@ -327,13 +327,13 @@ class Answer:
 
 
 def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Answer]:
-    """One answer, or with noise as many as there are seeds."""
+    """One answer, or with noise one for each seed."""
     truth, mild, answers = model.largest(model.noise), model.largest(0.0), []
     for seed in range(seeds if model.noise or model.spurious else 1):
         device = Simulated(model, seed)
         try:
             size = find(device)
-        except RuntimeError:  # what is no lack of memory, or nothing was found
+        except RuntimeError:  # an error other than out of memory, or no size was found
             size = 0
         answers.append(Answer(size / truth, size / mild, device.trials))
     return answers
@@ -348,9 +348,9 @@ def cell(answers: list[Answer]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of-each", type=int, default=10, help="models of each of the 19 kinds (10)")
-    parser.add_argument("--seeds", type=int, default=3, help="races on a model with noise (3)")
-    parser.add_argument("--seed", type=int, default=0, help="draws the models (0)")
-    parser.add_argument("--only-ours", action="store_true", help="without the libraries; nothing is kept")
+    parser.add_argument("--seeds", type=int, default=3, help="runs on each model with noise (3)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for drawing the models (0)")
+    parser.add_argument("--only-ours", action="store_true", help="only gpukit, without the libraries; write no result")
     given = parser.parse_args()
     load, made = machine()["load"], models(given.of_each, given.seed)
     finders = {"gpukit": ours} if given.only_ours else FINDERS
@@ -360,7 +360,7 @@ def main() -> None:
 
         for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        gc.freeze()  # both collect garbage around each trial, and would look through PyTorch each time
+        gc.freeze()  # both collect garbage around each trial, which would include all of PyTorch's objects
     answers: dict[str, dict[str, list[Answer]]] = {name: {} for name in finders}
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")
@@ -382,25 +382,25 @@ def main() -> None:
         engine=False,
         packages=("accelerate", "lightning", "torch", "numpy"),
         title="The batch finder on memory models",
-        table={"columns": ["memory that a batch takes", *finders], "rows": rows},
+        table={"columns": ["memory use of a batch", *finders], "rows": rows},
         results=[
-            {"what": "share of the true maximum, mean", "unit": "%", "at_least": 97}
+            {"what": "mean share of the true maximum", "unit": "%", "at_least": 97}
             | {"value": round(100 * statistics.mean(each.share for each in found), 2)},
             {"what": "answers above the true maximum", "at_most": 0, "value": sum(each.share > 1 for each in found)},
-            {"what": "trials, mean", "at_most": 8}
+            {"what": "mean number of trials", "at_most": 8}
             | {"value": round(statistics.mean(each.trials for each in found), 2)},
         ],
         notes=[
-            "Each cell: share of the true maximum and number of trials, both means, and how many answers are larger "
-            f"than the true maximum (they count as 100 %). {len(made)} models, those with noise {given.seeds} times: "
-            f"{len(found)} answers of each finder.",
-            "The true maximum is the largest size that fits with the highest noise that there can be. Of the largest "
-            f"that fits without noise, gpukit finds {statistics.mean(each.mild for each in found):.1%} on average, and "
-            f"{sum(each.mild > 1 for each in found)} of its answers are larger.",
-            "A trial is any run of steps, gpukit's confirmation too. The libraries ask whether it fits; gpukit also "
-            "how much memory was taken. A finder that ends with an error counts as 0 %: the libraries do where a "
-            "kernel has a largest size. All have their own defaults, by which Lightning goes up to 8192; accelerate "
-            "starts where it is told.",
+            "Each cell: mean share of the true maximum, mean number of trials, and how many answers are above the true "
+            f"maximum, if any (these count as 100 %). {len(made)} models; those with noise are run {given.seeds} "
+            f"times: {len(found)} answers of each finder.",
+            "The true maximum is the largest size that fits even with the highest possible noise. Compared with the "
+            "largest size that fits without noise, gpukit's answers reach "
+            f"{statistics.mean(each.mild for each in found):.1%} on average, and "
+            f"{sum(each.mild > 1 for each in found)} of them are above it.",
+            "A trial is a short run of steps, including gpukit's final confirmation. A finder that ends with an error "
+            "counts as 0 %, as the libraries do if a kernel has a maximum size. All finders use their defaults: "
+            "Lightning tries at most 8192; accelerate starts at the given size.",
         ],
     )
 

@@ -1,9 +1,9 @@
-"""The batch finder on real models under a real limit of memory, beside accelerate and Lightning:
+"""The batch finder on real models with limited memory, compared with accelerate and Lightning:
 python benchmarks/finder_real.py
 
-On the CPU the limit is the kernel's (RLIMIT_DATA), on a GPU the allocator's (`--caps 8 16 24 80`, in GiB). Each finder
-runs in a process of its own, and what it answers must train for 100 steps in another. The largest size that does so is
-looked for by halves. Needs benchmarks/requirements.txt.
+On the CPU, the kernel limits the memory (RLIMIT_DATA); on a GPU, the allocator does (`--caps 8 16 24 80`, in GiB). Each
+finder runs in its own process, and its answer must then train for 100 steps in another process. The largest such size
+is found by bisection. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from gpukit.train.task import Task  # noqa: E402
 
 PATIENCE = 3000  # seconds for one process
 SAMPLES = 1_000_000
-TRIED = 5  # steps of a trial of the libraries
-COMPILER = 192 << 20  # bytes more where torch.compile is used: what its compiler takes itself
-SEARCHED = 10  # steps with which the largest size is looked for: what takes the most memory happens in the first ones
+TRIED = 5  # steps of a library's trial
+COMPILER = 192 << 20  # additional bytes for the compiler, if torch.compile is used
+SEARCHED = 10  # steps for finding the largest size; the first steps use the most memory
 MODELS = ("mlp", "resnet", "transformer")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`large`: sizes for a GPU."""
+    """`large` selects model sizes for a GPU."""
 
     model: str = "mlp"
     large: bool = False
@@ -54,7 +54,7 @@ class Settings:
 
 
 class Made(Dataset):
-    """Images or rows of numbers with a class each, or with `tokens` rows of tokens that are to be repeated."""
+    """Images or rows of numbers, each with a class; with `tokens`, rows of tokens with themselves as targets."""
 
     def __init__(self, shape: tuple[int, ...], tokens: int = 0) -> None:
         self.shape, self.tokens = shape, tokens
@@ -70,7 +70,7 @@ class Made(Dataset):
 
 
 class Block(nn.Module):
-    """Two convolutions and what goes around them."""
+    """A residual block with two convolutions."""
 
     def __init__(self, channels: int, out: int) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def build(settings: Settings, device: Device) -> Task:
 
 
 def survive(settings: Settings, size: int, steps: int) -> None:
-    """Train; exit status 3 where the batch did not fit at once in each step."""
+    """Train; exit with 3 if a batch did not fit without being split."""
     device = choose(compile=settings.compile)
     task = build(settings, device)
     step = Step(task, device)
@@ -149,7 +149,7 @@ def survive(settings: Settings, size: int, steps: int) -> None:
 
 
 def by_accelerate(settings: Settings, start: int) -> tuple[int, int]:
-    """Its answer, and how often it called the function."""
+    """The answer, and how often accelerate called the function."""
     from accelerate.utils import find_executable_batch_size
 
     tried = []
@@ -173,7 +173,7 @@ def by_accelerate(settings: Settings, start: int) -> tuple[int, int]:
 
 
 def by_lightning(settings: Settings, mode: str) -> tuple[int, int]:
-    """Its answer, and how many sizes it tried."""
+    """The answer, and how many sizes Lightning tried."""
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.tuner import Tuner
 
@@ -215,7 +215,7 @@ def by_lightning(settings: Settings, mode: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the memory that there is: bytes of data on the CPU (`cap` None), GiB of a GPU."""
+    """A model and its memory: bytes of data on the CPU (`cap` None), or GiB on a GPU."""
 
     settings: Settings
     data: int
@@ -228,8 +228,10 @@ class Case:
         return self.settings.model + ", compiled" * self.settings.compile + cap
 
     def start(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """A process within the limit. What torch.compile keeps for later processes is its own: it takes less memory
-        where it has compiled the same size before."""
+        """Run a process with limited memory and its own torch.compile cache.
+
+        With a shared cache, a process would use less memory for a size that was compiled before.
+        """
 
         def bound() -> None:
             if self.cap is None:
@@ -261,16 +263,16 @@ class Case:
         return self.start(str(HERE / "finder_real.py"), *self.flags(), *cap, "--do", *map(str, what))
 
     def survives(self, size: int, steps: int = 0) -> bool:
-        if not size:  # there was no answer
+        if not size:  # the finder failed
             return False
         done = self.child("survive", size, steps or self.steps)
-        told = done.stderr.strip().splitlines()[-1:]
+        message = done.stderr.strip().splitlines()[-1:]
         if done.returncode not in (0, 3) and done.returncode > 0 and not is_oom(RuntimeError(done.stderr)):
-            sys.exit(f"{self.name} with {size} samples failed for another reason than memory: {told}")
+            sys.exit(f"{self.name} with {size} samples failed, but not because of memory: {message}")
         return done.returncode == 0
 
     def exhaustive(self, size: int) -> int:
-        """The largest size that survives, within 1 %, from one in its neighbourhood: looked for with few steps."""
+        """The largest size that survives, within 1 %, found with few steps, starting from an estimate."""
         low, high = 0, 0
         while not (low and high):
             if self.survives(size, SEARCHED):
@@ -279,7 +281,7 @@ class Case:
                 high, size = size, max(1, int(size * 0.8))
             if high == 1:
                 return 0
-            if low and high and low > high:  # it is a matter of luck around here
+            if low and high and low > high:  # sizes in this range succeed or fail at random
                 low = high - 1
         while high - low > max(1, low / 100):
             middle = (low + high) // 2
@@ -299,7 +301,7 @@ class Case:
         return found["batch_size"], len(found["trials"])
 
     def others(self, *what: object) -> tuple[int, int]:
-        """What a library answers; 0 where it ended in another way."""
+        """The answer of a library; 0 if it failed."""
         done = self.child(*what)
         with contextlib.suppress(ValueError, IndexError):
             return tuple(json.loads(done.stdout.strip().splitlines()[-1]))
@@ -315,7 +317,7 @@ class Result:
 
 
 def run(case: Case, times: int, of_others: int) -> dict[str, Any]:
-    """The true maximum, and what each finder makes of this case: answer, trials, whether it survived."""
+    """The true maximum, and for each finder its answers, its trials, and whether each answer survived."""
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -344,7 +346,7 @@ def run(case: Case, times: int, of_others: int) -> dict[str, Any]:
 
 
 def results(case: dict[str, Any], name: str) -> list[Result]:
-    """What one finder made of a case."""
+    """The results of one finder in a case."""
     truth = case["truth"]
     return [Result(*one, share=one[0] / truth if truth else 0.0) for one in case["found"].get(name, [])]
 
@@ -370,14 +372,14 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=5, help="runs of gpukit's finder, each checked (5)")
-    parser.add_argument("--times-of-others", type=int, default=1, help="runs of each library's (1)")
-    parser.add_argument("--steps", type=int, default=100, help="that an answer must survive (100)")
-    parser.add_argument("--limit-mb", type=int, default=448, help="what a process may take on the CPU (448 MiB)")
-    parser.add_argument("--caps", type=float, nargs="*", default=[], help="on a GPU: its memory, in GiB")
+    parser.add_argument("--times", type=int, default=5, help="runs of gpukit's finder (5)")
+    parser.add_argument("--times-of-others", type=int, default=1, help="runs of each library's finder (1)")
+    parser.add_argument("--steps", type=int, default=100, help="steps that an answer must survive (100)")
+    parser.add_argument("--limit-mb", type=int, default=448, help="memory of a process on the CPU, in MiB (448)")
+    parser.add_argument("--caps", type=float, nargs="*", default=[], help="on a GPU: memory limits, in GiB")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
-    parser.add_argument("--more", type=Path, help="a result of this benchmark: its cases are not measured again")
+    parser.add_argument("--more", type=Path, help="a previous result, whose cases are kept and not measured again")
     given = parser.parse_args()
     from measure import machine
 
@@ -390,15 +392,15 @@ def main() -> None:
 
 
 def report(given: argparse.Namespace, load: float, done: list[dict[str, Any]], wanted: int) -> None:
-    """Write what is there by now: the whole takes more than an hour, and one that is ended has measured something."""
+    """Write the results so far: a complete run takes over an hour, so an interrupted one should leave a result."""
     from measure import write
 
     names = ["gpukit", *(["accelerate", "Lightning, power", "Lightning, binsearch"] if given.times_of_others else [])]
     all_ours = [one for case in done for one in results(case, "gpukit")]
     rows = [[case["case"], case["truth"], *(cell(results(case, name)) for name in names)] for case in done]
     limit = (
-        f"{given.limit_mb} MiB of data for a process (RLIMIT_DATA), PyTorch's own 300 MiB included, and "
-        f"{COMPILER >> 20} MiB more for one that compiles, on the CPU"
+        f"On the CPU, with at most {given.limit_mb} MiB of data per process (RLIMIT_DATA), of which PyTorch itself "
+        f"takes 300 MiB; {COMPILER >> 20} MiB more for compiled models"
     )
     write(
         "finder_real",
@@ -410,24 +412,24 @@ def report(given: argparse.Namespace, load: float, done: list[dict[str, Any]], w
         cases=done,
         results=[
             {"what": "models measured", "value": len(rows), "at_least": wanted},
-            {"what": f"answers that survive {given.steps} steps in a fresh process", "unit": "%", "at_least": 100}
+            {"what": f"answers that survive {given.steps} steps in a new process", "unit": "%", "at_least": 100}
             | {"value": round(100 * statistics.mean(each.survived for each in all_ours), 1)},
-            {"what": "share of the true maximum, mean", "unit": "%"}
+            {"what": "mean share of the true maximum", "unit": "%"}
             | {"value": round(100 * statistics.mean(each.share for each in all_ours), 1)},
-            {"what": "trials, mean", "value": round(statistics.mean(each.trials for each in all_ours), 1)},
+            {"what": "mean number of trials", "value": round(statistics.mean(each.trials for each in all_ours), 1)},
             *([] if given.caps else [{"what": "on a GPU", "value": None}]),
         ],
         notes=[
-            f"Memory: {'the allocator of ' + torch.cuda.get_device_name() + ', capped' if given.caps else limit}. "
-            f"The true maximum is the largest size that survives {given.steps} steps, within 1 %.",
-            "Each cell has its answers and their share of the maximum. accelerate starts at two to four times the "
-            "maximum, since it only goes down.",
+            f"{'On ' + torch.cuda.get_device_name() + ', with capped memory' if given.caps else limit}. The true "
+            f"maximum is the largest size that survives {given.steps} steps, within 1 %.",
+            "Each cell: the answers and their share of the true maximum. accelerate starts at two to four times the "
+            "maximum, because it only reduces the size.",
         ],
     )
 
 
 def child() -> None:
-    """What one process of the benchmark does."""
+    """The main function of a child process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--large", action="store_true")

@@ -1,7 +1,7 @@
-"""The gradient of a step that ran out of memory, beside others' recipes: python benchmarks/gradient.py
+"""The gradient of a step that ran out of memory, compared with other recipes: python benchmarks/gradient.py
 
-Needs torch and accelerate. Sentences padded to one length, labels of the padding left out, everything in float64;
-memory is made to run out in the middle of a step, in forward or in backward, once or twice for each batch.
+Requires torch and accelerate. Sentences padded to one length, whose padding has no labels, in float64. Memory runs out
+in the middle of a step, in the forward or backward pass, once or twice for each batch.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from gpukit.train.device import choose
 from gpukit.train.ranks import Ranks
 from gpukit.train.task import Task
 
-PADDING = -100  # the label that cross_entropy leaves out
+PADDING = -100  # the label that cross_entropy ignores
 WORDS, LENGTH, CLASSES = 50, 12, 7
 Batch = dict[str, Tensor]
 
 
 class Memory:
-    """Runs out at the event that is planned for an attempt: 0, 1: forward and backward of its first part, and so on."""
+    """Simulated memory: each number in `plan` is the event at which an attempt runs out.
+
+    Event 0 is the forward pass of the first part, 1 its backward pass, 2 the forward pass of the second part, and so
+    on.
+    """
 
     def __init__(self, *plan: int) -> None:
         self.plan, self.event = list(plan), 0
@@ -49,7 +53,7 @@ class Memory:
 
 
 class Watched(torch.autograd.Function):
-    """The identity, which uses memory in backward."""
+    """The identity, which uses memory in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, memory: Memory) -> Tensor:
@@ -63,7 +67,7 @@ class Watched(torch.autograd.Function):
 
 
 class Tagger(nn.Module):
-    """Words (batch, 12) to logits (batch, 12, 7): a transformer's layer, in which no sentence sees another."""
+    """Words (batch, 12) to logits (batch, 12, 7): a transformer layer in which sentences are independent."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         super().__init__()
@@ -91,7 +95,7 @@ def batch_of(size: int) -> Batch:
 
 
 def plan_of(size: int) -> list[int]:
-    """When memory runs out: at first in forward or backward, and for every other batch again in the second half."""
+    """When memory runs out: in the forward or backward pass, and for half of the batches again in the second half."""
     return [size % 2] if size < 4 or size % 4 < 2 else [size % 2, 2 + size // 4 % 2]
 
 
@@ -105,7 +109,7 @@ def rows(batch: Batch, first: int, last: int) -> Batch:
 
 
 def whole(batch: Batch) -> list[Tensor]:
-    """The gradient of the mean loss of the whole batch, without running out."""
+    """The gradient of the mean loss of the whole batch, with enough memory."""
     model = Tagger()
     loss_of(model, batch, "mean").backward()
     return gradients(model)
@@ -116,13 +120,13 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 
 def error(found: list[Tensor], wanted: list[Tensor]) -> float:
-    """Norm of the difference of two gradients, relative to that of the wanted one."""
+    """Norm of the difference of two gradients, relative to the norm of `wanted`."""
     difference = torch.cat([(one - other).flatten() for one, other in zip(found, wanted, strict=True)])
     return (difference.norm() / torch.cat([each.flatten() for each in wanted]).norm()).item()
 
 
 class Seen:
-    """The samples that count in a step."""
+    """The samples that contribute to a step."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -136,7 +140,7 @@ def gpukit(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor]:
 
     def loss(model: nn.Module, part: Batch) -> Tensor:
         if part["number"][0] == 0:
-            seen.numbers.clear()  # another attempt begins
+            seen.numbers.clear()  # a new attempt starts
         seen(part)
         return loss_of(model, part, "sum")
 
@@ -154,7 +158,7 @@ def valid(labels: Tensor) -> int:
 
 
 def halve_and_double(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
-    """The recipe of many guides: half the batch, twice the steps of accumulation, the loss divided by these."""
+    """The recipe of many guides: half the batch, twice the accumulation steps, the loss divided by their number."""
     model, total = Tagger(memory), len(batch["number"])
     size, steps = total, 1
     for _ in range(4):  # three times at most
@@ -175,7 +179,7 @@ def halve_and_double(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] |
 
 
 def accelerate(batch: Batch, memory: Memory, seen: Seen) -> list[Tensor] | None:
-    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py: the function around the loop."""
+    """As in accelerate's examples/by_feature/automatic_gradient_accumulation.py."""
     total = len(batch["number"])
 
     @find_executable_batch_size(starting_batch_size=total)
@@ -200,7 +204,7 @@ METHODS = {"gpukit": gpukit, "halve the batch, double accumulation": halve_and_d
 
 
 def compare(largest: int) -> dict[str, dict[str, Any]]:
-    """Each method on each batch size: the gradient's error, samples that it left out, batches without a step."""
+    """Each method with each batch size: the error of the gradient, omitted samples, and batches without a step."""
     found = {name: {"errors": [], "dropped": 0, "none": 0} for name in METHODS}
     for size in range(1, largest + 1):
         batch = batch_of(size)
@@ -221,7 +225,7 @@ def compare(largest: int) -> dict[str, dict[str, Any]]:
 
 
 def rank_main(largest: int) -> None:
-    """One of two processes: steps in which one of them runs out, then training with the same. One line of JSON."""
+    """One of two processes: steps in which one of them runs out of memory. Prints one line of JSON."""
     torch.set_num_threads(1)
     with Ranks.start("cpu") as ranks:
         worst, differ = 0.0, 0
@@ -252,10 +256,10 @@ def two_ranks(largest: int) -> list[dict[str, Any]]:
         )
         for rank in range(2)
     ]
-    said = [process.communicate(timeout=1800)[0] for process in processes]
+    outputs = [process.communicate(timeout=1800)[0] for process in processes]
     if any(process.returncode for process in processes):
         sys.exit("One of the two processes failed.")
-    return [json.loads(one) for one in said]
+    return [json.loads(output) for output in outputs]
 
 
 def main() -> None:
@@ -293,7 +297,7 @@ def main() -> None:
             {"what": f"gpukit, {sizes}: largest error", "value": max(ours["errors"]), "at_most": 1e-12},
             {"what": "samples left out", "value": ours["dropped"] + ours["none"], "at_most": 0},
             {
-                "what": "on 2 ranks, one of which ran out: largest error",
+                "what": "on 2 ranks, one of which runs out of memory: largest error",
                 "value": max(one["worst"] for one in ranks),
                 "at_most": 1e-12,
             },
@@ -304,11 +308,12 @@ def main() -> None:
             },
         ],
         notes=[
-            "Error: norm of the difference to the gradient of the whole batch at once, relative to that; float64.",
-            "Sentences of 1 to 12 words, padded; memory runs out in forward or in backward, and for half of the "
-            "batches a second time, after a part has added to the gradient.",
-            "accelerate's finder takes nine tenths of the size and restarts its function; a whole number of such "
-            "batches is not the batch that was asked for. It has no agreement between ranks, and is not run on two.",
+            "Error: norm of the difference to the gradient of the whole batch, relative to the norm of that gradient, "
+            "in float64.",
+            "Padded sentences of 1 to 12 words. Memory runs out in the forward or backward pass, and for half of the "
+            "batches a second time, after a part of the batch has been accumulated.",
+            "accelerate's finder reduces the batch size to 90 % and restarts its function, which omits samples if the "
+            "sizes do not divide. It does not coordinate ranks, so it is not run on two.",
         ],
     )
 

@@ -1,13 +1,12 @@
-"""What `./launch` costs: uv run python benchmarks/launch.py
+"""The cost of `./launch`: uv run python benchmarks/launch.py
 
-`./launch run -- true` against the same `docker run` by hand, which is the command that `./launch --dry-run` prints. The
-project has no GPU, so that any engine will do; what launch does is the same with one. BASE_IMAGE and UV_INDEX name
-mirrors, as in a project.
+`./launch run -- true` compared with the same `docker run`, as printed by `./launch --dry-run`. The project has no GPU,
+so any engine can run it; launch does the same work with a GPU. BASE_IMAGE and UV_INDEX name mirrors, as in a project.
 
-`./launch --help` in CPU time, from the wheel and from the same files unpacked, against `python3 -c pass` with the
-interpreter that launch runs: not a wrapper, such as pyenv's shims, which takes longer than all the rest. It is on PATH
-as distributions install it, as python3 and as python3.11 or the like; where only python3 is there, launch asks it for
-its version first, which takes another start of Python.
+`./launch --help`, in CPU time, from the wheel and from the unpacked wheel, compared with `python3 -c pass`. All use the
+interpreter itself, not a wrapper such as pyenv's shims, which takes longer than everything else. PATH contains it as
+distributions install it, as python3 and for example python3.11. If only python3 exists, launch starts it once more to
+get its version.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from pathlib import Path
 
 from measure import clone, figure, generate, machine, options, run, side_by_side, write
 
-HELP = 25  # rounds of what takes milliseconds
+HELP = 25  # rounds of `--help`, which takes milliseconds
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gpukit.cli.main import main; sys.exit(main())"
 
 
 def cpu() -> float:
-    """Seconds of CPU time of all processes that have ended."""
+    """CPU time in seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def startup(project: Path, spare: Path) -> dict[str, list[float]]:
-    """Seconds of CPU time of `--help` and of Python itself, in turns."""
+    """CPU time in seconds of `--help` and of Python itself, measured in turn."""
     python = next(path for path in ("/usr/bin/python3", shutil.which("python3")) if path and Path(path).exists())
     tools = spare / "bin"
     tools.mkdir()
@@ -69,12 +68,12 @@ def main() -> None:
         project = generate(template, Path(spare) / "project", **answers)
         launch = project / "launch"
         print("building the image ...", flush=True)
-        run(launch, "run", "--", "true")  # which also makes what is mounted
+        run(launch, "run", "--", "true")  # this also creates the mounted folders
         by_hand = shlex.split(run(launch, "--dry-run", "run", "--", "true").strip().splitlines()[-1])
         tag = by_hand[-2]
         try:
             steps = {
-                "the same `docker run` by hand": lambda: run(*by_hand, cwd=project),
+                "`docker run` with the same flags": lambda: run(*by_hand, cwd=project),
                 "`./launch run -- true`": lambda: run(launch, "run", "--", "true"),
             }
             seconds = side_by_side(steps, given.times)
@@ -91,11 +90,11 @@ def main() -> None:
         repeats=given.times,
         figures=[figure(what, one) for what, one in {**seconds, **help_seconds}.items()],
         results=[
-            {"what": "launch adds", "value": round(launched - hand, 2), "unit": "s", "at_most": 0.3},
+            {"what": "added by `./launch run`", "value": round(launched - hand, 2), "unit": "s", "at_most": 0.3},
             {"what": "`--help` from the wheel / unpacked", "value": round(wheel / unpacked, 2), "at_most": 1.25},
             {"what": "`./launch --help` / `python3 -c pass`", "value": round(whole / python, 2), "at_most": 3.5},
         ],
-        notes=[],
+        notes=["`docker run` and `./launch run`: elapsed time. The other rows: CPU time."],
     )
 
 

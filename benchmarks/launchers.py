@@ -1,9 +1,10 @@
-"""One training script under every launcher, with two processes each: is it the same loss?
+"""The loss of one training script under every launcher, with two processes each.
 
     uv run --no-project --with-requirements tests/requirements.txt python benchmarks/launchers.py
 
-The launchers are the real ones as far as one machine has them: Slurm's daemons, Ray, and what SkyPilot would run on
-its machines with the variables that it sets. gloo, on the CPU. Needs Slurm (Debian's slurm-wlm and munge), and root.
+The launchers are real, as far as possible on one machine: Slurm's daemons, Ray, and the commands that SkyPilot would
+run on its machines, with the variables that it sets. gloo, on the CPU. Requires Slurm (Debian's slurm-wlm and munge)
+and root.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.cluster.slurm import Slurm, free_ports
 STEPS = 60
 RAY = "ray[train]==2.60.0"
 ARGUMENTS = (*RUN, "--max-steps", str(STEPS))
-# What each of Ray's workers does. Ray has joined them already; the script joins them itself, at a port of its own.
+# Run by each of Ray's workers. Ray has already created a process group; the script creates its own at another port.
 JOB = """\
 import os, sys
 import ray, torch.distributed
@@ -53,7 +54,7 @@ TorchTrainer(work, train_loop_config=config, scaling_config=ScalingConfig(num_wo
 
 
 def together(commands: list[list[str]], folder: Path, envs: list[dict[str, str]]) -> None:
-    """Run them at once, until all have ended well."""
+    """Run the commands in parallel; exit with the output of the first that fails."""
     with contextlib.ExitStack() as ending:
         started = []
         for command, env in zip(commands, envs, strict=True):
@@ -87,7 +88,7 @@ def slurm(project: Project, name: str) -> str:
     try:
         job = cluster.submit(project.folder, *ARGUMENTS, options=("--cpus-per-task=1",), RUN_NAME=name)
         if cluster.end(job, within=900) != "COMPLETED":
-            sys.exit(cluster.told(job))
+            sys.exit(cluster.report(job))
     finally:
         cluster.close()
     return cluster.version
@@ -97,7 +98,9 @@ def ray(project: Project, name: str) -> None:
     python = str(environment(RAY))
     path = [project.folder / "src", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
-    env |= {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}  # or it starts its workers as we were started, by uv run
+    env |= {
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"
+    }  # otherwise, it starts its workers with uv run, as this process was started
     arguments = [str(free_ports(1)[0]), str(project.folder), *ARGUMENTS, "--name", name]
     together([[python, "-c", JOB, *arguments]], project.folder, [env])
 
@@ -112,10 +115,10 @@ def main() -> None:
         meeting = ["--master-addr=127.0.0.1", f"--master-port={free_ports(1)[0]}"]
         ways: dict[str, Callable[[str], object]] = {
             "torchrun, two processes": lambda name: torchrun(project, "--standalone", "--nproc-per-node=2", name=name),
-            "torchrun twice, one process each": lambda name: torchrun(
+            "two torchruns, one process each": lambda name: torchrun(
                 project, "--nnodes=2", "--nproc-per-node=1", *meeting, nodes=2, name=name
             ),
-            "SkyPilot's run section, twice, with its variables": lambda name: skypilot(project, name),
+            "SkyPilot's run section, two simulated nodes": lambda name: skypilot(project, name),
             "Slurm: sbatch, two nodes": lambda name: slurm(project, name),
             f"Ray Train {RAY.partition('==')[2]}, two workers": lambda name: ray(project, name),
         }
@@ -134,19 +137,19 @@ def main() -> None:
         load,
         engine=False,
         packages=("torch",),
-        title="One script, one loss, under every launcher",
-        table={"columns": ["started by", f"loss after {STEPS} steps", "steps with the same bits"], "rows": rows},
+        title="The same script under every launcher",
+        table={"columns": ["started by", f"loss after {STEPS} steps", "bit-identical steps"], "rows": rows},
         results=[
             {
-                "what": "launchers with the loss of torchrun, to 6 digits",
+                "what": "launchers with the same loss, to 6 digits",
                 "value": sum(row[1] == rows[0][1] for row in rows),
                 "unit": f"of {len(rows)}",
                 "at_least": len(rows),
             }
         ],
         notes=[
-            "`minimal`, two processes in all, gloo, on the CPU; the script is the same file, unchanged.",
-            "Slurm is Debian's, its controller and two nodes on loopback; Ray is a cluster of one node.",
+            "`minimal`, two processes in total, gloo, on the CPU. The script is the same file, unchanged.",
+            "Slurm from Debian, with a controller and two nodes on loopback; Ray with a cluster of one node.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Kinds of data as they are met, made on the spot: each a dataset, a batch size and how its samples become a batch."""
+"""Typical kinds of data, generated here: each has a dataset, a batch size, and a collate function."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SAMPLES = 6000
 
 
 class Samples(Dataset):
-    """So many samples; what one is, the kinds say."""
+    """A dataset with SAMPLES samples; subclasses define them."""
 
     def __len__(self) -> int:
         return SAMPLES
 
 
 def compute(milliseconds: float) -> float:
-    """Python's own work: so many milliseconds on a CPU of 2024."""
+    """Pure Python code that takes about this long on a CPU of 2024."""
     total = 0.0
     for number in range(round(milliseconds * 25_000)):
         total += number
@@ -48,7 +48,7 @@ class Crops(Samples):
 
 
 class Rows(Samples):
-    """Lines of a table in memory, split and read."""
+    """Lines of a table in memory, split and parsed."""
 
     def __init__(self) -> None:
         self.lines = [",".join(str((row * column) % 997 / 10) for column in range(20)) for row in range(SAMPLES)]
@@ -58,7 +58,7 @@ class Rows(Samples):
 
 
 class Worked(Samples):
-    """Each sample computes, and before that waits, for so many milliseconds; some of them many times as long."""
+    """Each sample waits and then computes for some milliseconds; a share of samples takes `times` as long."""
 
     def __init__(self, waits: float = 0.0, computes: float = 0.0, seldom: float = 0.0, times: float = 1.0) -> None:
         self.waits, self.computes, self.seldom, self.times = waits, computes, seldom, times
@@ -84,7 +84,7 @@ class Files(Samples):
 
 
 class Large(Samples):
-    """Samples of 600 kB that are in memory: to copy them is all that there is to do."""
+    """Samples of 600 kB in memory, which are only copied."""
 
     def __init__(self) -> None:
         self.images = torch.zeros(100, 3, 224, 224)
@@ -115,7 +115,7 @@ class Photos(Samples):
 
 
 class Tokens(Samples):
-    """Windows of 1024 tokens out of one large file that is mapped into memory."""
+    """Windows of 1024 tokens from one large memory-mapped file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "tokens.bin"
@@ -128,7 +128,7 @@ class Tokens(Samples):
 
 
 class Sequences(Samples):
-    """Sequences of 20 to 600 steps, normalised; a batch is padded."""
+    """Sequences of 20 to 600 steps, normalized; batches are padded."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         sequence = torch.arange((20 + index * 37 % 580) * 8, dtype=torch.float32).view(-1, 8)
@@ -136,7 +136,7 @@ class Sequences(Samples):
 
 
 class Texts(Samples):
-    """Texts of 50 to 400 words: lower case, cut into words, looked up; a batch is padded."""
+    """Texts of 50 to 400 words: lower-cased, split into words, mapped to ids; batches are padded."""
 
     def __init__(self) -> None:
         words = [f"word{number * 7919 % 5000}" for number in range(400)]
@@ -170,9 +170,9 @@ KINDS: dict[str, Kind] = {
     MEMORY: (lambda folder: TensorDataset(torch.randn(SAMPLES, 32), torch.arange(SAMPLES)), 64, None),
     "small images in memory, augmented": (lambda folder: Crops(), 64, None),
     "rows of a table, parsed": (lambda folder: Rows(), 64, None),
-    "Python that computes 2 ms a sample": (lambda folder: Worked(computes=2), 16, None),
-    "a disk in the network, 2 ms a sample": (lambda folder: Worked(waits=2), 16, None),
-    "a far store, 20 ms a sample": (lambda folder: Worked(waits=20, computes=0.2), 8, None),
+    "Python code, 2 ms per sample": (lambda folder: Worked(computes=2), 16, None),
+    "network disk, 2 ms per sample": (lambda folder: Worked(waits=2), 16, None),
+    "remote storage, 20 ms per sample": (lambda folder: Worked(waits=20, computes=0.2), 8, None),
     "half waiting, half computing": (lambda folder: Worked(waits=1.5, computes=1.5), 16, None),
     "uneven: one in 30 takes 20 times as long": (
         lambda folder: Worked(computes=0.5, seldom=1 / 30, times=20),
@@ -182,8 +182,8 @@ KINDS: dict[str, Kind] = {
     "many small files": (Files, 64, None),
     "large samples in memory": (lambda folder: Large(), 16, None),
     "JPEG files": (Photos, 16, None),
-    "tokens in a mapped file": (Tokens, 32, None),
+    "tokens in a memory-mapped file": (Tokens, 32, None),
     "sequences of unequal length, padded": (lambda folder: Sequences(), 64, padded),
-    "text, cut into words": (lambda folder: Texts(), 32, padded),
+    "text, split into words": (lambda folder: Texts(), 32, padded),
     "compressed records": (lambda folder: Records(), 32, None),
 }

@@ -1,9 +1,9 @@
-"""The same training in the loop of each library, as its documentation shows saving and resuming.
+"""The same training with each library, saved and resumed as in its documentation.
 
     python loops.py LIBRARY FOLDER --steps 60 --workers 2 --save 10
 
-Writes `step loss` (as hex) to FOLDER/losses.txt and, at the end, a digest of the parameters; started again on the same
-folder, it resumes as its library does. Model and data are those of a generated project, on PYTHONPATH.
+Writes `step loss` (in hexadecimal) to FOLDER/losses.txt and, at the end, a digest of the parameters. If FOLDER contains
+a checkpoint, the run resumes. The model and the data are those of a generated project on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH = 256
 
 
 class Log:
-    """The losses, a line each, on disk before the next step begins."""
+    """Writes one line per loss, before the next step starts."""
 
     def __init__(self, folder: Path) -> None:
         self.lines = (folder / "losses.txt").open("a", buffering=1)
@@ -43,7 +43,7 @@ class Log:
 
 
 def stateful(task: Any, given: argparse.Namespace) -> None:
-    """torchdata's StatefulDataLoader in a loop by hand, which also keeps the random states of the main process."""
+    """torchdata's StatefulDataLoader in a plain loop, which also saves the random states of the main process."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     file, log = given.folder / "state.pt", Log(given.folder)
@@ -78,7 +78,7 @@ def stateful(task: Any, given: argparse.Namespace) -> None:
 
 
 def accelerate(task: Any, given: argparse.Namespace) -> None:
-    """accelerate: save_state, load_state, skip_first_batches, and its seedable sampler."""
+    """accelerate: save_state, load_state, skip_first_batches, and the seedable sampler."""
     from accelerate import Accelerator
     from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration
 
@@ -114,7 +114,7 @@ def accelerate(task: Any, given: argparse.Namespace) -> None:
 
 
 class Named(Dataset):
-    """Samples as the dictionaries that HF Trainer wants."""
+    """Samples as dictionaries, as HF Trainer expects them."""
 
     def __init__(self, samples: Dataset) -> None:
         self.samples = samples

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a project from a clean clone, medians measured side by side, and the file of a result."""
+"""Shared by the benchmarks: a project from a clean clone, measuring alternatives in turn, and writing results."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ sys.path.insert(0, str(ROOT / "gpukit/src"))
 from gpukit.wheel import vendor, writer  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
-TAG = "v9999.0.0"  # the release under which the clone's last commit is copied from
+TAG = "v9999.0.0"  # the tag of the clone's last commit, from which projects are copied
 
 
 def run(*argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """The output of a command that must succeed; where it fails, the end of what it said."""
+    """The output of a command; if it fails, exit with the end of its output."""
     command = [str(part) for part in argv]
     done = subprocess.run(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
-        sys.exit(f"{shlex.join(command)}\n{done.stdout[-3000:]}\nended with exit status {done.returncode}.")
+        sys.exit(f"{shlex.join(command)}\n{done.stdout[-3000:]}\nexited with status {done.returncode}.")
     return done.stdout
 
 
 def clone(folder: Path) -> Path:
-    """The last commit of this repository, clean and released: what somebody's first `copier copy` gets."""
+    """A clean clone of this repository's last commit, tagged as a release, as a user's first `copier copy` gets it."""
     run("git", "clone", "--quiet", ROOT, folder)
     run("git", "tag", TAG, cwd=folder)
     return folder
@@ -52,7 +52,7 @@ def copier(*arguments: str | Path, env: dict[str, str] | None = None) -> str:
 
 
 def generate(template: Path, to: Path, **answers: str) -> Path:
-    """A project without its checks, which other benchmarks measure."""
+    """Generate a project without running its checks."""
     data = [part for key, value in answers.items() for part in ("--data", f"{key}={value}")]
     copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, to)
     vendor.put(writer.from_source(template / "gpukit"), to)
@@ -60,7 +60,7 @@ def generate(template: Path, to: Path, **answers: str) -> Path:
 
 
 def children() -> float:
-    """Seconds of CPU time, user and system, of the processes that were started from here and have ended."""
+    """CPU time in seconds (user and system) of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -68,20 +68,20 @@ def children() -> float:
 def side_by_side(
     steps: dict[str, Callable[[], object]], times: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of each step, one after the other in every round, so that whatever else runs here meets all of them."""
+    """Seconds of each step. Every round runs all steps, so that other load on the machine affects all of them."""
     seconds: dict[str, list[float]] = {what: [] for what in steps}
     for number in range(times + 1):
         for what, step in steps.items():
-            begun = clock()
+            started = clock()
             step()
             if number:  # the first round fills caches
-                seconds[what].append(clock() - begun)
+                seconds[what].append(clock() - started)
         print(f"round {number} of {times}" + " (not counted)" * (not number), file=sys.stderr, flush=True)
     return seconds
 
 
 def machine() -> dict[str, Any]:
-    """The class of this machine, in words that hold for any other of its kind."""
+    """The class of this machine, without anything that identifies it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     try:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
@@ -90,7 +90,7 @@ def machine() -> dict[str, Any]:
     return {
         "class": f"{os.cpu_count()} CPUs ({platform.machine()}), {memory:.0f} GB of memory, {system}",
         "load": round(os.getloadavg()[0], 1),
-        "user": "root" if os.getuid() == 0 else "ordinary user",
+        "user": "root" if os.getuid() == 0 else "regular user",
     }
 
 
@@ -106,9 +106,9 @@ def versions(engine: bool, packages: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def options(description: str, **defaults: str) -> argparse.Namespace:
-    """The command line: how many rounds, and on which base."""
+    """The command line: the number of rounds, and other options with their defaults."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--times", type=int, default=5, help="rounds that count (5)")
+    parser.add_argument("--times", type=int, default=5, help="measured rounds (5)")
     for name, value in defaults.items():
         parser.add_argument(f"--{name}", default=value, help=f"{value}" if value else "from the catalogue")
     return parser.parse_args()
@@ -119,10 +119,10 @@ def figure(what: str, seconds: list[float]) -> dict[str, Any]:
 
 
 def write(name: str, load: float, engine: bool, packages: tuple[str, ...] = (), **result: Any) -> None:
-    """Put a result where docs/benchmarks.md is made from, and make that.
+    """Write a result to results/, and update docs/benchmarks.md.
 
-    `packages` are the libraries measured; without any it is the template's own tools. A result has `value` and
-    `at_most` or `at_least`; a `table` of `columns` and `rows` may stand above.
+    `packages` are the measured libraries; if there are none, the template's own tools were measured. Each of `results`
+    has `value`, and can have `at_most` or `at_least`. Optionally, a `table` has `columns` and `rows`.
     """
     named = [key for key in ("BASE_IMAGE", "UV_INDEX") if engine and key in os.environ]
     mirrors = [f"{key}={os.environ[key]}" for key in named]

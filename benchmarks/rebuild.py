@@ -1,11 +1,11 @@
-"""What a rebuild costs: uv run python benchmarks/rebuild.py
+"""The cost of a rebuild: uv run python benchmarks/rebuild.py
 
-One more package: `./launch build` after a line was added to pyproject.toml, beside `docker build` of a plain Dockerfile
-that installs the same packages on the same base in one RUN line, as most guides write it. Both are built completely
-once, which does not count; then, in each round, another package is added to both.
+One more package: `./launch build` after adding a line to pyproject.toml, compared with `docker build` of a plain
+Dockerfile that installs the same packages on the same base in one RUN line, as most guides do. Both are first built
+completely, which is not measured; each round then adds another package to both.
 
 An update: `./launch build` with another gpukit in vendor/, with another stack.json, and with another driver floor,
-beside a build in which nothing has changed. BASE_IMAGE names the base, as in a project.
+compared with a build in which nothing has changed. BASE_IMAGE names the base, as in a project.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = [
     "tabulate",
     "sortedcontainers",
     "more-itertools",
-]  # small, and with nothing of their own
+]  # small, and without dependencies
 PLAIN = """\
 FROM {base}
 ENV PROJECT={name}
@@ -45,7 +45,7 @@ print(sum(file.locate().stat().st_size for file in importlib.metadata.files(sys.
 
 
 def layers(image: str) -> tuple[list[str], set[tuple[str, str, int]]]:
-    """The digests of an image's layers, and what its history says of each: when, by what, how large."""
+    """The digests of an image's layers, and the creation time, command, and size of each entry in its history."""
     digests = json.loads(run("docker", "image", "inspect", "--format={{json .RootFS.Layers}}", image))
     form = "--format={{json .CreatedAt}}\t{{json .CreatedBy}}\t{{.Size}}"
     lines = run("docker", "history", "--no-trunc", "--human=false", form, image).splitlines()
@@ -54,7 +54,7 @@ def layers(image: str) -> tuple[list[str], set[tuple[str, str, int]]]:
 
 
 class Kind:
-    """One of the two ways to build: its files and command, and the time and storage of its rebuilds."""
+    """One of the two ways to build: its files, its command, and the time and storage of its rebuilds."""
 
     def __init__(self, folder: Path, command: list[str | Path], image: str) -> None:
         self.folder, self.command, self.image = folder, command, image
@@ -63,9 +63,9 @@ class Kind:
         self.new_layers: list[int] = []
 
     def build(self) -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         run(*self.command, cwd=self.folder)
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     def rebuild(self, package: str, first: tuple[list[str], set[tuple[str, str, int]]]) -> None:
         self.seconds.append(self.build())
@@ -76,7 +76,7 @@ class Kind:
 
 
 class Update:
-    """What an update changes, and the time and storage of the builds after it."""
+    """The changes of an update, and the time and storage of the builds after each."""
 
     def __init__(self, project: Path, source: Path) -> None:
         self.stack, self.project = project / "stack.json", project
@@ -86,7 +86,7 @@ class Update:
         self.new_bytes: dict[str, list[int]] = {}
 
     def vendor(self) -> None:
-        """Put the gpukit of the template's folder into the project's vendor/."""
+        """Write gpukit from the template's folder to the project's vendor/."""
         env = {**os.environ, "PYTHONPATH": str(self.source / "src"), "GPUKIT_PROJECT": str(self.project)}
         run(sys.executable, "-m", "gpukit", "vendor", "--from", self.source, env=env)
 
@@ -119,7 +119,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
         template = clone(Path(spare) / "template")
         answers = {"hardware": given.hardware, "base": given.base, "use_case": given.use_case, "workflow": "notebook"}
-        name = f"Benchmark of rebuild {time.time_ns()}"  # a new one, or the builder remembers the last run's layers
+        name = f"Benchmark of rebuild {time.time_ns()}"  # unique, so that no layer of an earlier run is reused
         project = generate(template, Path(spare) / "project", project_name=name, **answers)
         update = Update(project, template)
         update.vendor()
@@ -127,7 +127,7 @@ def main() -> None:
         stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
         table = tomllib.loads(text)["project"]
         wanted = [*table["dependencies"], *table["optional-dependencies"]["dev"]]
-        with_torch = given.base == "ngc"  # the image has it, so neither installs it
+        with_torch = given.base == "ngc"  # the image includes torch, so neither installs it
         wanted = [one for one in wanted if not (with_torch and re.match(r"torch\b", one))]
 
         tag = run(project / "launch", "--dry-run", "run", "--", "true").split()[-2]
@@ -136,7 +136,7 @@ def main() -> None:
         folder.mkdir()
         plain = Kind(folder, ["docker", "build", "--tag=benchmark-plain", "."], "benchmark-plain")
 
-        def ask(extra: list[str]) -> None:
+        def require(extra: list[str]) -> None:
             added = "".join(f'    "{one}",\n' for one in extra)
             edited = text.replace("dependencies = [\n", "dependencies = [\n" + added, 1)
             (project / "pyproject.toml").write_text(edited, encoding="utf-8")
@@ -147,14 +147,14 @@ def main() -> None:
             )
 
         try:
-            ask([])
+            require([])
             whole = {}
             for what, kind in ("plain", plain), ("ours", ours):
                 print(f"building {what} completely ...", file=sys.stderr, flush=True)
                 whole[what] = kind.build()
             before = {kind: layers(kind.image) for kind in (plain, ours)}
             for number, package in enumerate(PACKAGES[: given.times], 1):
-                ask([package])
+                require([package])
                 for kind in (plain, ours):
                     kind.rebuild(package, before[kind])
                 print(f"round {number}: {package} {plain.seconds[-1]:.1f} {ours.seconds[-1]:.1f}", file=sys.stderr)
@@ -171,7 +171,7 @@ def main() -> None:
         "rebuild",
         load,
         engine=True,
-        title="Rebuilding: one more package, and an update",
+        title="Rebuilding after a change",
         repeats=len(ours.seconds),
         figures=[
             figure("plain Dockerfile, one more package", plain.seconds),
@@ -185,18 +185,31 @@ def main() -> None:
                 "unit": "times",
                 "at_most": 0.33,
             },
-            {"what": "new bytes beyond the package", "value": round(megabytes[ours], 3), "unit": "MB", "at_most": 50},
+            {
+                "what": "stored in addition to the package",
+                "value": round(megabytes[ours], 3),
+                "unit": "MB",
+                "at_most": 50,
+            },
             *(
-                {"what": f"{what}, beyond a cached build", "value": round(each - cached, 2), "unit": "s", "at_most": 10}
+                {
+                    "what": f"{what}, time added to a cached build",
+                    "value": round(each - cached, 2),
+                    "unit": "s",
+                    "at_most": 10,
+                }
                 for what, each in after.items()
             ),
-            {"what": "new bytes after an update", "value": round(stored, 3), "unit": "MB", "at_most": 10},
+            {"what": "stored after an update, at most", "value": round(stored, 3), "unit": "MB", "at_most": 10},
         ],
         notes=[
-            f"The plain Dockerfile stores {megabytes[plain]:.0f} MB again beside the package.",
-            f"New layers: {statistics.median(ours.new_layers):g} here, {statistics.median(plain.new_layers):g} there.",
-            f"Built completely, with warm package caches: {whole['ours']:.0f} s here, {whole['plain']:.0f} s there.",
-            f"{len(wanted)} packages required (`use_case={given.use_case}`, `workflow=notebook`), on `{given.base}`"
+            "The plain Dockerfile installs the same packages on the same base in one `RUN` line. It stores "
+            f"{megabytes[plain]:.0f} MB again in addition to the package.",
+            f"New layers: {statistics.median(ours.new_layers):g} with `./launch build`, "
+            f"{statistics.median(plain.new_layers):g} with the plain Dockerfile.",
+            f"Complete build with warm package caches: {whole['ours']:.0f} s with `./launch build`, "
+            f"{whole['plain']:.0f} s with the plain Dockerfile.",
+            f"{len(wanted)} packages (`use_case={given.use_case}`, `workflow=notebook`) on `{given.base}`"
             f" ({os.environ.get('BASE_IMAGE') or stack['image']}).",
         ],
     )

@@ -1,8 +1,8 @@
-"""kill -9 at a random step, resume, compare every loss and parameter bit by bit: python benchmarks/resume.py
+"""kill -9 at a random step, resume, and compare every loss and parameter bit by bit: python benchmarks/resume.py
 
 A generated project (`minimal`: dropout, augmentation in two workers) is killed and resumed with another number of
-workers; then with two gloo processes; then each library, which gets the same number of workers again. Needs
-benchmarks/requirements.txt.
+workers, in one process and in two gloo processes. Then the same is done with other libraries, with the same number of
+workers. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run left: the last loss of each step, and what stands for its parameters."""
+    """The result of a run: the last loss of each step, and a digest of its parameters."""
 
     losses: dict[int, str]
     parameters: str
@@ -39,7 +39,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Subject:
-    """`start(folder, workers)` is the command, `read(folder)` what it has left so far."""
+    """`start(folder, workers)` returns the command, `read(folder)` what it has written so far."""
 
     name: str
     start: Callable[[Path, int], list[str]]
@@ -47,7 +47,7 @@ class Subject:
     resumed_with: tuple[int, ...]
 
 
-def of_project(folder: Path) -> Trained:
+def read_project(folder: Path) -> Trained:
     from gpukit.train import checkpoint, track
 
     run = folder / "run"
@@ -59,7 +59,7 @@ def of_project(folder: Path) -> Trained:
     return Trained(losses, manifest["files"]["model.safetensors"]["sha256"])
 
 
-def of_library(folder: Path) -> Trained:
+def read_library(folder: Path) -> Trained:
     file = folder / "losses.txt"
     words = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
     losses = {int(step): loss for step, loss in (pair for pair in words if len(pair) == 2 and pair[0].isdigit())}
@@ -79,7 +79,7 @@ def end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def unbroken(subject: Subject, folder: Path, env: dict[str, str]) -> Trained:
+def uninterrupted(subject: Subject, folder: Path, env: dict[str, str]) -> Trained:
     process = begin(subject.start(folder, 2), env, folder / "log")
     try:
         if process.wait(timeout=PATIENCE):
@@ -90,7 +90,7 @@ def unbroken(subject: Subject, folder: Path, env: dict[str, str]) -> Trained:
 
 
 def killed(subject: Subject, folder: Path, env: dict[str, str], at: int, again: int) -> Trained:
-    """Started with 2 workers, killed once step `at` is logged, and resumed with `again` workers."""
+    """Start with 2 workers, kill as soon as step `at` is logged, and resume with `again` workers."""
     process = begin(subject.start(folder, 2), env, folder / "log")
     until = time.monotonic() + PATIENCE
     while max(subject.read(folder).losses, default=0) < at and process.poll() is None and time.monotonic() < until:
@@ -104,7 +104,7 @@ def killed(subject: Subject, folder: Path, env: dict[str, str], at: int, again: 
 
 
 def compare(subject: Subject, spare: Path, env: dict[str, str], kills: int) -> list[object]:
-    """A row of the table: kills with every loss and the parameters equal, and the steps after resuming that are."""
+    """A row of the table: kills after which all losses and the parameters are equal, and the equal steps after them."""
     print(f"{subject.name}: {kills} kills", file=sys.stderr, flush=True)
 
     def folder(name: str) -> Path:
@@ -112,36 +112,36 @@ def compare(subject: Subject, spare: Path, env: dict[str, str], kills: int) -> l
         path.mkdir(parents=True)
         return path
 
-    whole = unbroken(subject, folder("unbroken"), env)
-    twice = "yes" if unbroken(subject, folder("again"), env) == whole else "no"
+    whole = uninterrupted(subject, folder("uninterrupted"), env)
+    twice = "yes" if uninterrupted(subject, folder("again"), env) == whole else "no"
     draw = random.Random(2026)
     plan = [(draw.randrange(SAVE + 1, STEPS - 2), draw.choice(subject.resumed_with)) for _ in range(kills)]
 
     def one(number: int) -> tuple[bool, int, int]:
         at, again = plan[number]
-        seen = killed(subject, folder(str(number)), env, at, again)
+        found = killed(subject, folder(str(number)), env, at, again)
         after = [step for step in whole.losses if step > at]
-        equal = sum(seen.losses.get(step) == whole.losses[step] for step in after)
-        same = seen == whole
+        equal = sum(found.losses.get(step) == whole.losses[step] for step in after)
+        same = found == whole
         print(f"  {number + 1}: killed at {at}, {'equal' if same else 'NOT equal'}", file=sys.stderr, flush=True)
         return same, equal, len(after)
 
     with ThreadPoolExecutor(2) as pool:
-        seen = list(pool.map(one, range(kills)))
-    right = sum(same for same, _, _ in seen)
-    steps = f"{sum(equal for _, equal, _ in seen)} of {sum(after for _, _, after in seen)}"
+        found = list(pool.map(one, range(kills)))
+    right = sum(same for same, _, _ in found)
+    steps = f"{sum(equal for _, equal, _ in found)} of {sum(after for _, _, after in found)}"
     return [subject.name, twice, f"{right} of {kills}", steps]
 
 
 def subjects(project: Path) -> tuple[Subject, Subject, list[Subject]]:
-    """The project in one process, the project in two, and each library."""
+    """The project in one process, the project in two, and the libraries."""
     from loops import LIBRARIES
 
     def ours(launcher: list[str]) -> Callable[[Path, int], list[str]]:
         def start(folder: Path, workers: int) -> list[str]:
-            said = {"name": "run", "max-steps": STEPS, "save-steps": SAVE, "log-steps": 1, "batch-size": BATCH}
-            said |= {"workers": workers, "output-dir": folder}
-            flags = [word for key, value in said.items() for word in (f"--{key}", str(value))]
+            options = {"name": "run", "max-steps": STEPS, "save-steps": SAVE, "log-steps": 1, "batch-size": BATCH}
+            options |= {"workers": workers, "output-dir": folder}
+            flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
             return [*launcher, "-m", f"{project.name}.train", *flags]
 
         return start
@@ -150,25 +150,27 @@ def subjects(project: Path) -> tuple[Subject, Subject, list[Subject]]:
         loops = str(Path(__file__).with_name("loops.py"))
 
         def start(folder: Path, workers: int) -> list[str]:
-            said = {"package": project.name, "steps": STEPS, "save": SAVE, "workers": workers}
-            flags = [word for key, value in said.items() for word in (f"--{key}", str(value))]
+            options = {"package": project.name, "steps": STEPS, "save": SAVE, "workers": workers}
+            flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
             return [sys.executable, loops, name, str(folder), *flags]
 
         return start
 
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return (
-        Subject("a generated project", ours([sys.executable]), of_project, (0, 1, 3, 4)),
-        Subject("a generated project, 2 gloo processes", ours(two), of_project, (0, 1, 3)),
-        [Subject(name, library(name), of_library, (2,)) for name in LIBRARIES],
+        Subject("a generated project", ours([sys.executable]), read_project, (0, 1, 3, 4)),
+        Subject("a generated project, 2 gloo processes", ours(two), read_project, (0, 1, 3)),
+        [Subject(name, library(name), read_library, (2,)) for name in LIBRARIES],
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100, help="of the project (100); 0: only the rest")
-    parser.add_argument("--kills-of-two", type=int, default=20, help="of the project in two processes (20)")
-    parser.add_argument("--kills-of-others", type=int, default=10, help="of each library (10)")
+    parser.add_argument(
+        "--kills", type=int, default=100, help="kills of the project (100); with 0, only the others are measured"
+    )
+    parser.add_argument("--kills-of-two", type=int, default=20, help="kills of the project in two processes (20)")
+    parser.add_argument("--kills-of-others", type=int, default=10, help="kills of each library (10)")
     given = parser.parse_args()
     load = machine()["load"]
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
@@ -191,35 +193,35 @@ def main() -> None:
 
 
 def report(rows: list[list[object]], load: float, wanted: dict[str, int]) -> None:
-    """Write what is there by now: the whole takes an hour, and one that is ended has measured something."""
+    """Write the results so far: a complete run takes an hour, so an interrupted one should leave a result."""
     right = {row[0]: int(str(row[2]).split()[0]) for row in rows}
     one, two = ({"value": right.get(name), "unit": "kills", "at_least": kills} for name, kills in wanted.items())
-    alone = not one["at_least"]  # --kills 0: the rest, in a file of its own
+    alone = not one["at_least"]  # --kills 0: the others, in a separate file
     write(
         "resume_others" if alone else "resume",
         load,
         engine=False,
         packages=("torch", "numpy", "torchdata", "accelerate", "transformers", "lightning"),
-        title="Resuming after kill -9" + (": two processes, and libraries" if alone else ""),
+        title="Resuming after kill -9" + (": two processes, and other libraries" if alone else ""),
         table={
             "columns": [
-                "loop",
-                "two unbroken runs equal",
-                "kills after which all is bit-equal",
-                "steps after the kill that are",
+                "training loop",
+                "two uninterrupted runs are equal",
+                "kills with a bit-identical result",
+                "bit-identical steps after the kill",
             ],
             "rows": rows,
         },
         results=[
-            *([] if alone else [{"what": "one process, other workers on resume", **one}]),
+            *([] if alone else [{"what": "one process, resumed with another number of workers", **one}]),
             {"what": "two gloo processes", **two},
             *([] if alone else [{"what": "one GPU", "value": None}]),
         ],
         notes=[
-            f"{STEPS} steps of {BATCH} samples, a checkpoint every {SAVE}; killed after step {SAVE} at random. Dropout "
-            "in the model, augmentation in 2 workers.",
-            "The project was resumed with 0, 1, 3 or 4 workers, the libraries with 2 again, each saving and resuming "
-            "as its documentation says; by hand more can be had of them.",
+            f"{STEPS} steps of {BATCH} samples, a checkpoint every {SAVE} steps, killed at a random step after the "
+            "first checkpoint. Dropout in the model, augmentation in 2 workers.",
+            "The project was resumed with 0, 1, 3, or 4 workers, the libraries again with 2. Each library saves and "
+            "resumes as shown in its documentation; additional code of your own can do better.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""What seeding a sample costs, beside torch.manual_seed: python benchmarks/seeding.py"""
+"""The cost of seeding a sample, compared with torch.manual_seed: python benchmarks/seeding.py"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torch.utils.data import Dataset
 
 from gpukit.train.data import Seeded, mix
 
-LOOPS, ROUNDS = 200, 20  # short rounds, and many: most of them meet nobody else on their CPU
+LOOPS, ROUNDS = 200, 20  # many short rounds, most of which are not interrupted by other processes
 BATCH = 64
 
 
 class Nothing(Dataset):
-    """Samples that cost nothing: what is left is the seeding."""
+    """Samples that cost nothing, so that only the seeding is measured."""
 
     def __len__(self) -> int:
         return 1_000_000
@@ -59,11 +59,11 @@ def main() -> None:
 
     ways = {
         "nothing": (lambda index: plain[index], LOOPS),
-        "Seeded: torch, random and NumPy": (lambda index: seeded[1, index], LOOPS),
-        "torch.manual_seed": (by_hand, LOOPS),
-        "torch.manual_seed, random.seed, numpy.random.seed": (all_by_hand, LOOPS),
+        "`Seeded`: torch, random, and NumPy": (lambda index: seeded[1, index], LOOPS),
+        "`torch.manual_seed`": (by_hand, LOOPS),
+        "`torch.manual_seed`, `random.seed`, `numpy.random.seed`": (all_by_hand, LOOPS),
         "a batch, nothing seeded": (lambda index: [plain[index] for _, index in keys], LOOPS // 10),
-        "Seeded: a batch whose samples draw nothing": (lambda index: batches.__getitems__(keys), LOOPS // 10),
+        "Seeded: a batch whose samples use no random numbers": (lambda index: batches.__getitems__(keys), LOOPS // 10),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(given.times * ROUNDS + 1):
@@ -74,31 +74,31 @@ def main() -> None:
                 what(0)
     medians = {name: statistics.median(values) * 1e6 for name, values in found.items()}
     cost = {name: medians[name] - medians["nothing"] for name in ways if "batch" not in name and name != "nothing"}
-    quiet = medians["Seeded: a batch whose samples draw nothing"] - medians["a batch, nothing seeded"]
+    quiet = medians["Seeded: a batch whose samples use no random numbers"] - medians["a batch, nothing seeded"]
     ours, torchs, hand = cost.values()
     write(
         "seeding",
         load,
         engine=False,
         packages=("torch", "numpy"),
-        title="Seeding a sample",
+        title="Seeding samples",
         repeats=given.times * ROUNDS,
         table={
-            "columns": ["a sample", f"µs, median of {given.times * ROUNDS}"],
+            "columns": ["method", f"µs, median of {given.times * ROUNDS}"],
             "rows": [[name, round(value, 1)] for name, value in cost.items()]
-            + [[f"Seeded, in a batch of {BATCH} whose samples draw nothing", round(quiet / BATCH, 2)]],
+            + [[f"`Seeded`, in a batch of {BATCH} whose samples use no random numbers", round(quiet / BATCH, 2)]],
         },
         results=[
             {
-                "what": "seeding torch, random and NumPy for a sample",
+                "what": "seeding torch, random, and NumPy for a sample",
                 "value": round(ours, 1),
                 "unit": "µs",
                 "at_most": 10,
             },
-            {"what": "torch.manual_seed alone / that", "value": round(torchs / ours, 1), "unit": "times"},
-            {"what": "all three by their own functions / that", "value": round(hand / ours, 1), "unit": "times"},
+            {"what": "`torch.manual_seed` / `Seeded`", "value": round(torchs / ours, 1), "unit": "times"},
+            {"what": "all three functions / `Seeded`", "value": round(hand / ours, 1), "unit": "times"},
         ],
-        notes=[f"Per sample, what an empty `dataset[index]` takes subtracted; {LOOPS} samples in each round."],
+        notes=[f"Time per sample, minus the time of an empty `dataset[index]`; {LOOPS} samples in each round."],
     )
 
 

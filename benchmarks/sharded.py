@@ -1,6 +1,7 @@
-"""Kills while two processes save in shards, and flipped bits, beside plain DCP: python benchmarks/sharded.py
+"""Sharded checkpoints: kills while two processes save, and flipped bits, compared with plain DCP:
+python benchmarks/sharded.py
 
-Needs torch and numpy. Every writer saves the same tensors, by two ranks on gloo, forked from one process.
+Requires torch and numpy. Every writer saves the same tensors, on two gloo ranks forked from one process.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MIB = 1 << 20
 
 
 def tensors(step: int, size: int) -> dict[str, torch.Tensor]:
-    """`size` bytes in shards of the two ranks; whatever number is in them belongs to one step."""
+    """`size` bytes, sharded over the two ranks. All numbers in them depend on the step."""
     mesh, rows = init_device_mesh("cpu", (WORLD,)), size // (TENSORS * 64 * 4)
     whole = torch.arange(rows * 64.0).view(rows, 64) % 1000 + step
     return {f"t{number}": distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None) for number in range(TENSORS)}
@@ -53,13 +54,13 @@ class Ours:
         sharded.save(self.folder, step, tensors(step, self.size), {}, ranks=ranks, about={})
 
     def load(self, ranks: Ranks, into: dict[str, torch.Tensor]) -> str:
-        """Fill from the newest; what was passed over."""
+        """Fill `into` from the newest checkpoint; return which checkpoints were skipped."""
         found = sharded.newest(self.folder, ranks=ranks)
         found.fill(into, ranks=ranks)
         return " ".join(found.passed_over)
 
     def files(self) -> list[Path]:
-        """Those of the newest checkpoint."""
+        """The files of the newest checkpoint."""
         return list(max(self.folder.glob("checkpoints/step-*")).iterdir())
 
 
@@ -78,7 +79,7 @@ class SameFolder(Ours):
 
 
 class NewFolder(Ours):
-    """As its tutorials do it: a folder named after the step, and the newest is taken. The last three are kept."""
+    """As in its tutorials: a folder for each step, of which the newest is loaded. The last three are kept."""
 
     name = "DCP, a new folder for each step"
 
@@ -96,16 +97,16 @@ class NewFolder(Ours):
 
 
 class Two:
-    """Two ranks that do `work(ranks, tell)`; what rank 0 tells."""
+    """Two ranks that call `work(ranks, report)`; what rank 0 reports."""
 
     def __init__(self, work: Callable[[Ranks, Callable[[str], object]], object]) -> None:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-        self.read, self.told = os.pipe()
+        self.read, self.end = os.pipe()
         sys.stdout.flush()
         self.children = [self._fork(work, rank, port) for rank in range(WORLD)]
-        os.close(self.told)
+        os.close(self.end)
 
     def _fork(self, work: Callable[[Ranks, Callable[[str], object]], object], rank: int, port: int) -> int:
         child = os.fork()
@@ -118,16 +119,16 @@ class Two:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         try:
             with Ranks.start("cpu") as ranks:
-                work(ranks, lambda text: ranks.main and os.write(self.told, text.encode()))
+                work(ranks, lambda text: ranks.main and os.write(self.end, text.encode()))
             status = 0
         finally:
             os._exit(status)
 
-    def said(self) -> str:
+    def received(self) -> str:
         return os.read(self.read, 1 << 16).decode()
 
     def wait(self) -> bool:
-        """Whether both came to their end."""
+        """Whether both succeeded."""
         codes = [os.waitpid(child, 0)[1] for child in self.children]
         os.close(self.read)
         return not any(codes)
@@ -137,92 +138,92 @@ class Two:
             os.kill(child, signal.SIGKILL)
 
 
-def go_on(writer: Ours, step: int, steps: int = 1000) -> Two:
-    """Save one step after the other; each time tell before."""
+def save_steps(writer: Ours, step: int, steps: int = 1000) -> Two:
+    """Save one step after the other; report before each save."""
 
-    def work(ranks: Ranks, tell: Callable[[str], object]) -> None:
+    def work(ranks: Ranks, report: Callable[[str], object]) -> None:
         for number in range(step + 1, step + steps + 1):
-            tell(".")
+            report(".")
             writer.save(ranks, number)
-        tell(".")
+        report(".")
 
     return Two(work)
 
 
-def loads(writer: Ours) -> str | None:
-    """What loading passes over; None where it fails, or brings numbers that were not saved together."""
+def load(writer: Ours) -> str | None:
+    """Which checkpoints loading skips; None if it fails, or loads numbers that were not saved together."""
 
-    def work(ranks: Ranks, tell: Callable[[str], object]) -> None:
+    def work(ranks: Ranks, report: Callable[[str], object]) -> None:
         into = tensors(-1, writer.size)
-        said = writer.load(ranks, into)
+        message = writer.load(ranks, into)
         step = round((sharded.local(into["t0"]) - sharded.local(tensors(0, writer.size)["t0"])).flatten()[0].item())
         expected = tensors(step, writer.size)
         same = all(torch.equal(sharded.local(into[name]), sharded.local(one)) for name, one in expected.items())
         if ranks.any(not same) or ranks.least(step) != step:
             raise AssertionError("numbers of several steps")
-        tell("+" + said)
+        report("+" + message)
 
     both = Two(work)
-    said = both.said()
-    return said[1:] if both.wait() and said else None
+    message = both.received()
+    return message[1:] if both.wait() and message else None
 
 
 def begin(writer: Ours) -> None:
     shutil.rmtree(writer.folder, ignore_errors=True)
     writer.folder.mkdir()
-    if not go_on(writer, 0, 2).wait():
+    if not save_steps(writer, 0, 2).wait():
         sys.exit(f"{writer.name} cannot save here.")
 
 
 def duration(writer: Ours, step: int, steps: int) -> float:
-    """Seconds of a save: from one to the next."""
-    both, times = go_on(writer, step, steps), []
-    while both.said():
+    """The median seconds from one save to the next."""
+    both, times = save_steps(writer, step, steps), []
+    while both.received():
         times.append(time.perf_counter())
     both.wait()
     return statistics.median(after - before for before, after in zip(times, times[1:], strict=False))
 
 
 def kills(writer: Ours, count: int, chance: random.Random) -> tuple[int, int, float]:
-    """How many of `count` kills left what does not resume, how many met a save, and the seconds of one."""
+    """How many of `count` kills left no usable checkpoint, how many came during a save, and the seconds of a save."""
     begin(writer)
     took, step, broken, met = duration(writer, 2, 20), 22, 0, 0
     for number in range(count):
-        both = go_on(writer, step)
-        both.said()
+        both = save_steps(writer, step)
+        both.received()
         time.sleep(chance.uniform(0, took))
         both.kill()
-        more = both.said()
+        more = both.received()
         both.wait()
         step += 1 + len(more)
         met += not more
-        if loads(writer) is None:
+        if load(writer) is None:
             broken += 1
             begin(writer)
             step = 2
-        progress(f"{writer.name}: {number + 1} of {count} kills, {broken} left what does not resume")
+        progress(f"{writer.name}: {number + 1} of {count} kills, {broken} left no usable checkpoint")
     return broken, met, took
 
 
 def flips(writer: Ours, count: int, chance: random.Random) -> int:
-    """How many of `count` flipped bits were reported: by an error, or by name, and an older checkpoint taken."""
+    """How many of `count` flipped bits were reported, by an error or by skipping to an older checkpoint."""
     begin(writer)
     reported = 0
     for number in range(count):
         file = chance.choice(writer.files())
         flip(file, bit := chance.randrange(8 * file.stat().st_size))
-        said = loads_anything(writer)
-        reported += said is None or file.name in said
+        message = load_anything(writer)
+        reported += message is None or file.name in message
         flip(file, bit)
         progress(f"{writer.name}: {number + 1} of {count} flipped bits, {reported} reported")
     return reported
 
 
-def loads_anything(writer: Ours) -> str | None:
-    """What loading passes over, whatever numbers it brings: what comes back in silence is no report."""
-    both = Two(lambda ranks, tell: tell("+" + writer.load(ranks, tensors(-1, writer.size))))
-    said = both.said()
-    return said[1:] if both.wait() and said else None
+def load_anything(writer: Ours) -> str | None:
+    """Which checkpoints loading skips, whatever numbers it loads; None if it fails."""
+    both = Two(lambda ranks, report: report("+" + writer.load(ranks, tensors(-1, writer.size))))
+    message = both.received()
+    return message[1:] if both.wait() and message else None
 
 
 def flip(file: Path, bit: int) -> None:
@@ -234,7 +235,7 @@ def flip(file: Path, bit: int) -> None:
 
 
 def progress(text: str) -> None:
-    """At most every two seconds."""
+    """Print at most every two seconds."""
     if time.monotonic() > progress.last + 2:
         progress.last = time.monotonic()
         print(text, file=sys.stderr, flush=True)
@@ -245,13 +246,13 @@ progress.last = 0.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--kills", type=int, default=200, help="kills of both ranks while ours saves (200)")
-    parser.add_argument("--flips", type=int, default=200, help="bits flipped in ours (200)")
+    parser.add_argument("--kills", type=int, default=200, help="kills of both ranks while gpukit saves (200)")
+    parser.add_argument("--flips", type=int, default=200, help="bits flipped in gpukit's files (200)")
     parser.add_argument("--beside", type=int, default=50, help="kills and flips for each other writer (50)")
-    parser.add_argument("--size", type=float, default=16, help="MiB that are saved (16)")
-    parser.add_argument("--seed", type=int, default=0, help="of moments and bits (0)")
+    parser.add_argument("--size", type=float, default=16, help="MiB saved (16)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the moments of kills and the flipped bits (0)")
     given, load = parser.parse_args(), machine()["load"]
-    torch.set_num_threads(1)  # forks would wait for others for ever
+    torch.set_num_threads(1)  # otherwise, forks wait forever for threads that they do not have
     warnings.simplefilter("ignore")
     chance, rows, found = random.Random(given.seed), [], dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
@@ -269,28 +270,28 @@ def main() -> None:
         load,
         engine=False,
         packages=("torch",),
-        title="Checkpoints in shards: killed and damaged",
+        title="Checkpoints in shards: kills and damage",
         repeats=given.kills,
         table={
-            "columns": ["writer", "SIGKILL left what does not resume", "flipped bits reported", "a save"],
+            "columns": ["writer", "kills that left no usable checkpoint", "flipped bits reported", "saving"],
             "rows": rows,
         },
         results=[
-            {"what": "kills that left what does not resume", "value": broken, "at_most": 0},
-            {"what": "kills that met a save", "value": met},
-            {"what": "flipped bits that were reported", "value": reported, "at_least": given.flips},
+            {"what": "kills that left no usable checkpoint", "value": broken, "at_most": 0},
+            {"what": "kills during a save", "value": met},
+            {"what": "flipped bits reported", "value": reported, "at_least": given.flips},
             {
-                "what": "ours / DCP, a new folder for each step",
+                "what": "gpukit / DCP, a new folder for each step",
                 "value": round(took / found["NewFolder"][2], 2),
                 "unit": "times",
             },
         ],
         notes=[
-            f"{given.size:g} MiB in shards of two ranks on gloo. Both are killed at a moment drawn from the measured "
-            "time of a save; what is then loaded has to be one of the steps saved, in every number.",
-            "DCP as its tutorials show it, once into the same folder and once into a new one of which the newest is "
-            "taken; whoever looks for an older one by hand finds it there.",
-            "Ours holds a SHA-256 of every byte, and is forced to the disk, files and names; DCP forces its files.",
+            f"{given.size:g} MiB, sharded over two gloo ranks. Both are killed at a random moment during a save. A "
+            "checkpoint is usable if loading it gives exactly the numbers of one saved step.",
+            "DCP is used as in its tutorials: with the same folder, and with a new folder for each step, of which the "
+            "newest is loaded. In the second case, an older checkpoint can be selected by hand.",
+            "gpukit hashes all data with SHA-256, and syncs files and directories to the disk; DCP syncs its files.",
         ],
     )
 

@@ -1,7 +1,7 @@
-"""Time per step over a hand-written loop, beside other engines: python benchmarks/step.py
+"""Time per step, compared with a plain loop and with other engines: python benchmarks/step.py
 
-Needs torch, accelerate, lightning and transformers. CPU time of one process with one thread; every engine trains the
-same model on the same batches with the same fused AdamW and clipping, a few steps at a time, in turn.
+Requires torch, accelerate, lightning, and transformers. CPU time of one process with one thread. Every engine trains
+the same model on the same batches with the same fused AdamW and gradient clipping, a few steps at a time, in turn.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from gpukit.train.batch import Step
 from gpukit.train.device import choose
 from gpukit.train.task import Task
 
-CLIP = 1.0  # largest norm of the gradient
-SETTLE = 3  # steps of a run that do not count
-TURNS = 20  # of each engine in a round
+CLIP = 1.0  # maximum norm of the gradient
+SETTLE = 3  # first steps of a run, which are not measured
+TURNS = 20  # turns of each engine in a round
 
 
 class Block(nn.Module):
-    """ResNet's, with its two normed convolutions."""
+    """The basic block of ResNet: two convolutions with batch norm."""
 
     def __init__(self, width: int, out: int, stride: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def tiny() -> nn.Module:
 
 
 def resnet() -> nn.Module:
-    """ResNet-18 for pictures of 32 pixels, half as wide."""
+    """ResNet-18 for images of 32 x 32 pixels, with half the channels."""
     layers, width = [nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()], 32
     for out, stride in ((32, 1), (64, 2), (128, 2), (256, 2)):
         layers += [Block(width, out, stride), Block(out, out, 1)]
@@ -73,7 +73,7 @@ def resnet() -> nn.Module:
 
 
 class Kind:
-    """A model, its data, the steps of a turn, and those of a run of an engine that owns its loop."""
+    """A model, its data, the steps in a turn, and the steps in a run of an engine that only offers a complete loop."""
 
     def __init__(
         self, build: Callable[[], nn.Module], shape: tuple[int, ...], batch: int, turn: int, steps: int
@@ -91,8 +91,8 @@ class Kind:
 
 
 KINDS = {
-    "a small network (32 wide, batch 8)": lambda: Kind(tiny, (32,), 8, turn=20, steps=200),
-    "half of a ResNet-18 (batch 16)": lambda: Kind(resnet, (3, 32, 32), 16, turn=1, steps=6),
+    "small network (width 32, batch 8)": lambda: Kind(tiny, (32,), 8, turn=20, steps=200),
+    "ResNet-18 with half the channels (batch 16)": lambda: Kind(resnet, (3, 32, 32), 16, turn=1, steps=6),
 }
 
 
@@ -101,7 +101,7 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 class Clock:
-    """CPU time of the steps of a run, from the one after which it counts."""
+    """CPU time of the measured steps of a run."""
 
     def __init__(self) -> None:
         self.done, self.begun, self.ended = 0, 0.0, 0.0
@@ -119,7 +119,7 @@ class Clock:
 
 
 Steps = Iterator[None]  # one step for each `next`
-Runs = Iterator[float]  # a run of many, and the microseconds of one
+Runs = Iterator[float]  # complete runs, and the microseconds per step of each
 
 
 def by_hand(kind: Kind) -> Steps:
@@ -238,7 +238,7 @@ def hf_trainer(kind: Kind) -> Runs:
 
 
 class Module(lightning.LightningModule):
-    """The same model as Lightning wants it."""
+    """The same model as a LightningModule."""
 
     def __init__(self, model: nn.Module, clock: Clock) -> None:
         super().__init__()
@@ -271,25 +271,25 @@ def lightning_trainer(kind: Kind) -> Runs:
         yield clock.per_step
 
 
-STEPPED = {"a loop by hand": by_hand, "gpukit": gpukit, "Fabric": fabric, "accelerate": accelerate}
-OWNERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
+STEPPED = {"plain loop": by_hand, "gpukit": gpukit, "Fabric": fabric, "accelerate": accelerate}
+TRAINERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
 
 
 def measured(kind: Kind, times: int) -> dict[str, list[float]]:
-    """Microseconds a step, of each engine in each round; the first round warms up."""
-    stepped, owners = ({name: make(kind) for name, make in group.items()} for group in (STEPPED, OWNERS))
-    found: dict[str, list[float]] = {name: [] for name in (*stepped, *owners)}
+    """Microseconds per step of each engine in each round; the first round is a warm-up."""
+    stepped, trainers = ({name: make(kind) for name, make in group.items()} for group in (STEPPED, TRAINERS))
+    found: dict[str, list[float]] = {name: [] for name in (*stepped, *trainers)}
     for number in range(times + 1):
         took: dict[str, list[float]] = {name: [] for name in stepped}
         gc.collect()
         for turn in range(TURNS):
-            for name in list(stepped)[:: 1 if turn % 2 else -1]:  # whoever comes first does so every other time
+            for name in list(stepped)[:: 1 if turn % 2 else -1]:  # alternate the order
                 begun = time.process_time()
                 for _ in range(kind.turn):
                     next(stepped[name])
                 took[name].append((time.process_time() - begun) / kind.turn * 1e6)
         medians = {name: statistics.median(one) for name, one in took.items()}
-        for name, one in [*medians.items(), *((name, next(run)) for name, run in owners.items())]:
+        for name, one in [*medians.items(), *((name, next(run)) for name, run in trainers.items())]:
             if number:
                 found[name].append(one)
         print(f"round {number} of {times}" + " (not counted)" * (not number), file=sys.stderr, flush=True)
@@ -297,7 +297,7 @@ def measured(kind: Kind, times: int) -> dict[str, list[float]]:
 
 
 def rows(name: str, found: dict[str, list[float]]) -> Iterator[list[Any]]:
-    base = found["a loop by hand"]
+    base = found["plain loop"]
     for engine, times in found.items():
         more = statistics.median(one - other for one, other in zip(times, base, strict=True))
         share = statistics.median(one / other - 1 for one, other in zip(times, base, strict=True))
@@ -306,7 +306,7 @@ def rows(name: str, found: dict[str, list[float]]) -> Iterator[list[Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=15, help="rounds that count (15)")
+    parser.add_argument("--times", type=int, default=15, help="measured rounds (15)")
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
@@ -316,12 +316,12 @@ def main() -> None:
     for name, make in KINDS.items():
         found = measured(make(), given.times)
         table += rows(name, found)
-        pairs = list(zip(found["gpukit"], found["a loop by hand"], strict=True))
+        pairs = list(zip(found["gpukit"], found["plain loop"], strict=True))
         more = statistics.median(one - other for one, other in pairs)
         share = 100 * statistics.median(one / other - 1 for one, other in pairs)
         unit, value, most = ("µs", more, 20) if statistics.median(found["gpukit"]) < 2000 else ("%", share, 1)
         results.append(
-            {"what": f"gpukit over a loop by hand, {name}", "value": round(value, 2), "unit": unit, "at_most": most}
+            {"what": f"gpukit over the plain loop, {name}", "value": round(value, 2), "unit": unit, "at_most": most}
         )
     write(
         "step",
@@ -330,14 +330,14 @@ def main() -> None:
         packages=("torch", "accelerate", "lightning", "transformers"),
         title="Time per step",
         repeats=given.times,
-        table={"columns": ["model", "engine", "CPU time of a step", "over the loop", ""], "rows": table},
+        table={"columns": ["model", "engine", "CPU time per step", "over the plain loop", "relative"], "rows": table},
         results=results,
         notes=[
-            f"Medians over the rounds, of differences within each round, in which each engine has {TURNS} turns; HF "
-            "Trainer and Lightning own their loop and have one run. One thread. The goal is 20 µs, or 1 % for a large "
-            "model.",
-            "Every engine draws its batches from the same DataLoader without workers; logging, checkpoints and "
-            "progress bars are off. Seeding for the step, which only gpukit does, is in its time.",
+            "Medians over all rounds of the differences within each round. Each engine has "
+            f"{TURNS} turns per round. HF Trainer and Lightning only offer a complete training loop, so they have one "
+            "run. One thread. The goal is 20 µs, or 1 % for a large model.",
+            "Every engine uses the same DataLoader without workers; logging, checkpoints, and progress bars are off. "
+            "gpukit's time includes seeding every step, which the others do not do.",
         ],
     )
 

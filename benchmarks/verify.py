@@ -1,8 +1,8 @@
-"""What `verify` takes without a GPU: uv run python benchmarks/verify.py
+"""The duration of `verify` without a GPU: uv run python benchmarks/verify.py
 
-In a native environment of a project for language models, whose packages take longest to import. Seconds from start to
-end, in turns; the best of the rounds, since whatever else runs here only adds to it. UV_INDEX names a mirror of
-PyTorch's index, as in a project, and --torch the release that it has.
+In the native environment of a project for language models, whose packages take longest to import. Elapsed time of the
+fastest round, because other load on the machine only adds to it. UV_INDEX names a mirror of PyTorch's index, as in a
+project, and --torch a release that it has.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ def main() -> None:
         repeats=given.times,
         figures=[figure(what, one) for what, one in seconds.items()],
         results=[
-            {"what": "`verify --quick`, the best round", "value": round(quick, 1), "unit": "s", "at_most": 15},
-            {"what": "`verify`, the best round", "value": round(whole, 1), "unit": "s", "at_most": 30},
+            {"what": "`verify --quick`, fastest round", "value": round(quick, 1), "unit": "s", "at_most": 15},
+            {"what": "`verify`, fastest round", "value": round(whole, 1), "unit": "s", "at_most": 30},
             *({"what": f"{what}, CPU time", "value": round(one, 1), "unit": "s"} for what, one in cpu.items()),
         ],
-        notes=[],
+        notes=[
+            "In a native environment with the packages of `use_case=llm`, without a GPU. Elapsed time; other load on the "
+            "machine slows down some rounds."
+        ],
     )
 
 

@@ -45,9 +45,8 @@ def error_texts() -> str:
         "",
         "## Error messages: `./launch explain`",
         "",
-        "[`./launch explain`](explain.md) recognizes these messages, in old and new wordings, and prints the causes "
-        "that",
-        "are possible on this machine, each with a remedy. For each message, the most frequent cause is first.",
+        "[`./launch explain`](explain.md) recognizes these messages, in old and new wordings, and prints the causes",
+        "that are possible on this machine, each with a remedy. The most frequent cause of each message is first.",
     ]
     for topic in TOPICS:
         lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
@@ -104,16 +103,14 @@ def verified(found: list[dict]) -> str:
             "# Verified on real hardware",
             "",
             "Each row is the result of `./launch verify --record` in a generated project on the card in the first",
-            "column, submitted as a file in `records/`. Emulated hardware, substitute images, and estimates are "
-            "excluded.",
+            "column, submitted as a file in `records/`. Results from emulated hardware or substitute images, and",
+            "estimates, are excluded.",
             "",
             verified_table(found),
             "",
-            "To add yours, run `./launch verify --record`, put the file that it writes into `records/`, update this "
-            "page",
-            "with `python docs/write.py`, and open a pull request. The file contains the card, the driver, the "
-            "versions,",
-            "and the checks that did not pass, but no names of users or machines.",
+            "To add yours, run `./launch verify --record`, put the file that it writes into `records/`, update this",
+            "page with `python docs/write.py`, and open a pull request. The file contains the card, the driver, the",
+            "versions, and the checks that did not pass, but no names of users or machines.",
             "",
         ]
     )
