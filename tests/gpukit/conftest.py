@@ -127,7 +127,7 @@ def container():
     def on(device: str, **said: Any) -> Outcome:
         return Outcome(device, {"device": device, **said})
 
-    def saw(**changes: Any) -> SimpleNamespace:
+    def probes(**changes: Any) -> SimpleNamespace:
         seen = {
             "stress": False,
             "workspace_venv": "",
@@ -193,7 +193,7 @@ def container():
         }
         return SimpleNamespace(**{**seen, **changes})
 
-    return saw
+    return probes
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from gpukit.errors.anchors import anchors
 from gpukit.errors.diagnose import CERTAIN, LIKELY, MOST, NOTHING, UNKNOWN, diagnose
-from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Scene, capability_below, driver_below, only
+from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Case, capability_below, driver_below, only
 from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, in_text
 from gpukit.errors.next_steps import next_steps
 from gpukit.errors.reading import LONGEST, NotTextError, joined, read
@@ -189,11 +189,11 @@ def test_a_text_says_more_of_its_machine_than_this_one():
 
 
 def test_evidence_has_three_values():
-    wsl, nothing = Scene("", Machine(system="wsl", driver="")), Scene("", Machine())
+    wsl, nothing = Case("", Machine(system="wsl", driver="")), Case("", Machine())
     assert [WSL.test(wsl), (~WSL).test(wsl), WSL.test(nothing), (~WSL).test(nothing)] == [True, False, None, None]
     assert [(WSL & CONTAINER).test(wsl), (WSL | CONTAINER).test(wsl)] == [None, True]
     assert [(NO_DRIVER & WSL).test(wsl), only(CONTAINER).test(wsl)] == [True, False]
-    card = Scene("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
+    card = Case("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
     assert [capability_below("8.9").test(card), capability_below("8.6").test(card)] == [True, False]
     assert [driver_below(floor).test(card) for floor in ("570", "535")] == [True, False]
     assert driver_below("570").test(nothing) is None

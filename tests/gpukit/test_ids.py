@@ -14,7 +14,7 @@ from gpukit.doctor import driver, engine, grant, running
 from gpukit.errors import refusals
 from gpukit.errors.rules import RULES, named
 from gpukit.findings.finding import Cause
-from gpukit.verify import alone, imports, native, torch_errors
+from gpukit.verify import imports, native, standalone, torch_errors
 
 SOURCE = Path(gpukit.__file__).parent
 OF_RULES = {rule.id for rule in RULES} | {cause.id for rule in RULES for cause in rule.causes}
@@ -49,13 +49,17 @@ def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
     exceptions = {id for ids in torch_errors.EXCEPTIONS.values() for id in ids}
     own = of_checks("verify")
     assert {*torch_errors.MEANINGS.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
-    assert set(alone.WORDS) - own - of_checks("doctor") == set()
+    assert set(standalone.WORDS) - own - of_checks("doctor") == set()
 
 
 def test_each_rule_that_is_asked_for_by_id_exists() -> None:
     asked: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("words", "named"):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id in ("match_rules", "named")
+            ):
                 asked |= {each.value for each in call.args if isinstance(each, ast.Constant)}
     assert len(asked) > 20 and named(*asked)

@@ -65,8 +65,8 @@ NOT_COMPILED = (
 )
 
 
-def judged(saw, stack):
-    return {finding.id: finding for finding in run(verify.CHECKS, saw, stack)}
+def judged(probes, stack):
+    return {finding.id: finding for finding in run(verify.CHECKS, probes, stack)}
 
 
 def with_status(findings, *statuses):
@@ -90,8 +90,8 @@ NO_GPU = {
 
 def test_the_container_without_a_gpu(container, make_stack):
     """The project's cpu configuration: any build of that torch, and GPU checks are skipped, never passed."""
-    saw = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
-    findings = judged(saw, make_stack())
+    probes = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
+    findings = judged(probes, make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
     assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda", "read-only", "tracking"}
     assert "cpu" in findings["tensor"].seen
@@ -115,17 +115,17 @@ def test_a_project_without_a_gpu(container, make_stack, cpu_only):
 @pytest.mark.parametrize("nodes", [[], ["/dev/nvidia0"]])
 def test_a_build_for_cpus_fails_as_torch_cuda_and_python_and_nothing_else(container, make_stack, nodes):
     """What a stand-in for NVIDIA's image is, with a GPU that answers or without one."""
-    saw = container(
+    probes = container(
         torch=Torch("2.13.0a0+standin.nv26.06"), python="3.11.2", protected=None, **{**NO_GPU, "gpu_nodes": nodes}
     )
     stack = make_stack(base="ngc", torch="2.13.0a0+8145d630e8.nv26.06", cuda="13.3")
-    findings = judged(saw, stack)
+    findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == {"torch", "cuda", "python"}
     assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "read-only", "protected", "tracking"}
     assert findings["gpu"].status == findings["compile"].status == "SKIP"
 
     stack = make_stack(base="ngc", torch="2.13.0a0+standin.nv26.06", cuda=None, python="3.11")
-    findings = judged(saw, stack)
+    findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == set()
     assert with_status(findings, "PASS") >= {"torch", "cuda", "python", *ON_CPU}
 
@@ -184,11 +184,11 @@ def test_torch_from_the_package_index(container, make_stack, torch, failed):
 def test_torch_from_the_package_index_without_a_gpu(container, make_stack, cpu_only):
     """The package index's only build has CUDA."""
     torch = Torch("2.14.1", "13.0", index="package index")
-    for saw, stack in (
+    for probes, stack in (
         (container(environment={"GPUKIT_DEVICE": "cpu"}, torch=torch, **NO_GPU), make_stack()),
         (container(torch=torch, **NO_GPU), make_stack(**cpu_only)),
     ):
-        findings = judged(saw, stack)
+        findings = judged(probes, stack)
         assert with_status(findings, "FAIL", "WARN") == set()
         assert findings["torch"].status == "PASS"
         assert "package index" in findings["torch"].seen
@@ -693,7 +693,7 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack
     seen, id, cause, *filled_in = FAULTS[name]
     findings = judged(container(**seen), make_stack())
     assert with_status(findings, "FAIL", "WARN") == {id}
-    assert all(finding.looked for finding in findings.values())
+    assert all(finding.completed for finding in findings.values())
     assert reports(findings[id], cause)
     assert all(text in findings[id].cause + findings[id].remedy for text in filled_in)
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
@@ -707,8 +707,8 @@ def test_what_only_tools_or_other_sources_need_is_a_warning(container, make_stac
 
 
 def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack):
-    saw = container(imported=[Imported("torch"), Imported("unsloth", skipped=True)])
-    finding = judged(saw, make_stack())["imports"]
+    probes = container(imported=[Imported("torch"), Imported("unsloth", skipped=True)])
+    finding = judged(probes, make_stack())["imports"]
     assert finding.status == "PASS" and "unsloth" in finding.seen
 
 
@@ -723,8 +723,8 @@ def test_the_error_of_an_import_that_explain_knows(container, make_stack):
 
 
 def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
-    saw = container(user=User(0, "root", "/workspace", 0))
-    assert judged(saw, make_stack())["user"].status == "PASS"
+    probes = container(user=User(0, "root", "/workspace", 0))
+    assert judged(probes, make_stack())["user"].status == "PASS"
 
 
 def test_every_device_computes(container, make_stack):
@@ -847,8 +847,8 @@ def test_error_texts_that_only_explain_knows(container, make_stack, seen, id):
 
 def test_a_mistake_of_a_program_is_not_reported_as_the_cause(container, make_stack):
     """`explain` knows this text as one; the programs that verify runs are its own."""
-    saw = container(loader=broken("RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
-    assert reports(judged(saw, make_stack())["loader"], multiprocess.LOADER_FAILS)
+    probes = container(loader=broken("RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
+    assert reports(judged(probes, make_stack())["loader"], multiprocess.LOADER_FAILS)
 
 
 def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
@@ -934,7 +934,7 @@ def test_healthy_machines(container, make_stack, name):
     targets = {"it": {**make_stack().targets["rtx-50"].__dict__, "capability": capability}}
     findings = judged(container(**seen), make_stack(targets=targets))
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert all(finding.looked for finding in findings.values())
+    assert all(finding.completed for finding in findings.values())
     if name == "DGX Spark":
         assert "harmless" in findings["kernels"].seen
     if name == "stress beside a display":

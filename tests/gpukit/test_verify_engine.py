@@ -93,7 +93,7 @@ def verify(engine, tmp_path, stack_data, findings_schema):
         jsonschema.validate(printed, findings_schema)
         assert done.returncode == printed["exit_code"]
         findings = [Finding(**finding) for finding in printed["findings"]]
-        assert all(finding.looked for finding in findings)
+        assert all(finding.completed for finding in findings)
         return {finding.id: finding for finding in findings}
 
     run.project, run.hub = project, hub

@@ -36,13 +36,13 @@ MORE = {
 
 def bare(**changes: Any) -> dict[str, Any]:
     """What is different on a host that has a card and nothing else."""
-    from gpukit.doctor.host import Answer, PciDevice, Toolkit
+    from gpukit.doctor.host import PciDevice, Result, Toolkit
 
     return {
-        "client": Answer(None),
-        "info": Answer(None),
-        "server": Answer(None),
-        "cards": Answer(None),
+        "client": Result(None),
+        "info": Result(None),
+        "server": Result(None),
+        "cards": Result(None),
         "module": "",
         "pci": (PciDevice("gpu", ""),),
         "toolkit": Toolkit(),
@@ -71,14 +71,14 @@ def setting(make_stack):
         from gpukit.setup.systems import SYSTEMS, repositories
 
         more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
-        saw = machine(**changes)
-        vars(saw).update(more)
+        probes = machine(**changes)
+        vars(probes).update(more)
         known = {**TARGETS, "v100": {**TARGETS["rtx-30"], "label": "V100", "capability": "7.0"}}
         data = {name: {**known[name], "modules": DRIVERS[name][0], "last_driver": DRIVERS[name][1]} for name in targets}
         gpu = any(target["capability"] for target in data.values())
         stack = make_stack(targets=data, driver="580" if gpu else None)
-        found = repositories(SYSTEMS[distribution], saw.arch, mirrors or {})
-        return Setting(saw, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, begun)
+        found = repositories(SYSTEMS[distribution], probes.arch, mirrors or {})
+        return Setting(probes, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, begun)
 
     return make
 

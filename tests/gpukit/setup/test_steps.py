@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.doctor.host import Answer, Specification, Toolkit
+from gpukit.doctor.host import Result, Specification, Toolkit
 from tests.conftest import cannot
 from tests.gpukit.setup.conftest import MORE, bare
 
@@ -52,17 +52,17 @@ def test_after_docker_and_toolkit_the_rest(setting) -> None:
     at = setting(**done)
     waiting = {step.id: step.waits(at) for step in STEPS if step.waits(at)}
     assert waiting.keys() == {"cdi"}
-    done |= {"client": Answer(0, "Docker version 29.1.2, build 890dcca"), "packages": frozenset({"docker-ce"})}
-    stopped = Answer(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
+    done |= {"client": Result(0, "Docker version 29.1.2, build 890dcca"), "packages": frozenset({"docker-ce"})}
+    stopped = Result(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
     done["info"] = stopped
     assert lacks(setting(**done)) == ["engine", *EVERYTHING[2:]]
-    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Answer(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
+    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Result(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
     assert lacks(setting(**done)) == EVERYTHING[3:]
 
 
-OLD = Answer(0, "NVIDIA GeForce RTX 5070 Ti, 570.124.04, 12.0\n")
+OLD = Result(0, "NVIDIA GeForce RTX 5070 Ti, 570.124.04, 12.0\n")
 LIST = Specification("/etc/cdi/nvidia.yaml", "580.95.05")
-NO_CARD = {"cards": Answer(None), "module": "", "pci": (), "toolkit": Toolkit(), "next_driver": ""}
+NO_CARD = {"cards": Result(None), "module": "", "pci": (), "toolkit": Toolkit(), "next_driver": ""}
 IN_DESKTOP = {"OperatingSystem": "Docker Desktop", "Runtimes": {}}
 HOSTS = {
     "an interrupted installation": ({"unfinished": True}, ["dpkg"]),
@@ -164,11 +164,11 @@ def test_systems_that_bring_their_own_keep_it(setting, file, name) -> None:
 def test_what_no_step_cures_is_said_as_doctor_says_it(setting) -> None:
     from gpukit.setup.steps import elsewhere
 
-    lost = setting(cards=Answer(15, "Unable to determine the device handle for GPU0: GPU is lost."))
+    lost = setting(cards=Result(15, "Unable to determine the device handle for GPU0: GPU is lost."))
     assert elsewhere(lost)[0].startswith(lost.driver.cause)
     rootless = setting(engine={"SecurityOptions": ["name=rootless"]})
     assert elsewhere(rootless)[0].startswith(rootless.engine.cause)
-    denied = Answer(1, "", "permission denied while trying to connect to the Docker daemon socket")
+    denied = Result(1, "", "permission denied while trying to connect to the Docker daemon socket")
     assert "next login" in elsewhere(setting(info=denied))[0]
 
 
@@ -352,7 +352,7 @@ def test_other_distributions_get_the_vendors_page(setting, release, words) -> No
     from gpukit.setup.main import _refuse
 
     with pytest.raises(RefusalError) as refused:
-        _refuse(setting(release=release).saw)
+        _refuse(setting(release=release).probes)
     assert release["PRETTY_NAME"] in str(refused.value)
     assert words in str(refused.value)
 
@@ -370,7 +370,7 @@ def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
     from gpukit.setup.main import _refuse
 
     with pytest.raises(RefusalError, match=words):
-        _refuse(setting(**changes).saw)
+        _refuse(setting(**changes).probes)
 
 
 # What the vendors say

@@ -30,8 +30,8 @@ from gpukit.findings.private import Mask, mask
 from gpukit.host import facts
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError
-from gpukit.verify import alone
 from gpukit.verify import main as verify
+from gpukit.verify import standalone
 
 EXIT = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
 # What only the user knows: asked on a terminal, at most one, if the answer changes the diagnosis.
@@ -237,8 +237,8 @@ def here(project: bool) -> Iterator[tuple[Check, bool]]:
     """All checks, and whether they are those of a project: outside of one, some are, and others have other remedies."""
     yield from ((each, project or each.project) for each in doctor.CHECKS)
     for each in verify.CHECKS:
-        left_out = project or each.id in alone.LEFT_OUT
-        yield (each if left_out else alone.adapted(each)), left_out
+        left_out = project or each.id in standalone.LEFT_OUT
+        yield (each if left_out else standalone.adapted(each)), left_out
 
 
 def called(text: str, project: bool) -> str:
@@ -261,7 +261,7 @@ def outside() -> set[str]:
 
 
 def cure(cause: Any, project: bool) -> str:
-    return remedy(cause, project) if project else called(cause.alone or cause.remedy, project)
+    return remedy(cause, project) if project else called(cause.standalone or cause.remedy, project)
 
 
 def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:

@@ -21,14 +21,14 @@ UNTRIED = Cause(
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
     "`copier update --trust {answers}`",
     status=WARN,
-    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
+    standalone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
 UNLISTED = Cause(
     "card-not-listed",
     "This card is in no list here. PyTorch has kernels for it; nothing else is known.",
     "`./launch verify` computes on it.",
     status=WARN,
-    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
+    standalone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
 NO_KERNELS = Cause(
     "no-kernel",
@@ -38,51 +38,51 @@ NO_KERNELS = Cause(
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
     ),
-    alone="Install a PyTorch that has them: `{install}`",
+    standalone="Install a PyTorch that has them: `{install}`",
 )
 UNSERVED = Cause(
     "card-not-supported",
     "PyTorch's builds do not support this card: it is too old, or newer than they are.",
     "Choose another GPU with GPUS, or run without one: `./launch --cpu verify` checks that.",
-    alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
+    standalone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
 OTHER_PROCESSOR = Cause(
     "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
     "`copier update --trust {answers}`",
     ("exec format error",),
-    alone="Install a PyTorch for this machine: `{install}`",
+    standalone="Install a PyTorch for this machine: `{install}`",
 )
 
 
 @check("card", "GPU supported", needs=("driver",), causes=(UNTRIED, NO_KERNELS, UNSERVED, OTHER_PROCESSOR, UNLISTED))
-def card(saw: Any, stack: Stack) -> Finding:
+def card(probes: Any, stack: Stack) -> Finding:
     """The image has compiled kernels only for the targets' compute capabilities.
 
     Outside a project: whether PyTorch has kernels for the card.
     """
     if not stack.gpu:
-        return _not_asked_for(saw, stack)
-    if remote(saw.endpoint):
+        return _not_asked_for(probes, stack)
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    found = [card for card in _cards(saw) if card.capability]
+    found = [card for card in _cards(probes) if card.capability]
     expected = "compute capability " + " or ".join(stack.capabilities)
     if not found:
         return skipped("nvidia-smi does not name a card with its capability here.", expected=expected)
     seen = ", ".join(dict.fromkeys(f"{card.name} ({card.capability})" for card in found))
-    ids = [id for id in (hardware(card, saw.arch) for card in found) if id]
+    ids = [id for id in (hardware(card, probes.arch) for card in found) if id]
     if any(id in stack.targets for id in ids):
         return passed(seen, expected)
-    kernels = stack.kernels.get(saw.arch)
+    kernels = stack.kernels.get(probes.arch)
     serves = kernels and any(runs(card.capability, kernels.sass, kernels.ptx) for card in found)
-    if stack.alone:
+    if stack.standalone:
         return UNLISTED(seen) if serves else UNSERVED(seen, expected)
     answer = next(filter(None, (answers(stack, id) for id in ids)), "")
     if not kernels:
         if not answer:
             return UNSERVED(seen, expected)
         processors = " or ".join(sorted(stack.kernels))
-        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", answers=answer)
+        return OTHER_PROCESSOR(f"{seen} on {probes.arch}", f"{expected} on {processors}", answers=answer)
     if any(card.capability in stack.capabilities for card in found):
         return passed(seen, expected)
     if serves and answer:
@@ -99,24 +99,24 @@ def unserved(found: Iterable[machine.Card]) -> Finding:
     )
 
 
-def _not_asked_for(saw: Any, stack: Stack) -> Finding:
+def _not_asked_for(probes: Any, stack: Stack) -> Finding:
     """A project without a GPU, on a machine that may have one."""
-    for card in [] if stack.alone else cards(saw.cards.out):
-        answer = answers(stack, hardware(card, saw.arch))
+    for card in [] if stack.standalone else cards(probes.cards.out):
+        answer = answers(stack, hardware(card, probes.arch))
         if answer:
             return skipped(NO_GPU_WANTED, card.name, remedy=f"To use this GPU: `copier update --trust {answer}`")
     return skipped(NO_GPU_WANTED)
 
 
-def _cards(saw: Any) -> list[Card]:
+def _cards(probes: Any) -> list[Card]:
     """nvidia-smi's rows; a Jetson's or a DGX Spark's from its system's name, where nvidia-smi does not tell."""
-    found = cards(saw.cards.out)
+    found = cards(probes.cards.out)
     if any(card.capability for card in found):
         return found
-    if "spark" in (saw.text(FASTOS) or "").lower():
+    if "spark" in (probes.text(FASTOS) or "").lower():
         return [Card("DGX Spark", "", "12.1")]
-    if saw.text(TEGRA) is None:
+    if probes.text(TEGRA) is None:
         return found
-    model = saw.text(MODEL) or ""
+    model = probes.text(MODEL) or ""
     capability = "8.7" if "Orin" in model else "11.0" if "Thor" in model else "7.2" if "Xavier" in model else ""
     return [Card(model, "", capability)]

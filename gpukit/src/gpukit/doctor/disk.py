@@ -53,35 +53,35 @@ def folder(info: dict[str, Any]) -> str:
 
 
 @check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
-def disk(saw: Any, stack: Stack) -> Finding:
+def disk(probes: Any, stack: Stack) -> Finding:
     """These images take many gigabytes, and a full disk stops a build."""
-    info = facts(saw.info)
+    info = facts(probes.info)
     if desktop(info):
         return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
     place = folder(info)
-    free = saw.free_gb(place)
+    free = probes.free_gb(place)
     if free is None:
         return skipped(f"{place} cannot be seen from here.")
-    built = saw.built
+    built = probes.built
     need = WORKING_ROOM_GB if built else stack.size_gb
     seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
     if free < need:
         return TIGHT(seen, expected) if built and free > FULL_GB else TOO_SMALL(seen, expected, size=stack.size_gb)
-    files = saw.free_files(place)
+    files = probes.free_files(place)
     if files is not None and files < 1000:
         return NO_FILES(f"{seen}, room for {files} files", "inodes")
     return passed(seen, expected)
 
 
 @check("caches", "Room for models", needs=("mounts",), causes=(CACHE_FULL, CACHE_TIGHT))
-def caches(saw: Any, stack: Stack) -> Finding:
+def caches(probes: Any, stack: Stack) -> Finding:
     """Checkpoints and downloaded models go to the project's folder and to the mounted caches."""
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    written = [folder.source for folder in saw.config.folders if folder.kind == "folder" and not folder.read_only]
-    rooms = [(free, source) for source in written for free in (saw.free_gb(source),) if free is not None]
+    written = [folder.source for folder in probes.config.folders if folder.kind == "folder" and not folder.read_only]
+    rooms = [(free, source) for source in written for free in (probes.free_gb(source),) if free is not None]
     if not rooms:
         return skipped("How much is free there cannot be seen.")
     free, source = min(rooms)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor.engine import ELSEWHERE, remote
-from gpukit.errors.known import among, known
+from gpukit.errors.known import known_cause, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.process import Result
 from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
@@ -28,13 +28,13 @@ NO_CARD = Cause(
     "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
     "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
-    alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
+    standalone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
     "A Mac has no NVIDIA GPU.",
     "Run without one: `./launch --cpu verify` checks that.",
-    alone="Run on the CPU: `pip install torch`",
+    standalone="Run on the CPU: `pip install torch`",
 )
 NOT_INSTALLED = Cause(
     "driver-not-installed",
@@ -149,7 +149,7 @@ TOO_OLD = Cause(
         "requirement error: unsatisfied condition: cuda>=12.8",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
-    alone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
+    standalone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
 )
 JETPACK = Cause(
     "jetpack-too-old",
@@ -214,33 +214,33 @@ NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked
         STRANGE,
     ),
 )
-def driver(saw: Any, stack: Stack) -> Finding:
+def driver(probes: Any, stack: Stack) -> Finding:
     """It must be new enough for the base's CUDA and for the card.
 
     On Jetson and DGX Spark it is part of the operating system.
     """
-    found = _driver(saw, stack)
+    found = _driver(probes, stack)
     installing = any(cause.found(found) for cause in INSTALLING)
-    return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
+    return replace(found, remedy=ON_SPARK) if installing and probes.text(FASTOS) is not None else found
 
 
-def _driver(saw: Any, stack: Stack) -> Finding:
+def _driver(probes: Any, stack: Stack) -> Finding:
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
     expected = f"{stack.driver} or newer" if stack.driver else ""
-    answer, floor = saw.cards, stack.driver or "a current one"
-    if answer.late:
+    answer, floor = probes.cards, stack.driver or "a current one"
+    if answer.timed_out:
         return HANGS(answer.err, expected)
-    tegra = saw.text(TEGRA)
+    tegra = probes.text(TEGRA)
     if tegra is not None:
         return _jetson(tegra, cards(answer.out), stack, expected)
     if answer.code is None:
-        return _absent(saw, expected, floor)
+        return _absent(probes, expected, floor)
     found = cards(answer.out)
     if not found:
-        return _failed(answer, saw, expected, stack)
+        return _failed(answer, probes, expected, stack)
     versions = sorted({card.driver for card in found if card.driver}, key=version)
     if not versions:
         return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
@@ -261,7 +261,7 @@ def _driver(saw: Any, stack: Stack) -> Finding:
 
 def _older(card: Card, stack: Stack) -> str:
     """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
-    install = wheel_for(stack.targets, card.driver) if stack.alone else None
+    install = wheel_for(stack.targets, card.driver) if stack.standalone else None
     return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
@@ -285,18 +285,18 @@ def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Findin
     return passed(seen, expected)
 
 
-def _absent(saw: Any, expected: str, floor: str) -> Finding:
+def _absent(probes: Any, expected: str, floor: str) -> Finding:
     """There is no nvidia-smi: why."""
     seen = "no nvidia-smi"
-    if saw.system == "macos":
+    if probes.system == "macos":
         return MAC(seen, expected)
-    if saw.system == "wsl":
-        return WSL_BLIND(seen, expected) if not saw.exists(ADAPTER) else ABSENT(seen, expected, floor=floor)
-    if saw.module:
-        return NO_TOOLS(f"{seen}, module {saw.module}", expected)
-    if saw.pci is None:
+    if probes.system == "wsl":
+        return WSL_BLIND(seen, expected) if not probes.exists(ADAPTER) else ABSENT(seen, expected, floor=floor)
+    if probes.module:
+        return NO_TOOLS(f"{seen}, module {probes.module}", expected)
+    if probes.pci is None:
         return ABSENT(seen, expected, floor=floor)
-    holders = {device.driver for device in saw.pci if device.kind == "gpu"}
+    holders = {device.driver for device in probes.pci if device.kind == "gpu"}
     if not holders:
         return NO_CARD(f"{seen}, no NVIDIA GPU on the bus", expected)
     if "nouveau" in holders:
@@ -306,24 +306,24 @@ def _absent(saw: Any, expected: str, floor: str) -> Finding:
     return NOT_INSTALLED(f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
 
 
-def _failed(answer: Answer, saw: Any, expected: str, stack: Stack) -> Finding:
+def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding:
     """nvidia-smi failed: why. What holds the card tells apart what its text leaves open."""
-    output, floor = answer.words, stack.driver or "a current one"
-    cause = ANCIENT if answer.code == NOT_A_FIELD else among(output, MEANINGS)
-    holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
+    output, floor = answer.text, stack.driver or "a current one"
+    cause = ANCIENT if answer.code == NOT_A_FIELD else lookup(output, MEANINGS)
+    holders = {device.driver for device in probes.pci or () if device.kind == "gpu"}
     if cause is NOT_LOADED:
         if "nouveau" in holders:
             return NOUVEAU(output, expected, floor=floor)
         if holders and holders <= {"vfio-pci", "pci-stub"}:
             return GIVEN_AWAY(output, expected, module=", ".join(sorted(holders)))
-        if saw.pci is not None and not holders:
+        if probes.pci is not None and not holders:
             return NO_CARD(output, expected)
-        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(output, expected)
+        return (SECURE_BOOT if probes.secure_boot else NOT_LOADED)(output, expected)
     if cause is NONE_FOUND and holders and "nvidia" not in holders:
         return NOT_LISTED(output, expected, floor=_highest(stack))
     if cause:
         return cause(output, expected, floor=floor)
-    return known(output, STRANGE)(output or "nothing", expected)
+    return known_cause(output, STRANGE)(output or "nothing", expected)
 
 
 def _highest(stack: Stack) -> str:
@@ -334,7 +334,9 @@ def _highest(stack: Stack) -> str:
 
 def _base(stack: Stack) -> str:
     return (
-        f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+        f"PyTorch for CUDA {stack.cuda}"
+        if stack.standalone and stack.base == "wheel"
+        else f"The base image ({stack.image})"
     )
 
 

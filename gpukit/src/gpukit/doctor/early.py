@@ -26,8 +26,8 @@ def early(checks: Iterable[Check]) -> int:
         stack, hide = load(), mask(root())
         without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
-        with Host(stack, gpu=not without) as saw:
-            for finding in run(chosen, saw, stack):
+        with Host(stack, gpu=not without) as probes:
+            for finding in run(chosen, probes, stack):
                 if finding.status == FAIL or any(cause.found(finding) for cause in STOPPING):
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)

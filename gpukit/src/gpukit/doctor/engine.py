@@ -7,10 +7,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.known import among, known
+from gpukit.errors.known import known_cause, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
-from gpukit.host.ask import Answer, homeless
+from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
 
 OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
@@ -96,7 +96,7 @@ OLD = Cause(
 )
 
 
-def facts(info: Answer) -> dict[str, Any]:
+def facts(info: Result) -> dict[str, Any]:
     """The answer of `docker info`, empty where the engine did not answer."""
     try:
         found = json.loads(info.out)
@@ -105,12 +105,12 @@ def facts(info: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) and found.get("ServerVersion") else {}
 
 
-def failure(info: Answer) -> str:
+def failure(info: Result) -> str:
     """Its error message."""
     message = info.err.strip()
     with contextlib.suppress(ValueError, AttributeError):
         message = message or " ".join(json.loads(info.out).get("ServerErrors") or [])
-    return homeless(message or info.out.strip())
+    return hide_home(message or info.out.strip())
 
 
 def nameless(text: str, endpoint: str) -> str:
@@ -138,20 +138,20 @@ def cdi(info: dict[str, Any]) -> bool:
 
 
 @check("client", "Docker client", causes=(NOT_INSTALLED, WSL_SWITCH, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
-def client(saw: Any, stack: Stack) -> Finding:
+def client(probes: Any, stack: Stack) -> Finding:
     """Everything that starts the container calls `docker`."""
-    output = saw.client.words
-    if saw.client.late:
+    output = probes.client.text
+    if probes.client.timed_out:
         return CLIENT_HANGS(output)
-    if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
+    if probes.client.code and lookup(output, {WSL_SWITCH.id: WSL_SWITCH}):
         return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
-    if saw.client.code is None:
-        return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
+    if probes.client.code is None:
+        return replace(NOT_INSTALLED, remedy=INSTALL[probes.system])("not found", "docker on the PATH")
     if "podman" in output.lower():
         return IS_PODMAN("Podman, as `docker`", "Docker")
-    if saw.client.code != 0:
-        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(output, "a version")
-    return passed(saw.client.out)
+    if probes.client.code != 0:
+        return replace(CLIENT_BROKEN, remedy=INSTALL[probes.system])(output, "a version")
+    return passed(probes.client.out)
 
 
 @check(
@@ -173,41 +173,41 @@ def client(saw: Any, stack: Stack) -> Finding:
         UNKNOWN,
     ),
 )
-def engine(saw: Any, stack: Stack) -> Finding:
+def engine(probes: Any, stack: Stack) -> Finding:
     """It must respond to this user, and must be Docker with its root daemon."""
-    info = facts(saw.info)
+    info = facts(probes.info)
     if not info:
-        return _silent(nameless(failure(saw.info), saw.endpoint), saw)
+        return _silent(nameless(failure(probes.info), probes.endpoint), probes)
     name = f"Docker {info['ServerVersion']} on {info.get('OperatingSystem', 'an unknown system')}"
-    if "podman" in saw.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
+    if "podman" in probes.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
         return IS_PODMAN("Podman, through Docker's client", "Docker")
     if info.get("OSType", "linux") != "linux":
         return WINDOWS_CONTAINERS(f"{name}, for {info['OSType']} containers", "Linux containers")
-    if desktop(info) and saw.system == "linux" and stack.gpu:
+    if desktop(info) and probes.system == "linux" and stack.gpu:
         return DESKTOP_ON_LINUX(name, "Docker Engine")
     if any(option.startswith("name=rootless") for option in info.get("SecurityOptions") or []):
         return ROOTLESS(f"{name}, rootless", "root's daemon")
     if version(info["ServerVersion"]) < version(OLDEST):
         return OLD(name, f"{OLDEST} or newer")
-    return passed(f"{name}, on another machine" if remote(saw.endpoint) else name)
+    return passed(f"{name}, on another machine" if remote(probes.endpoint) else name)
 
 
-def _silent(message: str, saw: Any) -> Finding:
+def _silent(message: str, probes: Any) -> Finding:
     """The engine did not answer: why."""
     expected = "an answer"
-    scheme = saw.endpoint.partition("://")[0]
-    where = f"its address ({scheme})" if remote(saw.endpoint) else homeless(saw.endpoint) or "its socket"
-    if saw.info.late:
-        return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {message}", expected)
-    cause = among(message, {each.id: each for each in (NO_CONTEXT, TOO_NEW, NOT_ALLOWED, NOT_RUNNING)})
+    scheme = probes.endpoint.partition("://")[0]
+    where = f"its address ({scheme})" if remote(probes.endpoint) else hide_home(probes.endpoint) or "its socket"
+    if probes.info.timed_out:
+        return (UNREACHABLE if remote(probes.endpoint) else HANGS)(f"{where}: {message}", expected)
+    cause = lookup(message, {each.id: each for each in (NO_CONTEXT, TOO_NEW, NOT_ALLOWED, NOT_RUNNING)})
     if cause is NO_CONTEXT:
         return NO_CONTEXT(message, expected)
     if cause is TOO_NEW:
         return TOO_NEW(message, "a client as new as the engine")
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return UNREACHABLE(f"{where}: {message}", expected)
     if cause is NOT_ALLOWED:
         return NOT_ALLOWED(f"{where}: permission denied", expected)
     if cause is NOT_RUNNING:
-        return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
-    return known(message, UNKNOWN)(message or "no answer", expected)
+        return replace(NOT_RUNNING, remedy=START[probes.system])(f"{where}: nobody there", expected)
+    return known_cause(message, UNKNOWN)(message or "no answer", expected)

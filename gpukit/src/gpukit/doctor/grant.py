@@ -7,11 +7,11 @@ from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
-from gpukit.errors.known import ids, known
+from gpukit.errors.known import known_cause, rule_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
+from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
@@ -117,62 +117,62 @@ OF_THE_DRIVER = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
-def gpu(saw: Any, stack: Stack) -> Finding:
+def gpu(probes: Any, stack: Stack) -> Finding:
     """Tested by requesting the GPU: `docker info` does not show it, because Docker may provide GPUs through CDI."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    if saw.cards.late:
+    if probes.cards.timed_out:
         return skipped(DRIVER_HANGS)
-    if stack.alone:
-        return _ready(saw)
-    grant = saw.grant
+    if stack.standalone:
+        return _ready(probes)
+    grant = probes.grant
     if grant.granted:
         return passed(grant.message)
     expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
     if grant.id == HANGS.id:
         return HANGS(seen, expected)
-    missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
-    cause = known(grant.output, REFUSED)
+    missing = None if remote(probes.endpoint) else _part(probes, grant.output, expected)
+    cause = known_cause(grant.output, REFUSED)
     if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
         return skipped(grant.message)
     return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
-def _ready(saw: Any) -> Finding:
+def _ready(probes: Any) -> Finding:
     """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    info, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
-    if desktop(info) and saw.system == "wsl":
+    info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(info) and probes.system == "wsl":
         return passed("by Docker Desktop")
     seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
     if cdi(info):
-        return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
+        return _stale(probes, seen, expected) or passed(f"{seen}, GPUs by CDI")
     if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
-    missing = _part(saw, OLD_WORDS, expected)
+    missing = _part(probes, OLD_WORDS, expected)
     return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
 
 
-def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
+def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
     """A CDI specification of another driver than the one that runs."""
-    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
-    for specification in saw.toolkit.specifications:
-        if specification.driver and running and specification.driver != running and saw.system == "linux":
+    running = next((card.driver for card in cards(probes.cards.out) if card.driver), probes.module)
+    for specification in probes.toolkit.specifications:
+        if specification.driver and running and specification.driver != running and probes.system == "linux":
             return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
     return None
 
 
-def _part(saw: Any, text: str, expected: str) -> Finding | None:
+def _part(probes: Any, text: str, expected: str) -> Finding | None:
     """Which part is missing, where the engine's message leaves several possible and the machine tells."""
-    info, toolkit, seen, about = facts(saw.info), saw.toolkit, _essence(text), set(ids(text))
+    info, toolkit, seen, about = facts(probes.info), probes.toolkit, _essence(text), set(rule_ids(text))
     if not about & (UNSERVED | UNKNOWN_RUNTIME | NO_PROGRAM | NO_VENDOR | OF_THE_DRIVER):
         return None
     if desktop(info) and "driver-unseen" not in about:
         return DESKTOP(seen, expected)
     if "/snap/" in info.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    if stale := _stale(saw, seen, expected):
+    if stale := _stale(probes, seen, expected):
         return stale
     if about & OF_THE_DRIVER:
         return None
@@ -181,11 +181,11 @@ def _part(saw: Any, text: str, expected: str) -> Finding | None:
     if not toolkit.version and not toolkit.runtime:
         return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
     if about & NO_VENDOR:
-        if saw.gpus not in (None, "all") and cdi(info):
-            return NO_SUCH_GPU(seen, expected, name=saw.gpus)
+        if probes.gpus not in (None, "all") and cdi(info):
+            return NO_SUCH_GPU(seen, expected, name=probes.gpus)
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
-        if saw.system == "wsl":
+        if probes.system == "wsl":
             return WSL_NO_SPECIFICATION(seen, expected)
         return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESHED) else NO_SPECIFICATION)(seen, expected)
     return NOT_CONFIGURED(seen, expected)
@@ -201,4 +201,4 @@ def _essence(text: str) -> str:
     last = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):
         last = last.rpartition(lead)[2]
-    return homeless(last) or "refused"
+    return hide_home(last) or "refused"

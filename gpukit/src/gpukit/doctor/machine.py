@@ -28,7 +28,8 @@ MIXED = Cause(
     "mixed-gpus",
     "A coherent GPU and an ordinary one in the same container break CUDA on this machine.",
     "`GPUS={index}` in .env, the index of the {name}",
-    alone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a container",
+    standalone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a "
+    "container",
 )
 NO_FABRIC = Cause(
     "fabric-manager",
@@ -44,57 +45,59 @@ FABRIC_WAITS = Cause(
 )
 
 
-def _unseen(saw: Any, stack: Stack) -> str:
+def _unseen(probes: Any, stack: Stack) -> str:
     """Why the GPUs cannot be looked at; empty where they can."""
     if not stack.gpu:
         return NO_GPU_WANTED
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return ELSEWHERE
-    return "" if saw.cards.code == 0 else "nvidia-smi does not tell."
+    return "" if probes.cards.code == 0 else "nvidia-smi does not tell."
 
 
 @check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
-def mig(saw: Any, stack: Stack) -> Finding:
+def mig(probes: Any, stack: Stack) -> Finding:
     """A GPU in MIG mode can be used only through its slices."""
-    unseen = _unseen(saw, stack)
+    unseen = _unseen(probes, stack)
     if unseen:
         return skipped(unseen)
-    modes = [line.strip() for line in saw.mig.out.splitlines() if line.strip()] if saw.mig.code == 0 else []
+    modes = [line.strip() for line in probes.mig.out.splitlines() if line.strip()] if probes.mig.code == 0 else []
     enabled = [index for index, mode in enumerate(modes) if mode == "Enabled"]
     if not enabled:
         return passed("off" if "Disabled" in modes else "not on this machine")
-    slices = re.findall(r"^\s+MIG (\S+)\s+Device\s+\d+:", saw.listed.out, re.MULTILINE)
-    if saw.listed.code == 0 and not slices and len(enabled) == len(modes):
+    slices = re.findall(r"^\s+MIG (\S+)\s+Device\s+\d+:", probes.listed.out, re.MULTILINE)
+    if probes.listed.code == 0 and not slices and len(enabled) == len(modes):
         return NO_SLICE("on, without a slice", "a slice")
-    chosen = saw.gpus or ""
+    chosen = probes.gpus or ""
     if chosen.isdigit() and int(chosen) in enabled and len(slices) > 1:
         return WHOLE_GPU(f"GPUS={chosen}, {count(len(slices), 'slice')}", "a slice's UUID")
     return passed(f"on, {count(len(slices), 'slice')}" + (f": {', '.join(slices)}" if slices else ""))
 
 
 @check("mixed", "Kinds of GPUs", needs=("driver",), causes=(MIXED,))
-def mixed(saw: Any, stack: Stack) -> Finding:
+def mixed(probes: Any, stack: Stack) -> Finding:
     """DGX Station's GB300 must not be given to a container together with its display GPU."""
-    unseen = _unseen(saw, stack)
+    unseen = _unseen(probes, stack)
     if unseen:
         return skipped(unseen)
-    found = cards(saw.cards.out)
+    found = cards(probes.cards.out)
     coherent = [index for index, card in enumerate(found) if "GB300" in card.name]
     seen = ", ".join(dict.fromkeys(card.name for card in found)) or "unknown"
-    if coherent and len(coherent) < len(found) and saw.gpus in (None, "all"):
-        return MIXED(f"{seen}; GPUS={saw.gpus or 'all'}", "one kind", index=coherent[0], name=found[coherent[0]].name)
+    if coherent and len(coherent) < len(found) and probes.gpus in (None, "all"):
+        return MIXED(
+            f"{seen}; GPUS={probes.gpus or 'all'}", "one kind", index=coherent[0], name=found[coherent[0]].name
+        )
     return passed(seen)
 
 
 @check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
-def fabric(saw: Any, stack: Stack) -> Finding:
+def fabric(probes: Any, stack: Stack) -> Finding:
     """On GPUs connected by NVSwitch, CUDA starts only after the fabric manager."""
-    unseen = _unseen(saw, stack)
+    unseen = _unseen(probes, stack)
     if unseen:
         return skipped(unseen)
-    states = {line.strip() for line in saw.fabric.out.splitlines()} if saw.fabric.code == 0 else set()
-    service = saw.units.get("nvidia-fabricmanager", "")
-    switches = sum(device.kind == "switch" for device in saw.pci or ())
+    states = {line.strip() for line in probes.fabric.out.splitlines()} if probes.fabric.code == 0 else set()
+    service = probes.units.get("nvidia-fabricmanager", "")
+    switches = sum(device.kind == "switch" for device in probes.pci or ())
     expected = "the fabric manager runs"
     if (switches or states & {"In Progress", "Not Started"}) and service in ("inactive", "failed"):
         return NO_FABRIC(f"nvidia-fabricmanager is {service}", expected)

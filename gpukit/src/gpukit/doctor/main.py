@@ -71,18 +71,18 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
     here: list[Machine] = []
 
     def look(stack: Stack) -> Host:
-        project = Path.cwd() if stack.alone else None
+        project = Path.cwd() if stack.standalone else None
         return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
 
     def needed() -> Stack:
         here.append(facts.local(None))
         return stacks.needs(here[0], cpu)
 
-    def more(saw: Any, stack: Stack) -> More:
-        document: dict[str, Any] = {"machine": facts.to_json(saw.local)}
-        if not stack.alone:
+    def more(probes: Any, stack: Stack) -> More:
+        document: dict[str, Any] = {"machine": facts.to_json(probes.local)}
+        if not stack.standalone:
             return More(document)
-        return report(saw.local, stack, document)
+        return report(probes.local, stack, document)
 
     return command("doctor", ABOUT, adapted(CHECKS, cpu), look, argv, needs=needed, more=more)
 
@@ -91,14 +91,19 @@ def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
     """The checks with the stack that they are for: of a project without its GPU, or of a machine without an engine."""
 
     def judge(each: Check) -> Any:
-        def judged(saw: Any, stack: Stack) -> Any:
-            if stack.alone and each.id in OF_THE_ENGINE and saw.client.code is None and not saw.client.late:
+        def judged(probes: Any, stack: Stack) -> Any:
+            if (
+                stack.standalone
+                and each.id in OF_THE_ENGINE
+                and probes.client.code is None
+                and not probes.client.timed_out
+            ):
                 return skipped(NO_ENGINE)
-            finding = each.judge(saw, stacks.without_gpu(stack) if cpu else stack)
-            if stack.alone and engine.NOT_INSTALLED.found(finding):
+            finding = each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
+            if stack.standalone and engine.NOT_INSTALLED.found(finding):
                 return skipped(NEEDLESS, remedy="" if facts.container() else finding.remedy)
-            if stack.alone and not cpu and finding.cause == driver.NO_GPU_WANTED:
-                found = saw.local.gpus
+            if stack.standalone and not cpu and finding.cause == driver.NO_GPU_WANTED:
+                found = probes.local.gpus
                 return (
                     skipped(NO_BUILD if found else NO_GPU) if each.id != "card" or not found else card.unserved(found)
                 )

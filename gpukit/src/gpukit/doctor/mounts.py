@@ -10,7 +10,7 @@ from gpukit.doctor.engine import ELSEWHERE, facts, remote
 from gpukit.doctor.host import Folder
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
-from gpukit.host.ask import homeless
+from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack
 
 FAR = Cause(
@@ -85,23 +85,23 @@ def shown(path: str, command: bool = False) -> str:
     ),
     project=True,
 )
-def mounts(saw: Any, stack: Stack) -> Finding:
+def mounts(probes: Any, stack: Stack) -> Finding:
     """Each folder must exist or be possible to create.
 
     This user must be able to read it and, unless the mount is read-only, to write it.
     """
-    if remote(saw.endpoint):
-        if not facts(saw.info):
+    if remote(probes.endpoint):
+        if not facts(probes.info):
             return skipped(ELSEWHERE)
         return FAR("an engine on another machine", "an engine on this machine")
-    if saw.config.error:
-        return UNREADABLE(homeless(saw.config.error), "a devcontainer.json")
+    if probes.config.error:
+        return UNREADABLE(hide_home(probes.config.error), "a devcontainer.json")
     ours = {*stack.mounts, *stack.read_only}
-    for folder in saw.config.folders:
+    for folder in probes.config.folders:
         problem = _problem(folder, folder.target in ours)
         if problem:
             return problem
-    return passed(f"{count(len(saw.config.folders), 'folder')}, all usable")
+    return passed(f"{count(len(probes.config.folders), 'folder')}, all usable")
 
 
 def _problem(folder: Folder, ours: bool) -> Finding | None:

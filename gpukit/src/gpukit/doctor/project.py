@@ -31,22 +31,22 @@ SHADOW = Cause(
 
 
 @check("merge", "Update finished", causes=(UNMERGED, REJECTED), project=True)
-def merge(saw: Any, stack: Stack) -> Finding:
+def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
-    files = sorted({*saw.merge.unmerged, *saw.merge.marked})
+    files = sorted({*probes.merge.unmerged, *probes.merge.marked})
     if files:
         return UNMERGED(_some(files), "no conflicts", files=" ".join(files[:5]))
-    if saw.merge.rejected:
-        rejected = saw.merge.rejected
+    if probes.merge.rejected:
+        rejected = probes.merge.rejected
         return REJECTED(_some(rejected), "no .rej files", files=" ".join(rejected[:5]))
     return passed("no conflicts")
 
 
 @check("venv", "Virtual environments", causes=(SHADOW,), project=True)
-def venv(saw: Any, stack: Stack) -> Finding:
+def venv(probes: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
-    if saw.environments:
-        return SHADOW(", ".join(saw.environments), "none in the project", name=saw.environments[0])
+    if probes.environments:
+        return SHADOW(", ".join(probes.environments), "none in the project", name=probes.environments[0])
     return passed("none in the project")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
 from gpukit.doctor.engine import ELSEWHERE, cdi, facts, remote
-from gpukit.errors.known import among, ids, known
+from gpukit.errors.known import known_cause, lookup, rule_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack, version
@@ -66,59 +66,59 @@ EARLY = {
     causes=(RELOADED, UPDATED, LOST_INSIDE),
     project=True,
 )
-def running(saw: Any, stack: Stack) -> Finding:
+def running(probes: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    if saw.cards.late:
+    if probes.cards.timed_out:
         return skipped(DRIVER_HANGS)
-    inside = saw.inside
+    inside = probes.inside
     if inside is None:
         return passed("none with a GPU")
-    output = inside.words
-    cause = among(output, {"lost-after-reload": RELOADED, "driver-updated": UPDATED})
+    output = inside.text
+    cause = lookup(output, {"lost-after-reload": RELOADED, "driver-updated": UPDATED})
     if cause:
         return cause(output, "a GPU")
     if inside.code != 0:
-        cause = known(output, LOST_INSIDE)
+        cause = known_cause(output, LOST_INSIDE)
         return skipped("nvidia-smi could not be run in it.", output) if cause is LOST_INSIDE else cause(output, "a GPU")
     found = len(re.findall(r"^GPU \d+:", output, re.MULTILINE))
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 
 
 @check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(TRAP,))
-def reload(saw: Any, stack: Stack) -> Finding:
+def reload(probes: Any, stack: Stack) -> Finding:
     """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
     device nodes.
     """
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    info = facts(saw.info)
-    if remote(saw.endpoint):
+    info = facts(probes.info)
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    if saw.system != "linux":
+    if probes.system != "linux":
         return skipped("The engine runs in a virtual machine.")
     manager = info.get("CgroupDriver", "")
     if manager != "systemd":
         return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
     if version(info["ServerVersion"]) >= version(BY_CDI) and cdi(info):
         return passed("GPUs by CDI")
-    if saw.exists(LINK) or not saw.exists(NODE):
+    if probes.exists(LINK) or not probes.exists(NODE):
         return passed("systemd knows the GPU's device files")
     return TRAP(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
 @check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,), project=True)
-def restart(saw: Any, stack: Stack) -> Finding:
+def restart(probes: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:
         return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
+    if remote(probes.endpoint):
         return skipped(ELSEWHERE)
-    for container in saw.containers:
+    for container in probes.containers:
         early = container.restart in ("always", "unless-stopped") and not container.running
-        if early and EARLY.intersection(ids(container.error)):
+        if early and EARLY.intersection(rule_ids(container.error)):
             return TOO_EARLY(container.error, "a container that runs", name=container.name)
     return passed("nothing was too early")

@@ -36,13 +36,13 @@ from gpukit.errors.evidence import (
     WINDOWS,
     WORKED_BEFORE,
     WSL,
+    Case,
     Evidence,
-    Scene,
     capability_below,
     capability_from,
-    needs,
     only,
-    says,
+    text_has,
+    text_must_have,
 )
 from gpukit.errors.machine import at_least
 from gpukit.errors.memory import TORCH_BUILD
@@ -82,7 +82,7 @@ PACKAGE_KERNELS = Cause(
     "Install the newest release of that package. If it has none for this GPU, rebuild it with "
     "`TORCH_CUDA_ARCH_LIST` set to the card's compute capability, or turn its kernels off.",
     tell="`./launch verify` passes, and the traceback ends in that package",
-    given=says(
+    given=text_has(
         r"flash_attn|flashinfer|deep_gemm|No supported CUDA architectures "
         "found|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"
     ),
@@ -92,14 +92,14 @@ OTHER_GPU = Cause(
     "other-gpu-current",
     "A stream, module, or tensor belongs to another GPU than the current one, or to the process before it was forked.",
     "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
-    given=says(r"\bcuda:[1-9]\b|multi_tensor_apply"),
+    given=text_has(r"\bcuda:[1-9]\b|multi_tensor_apply"),
     tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
 )
 
 
-def _built_for_blackwell(scene: Scene) -> bool | None:
+def _built_for_blackwell(case: Case) -> bool | None:
     """Whether torch has kernels for the newest cards, so that the ones that are missing are another package's."""
-    torch = scene.machine.torch
+    torch = case.machine.torch
     return at_least(torch.version, "2.7") and at_least(torch.cuda, "12.8")
 
 
@@ -177,7 +177,7 @@ RULES = (
                 "Sharing GPU memory between processes (CUDA IPC) is not supported on this machine.",
                 "Move tensors to the CPU before they are sent to another process, or use one process.",
                 tell="the traceback shows `reductions.py`, `_share_cuda_`, or a multiprocessing queue",
-                given=says(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
+                given=text_has(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
             ),
         ),
         look=VERIFY,
@@ -328,7 +328,7 @@ RULES = (
                 "Install the xformers release for the installed torch, or uninstall it: PyTorch's own attention is "
                 "then used.",
                 tell="`python -m xformers.info` shows memory_efficient_attention as unavailable",
-                given=says(r"xformers|memory_efficient_attention|cutlass[FB]"),
+                given=text_has(r"xformers|memory_efficient_attention|cutlass[FB]"),
             ),
         ),
         look=VERIFY,
@@ -375,7 +375,7 @@ RULES = (
                 "This Triton does not know CUDA {0}, whose `ptxas` it found: it is older than that CUDA.",
                 "Install the Triton that belongs to the installed torch (`./launch build` in a project), or set "
                 "`TRITON_PTXAS_PATH` to an older `ptxas`.",
-                alone="Install the Triton that belongs to the installed torch, or set `TRITON_PTXAS_PATH` to an "
+                standalone="Install the Triton that belongs to the installed torch, or set `TRITON_PTXAS_PATH` to an "
                 "older `ptxas`.",
             ),
         ),
@@ -400,7 +400,7 @@ RULES = (
                 "needs.",
                 "Reinstall torch, which brings its Triton; in a project, remove triton from pyproject.toml and run "
                 "`./launch build`.",
-                alone="Reinstall torch, which brings its Triton.",
+                standalone="Reinstall torch, which brings its Triton.",
             ),
             Cause(
                 "triton-windows",
@@ -436,7 +436,7 @@ RULES = (
                 "`TRITON_PTXAS_PATH` or `CUDA_HOME` names an older CUDA toolkit than the GPU needs.",
                 "Run `unset TRITON_PTXAS_PATH CUDA_HOME`, or set them to CUDA 12.9 or newer.",
                 tell="`echo $TRITON_PTXAS_PATH $CUDA_HOME` prints a path, and `ptxas --version` there is older",
-                given=says(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
+                given=text_has(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
             ),
         ),
         look=VERIFY,
@@ -451,7 +451,7 @@ RULES = (
                 "The run-time compiler NVRTC is older than the GPU and does not know its architecture.",
                 UPDATE_BASE,
                 given=capability_from("8.9"),
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             Cause(
                 "nvrtc-newer-than-card",
@@ -479,7 +479,7 @@ RULES = (
                 "Reinstall torch with its nvidia packages (`./launch build` in a project); for CuPy or cuDNN outside "
                 "of torch, install `nvidia-cuda-nvrtc-cu12`.",
                 tell="`pip list` does not show nvidia-cuda-nvrtc",
-                alone="Reinstall torch with its nvidia packages; for CuPy or cuDNN outside of torch, install "
+                standalone="Reinstall torch with its nvidia packages; for CuPy or cuDNN outside of torch, install "
                 "`nvidia-cuda-nvrtc-cu12`.",
             ),
         ),
@@ -556,7 +556,8 @@ RULES = (
                 "Two versions of cuDNN are mixed, or one of its libraries is missing.",
                 "Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch "
                 "(`./launch build` in a project).",
-                alone="Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch.",
+                standalone="Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall "
+                "torch.",
             ),
         ),
         look=VERIFY,
@@ -573,7 +574,7 @@ RULES = (
                 "Run `sudo ldconfig`, or set `TRITON_LIBCUDA_PATH` to the folder of libcuda.so (in WSL: "
                 "/usr/lib/wsl/lib).",
                 tell="`ldconfig -p | grep libcuda` prints nothing, and torch sees the GPU",
-                given=says(r"libcuda\.so cannot found"),
+                given=text_has(r"libcuda\.so cannot found"),
             ),
             Cause(
                 "used-before-gpu",
@@ -594,7 +595,7 @@ RULES = (
                 "torch-older-than-python",
                 "This PyTorch is older than the Python version, for which it does not support torch.compile.",
                 UPDATE_BASE + " Or use an older Python.",
-                alone="Install a newer PyTorch, or use an older Python.",
+                standalone="Install a newer PyTorch, or use an older Python.",
             ),
         ),
         certain=True,
@@ -610,7 +611,7 @@ RULES = (
                 "The CUDA compiler does not know this GPU ({0}): the CUDA toolkit is older than the GPU.",
                 "Install a newer CUDA toolkit (12.8 or newer for compute_120), or set `TORCH_CUDA_ARCH_LIST` to "
                 "architectures that it knows.",
-                given=says(r"(?:compute|sm)_?(?:89|9\d|1[0-2]\d)"),
+                given=text_has(r"(?:compute|sm)_?(?:89|9\d|1[0-2]\d)"),
             ),
             Cause(
                 "nvcc-newer-than-arch",
@@ -618,7 +619,7 @@ RULES = (
                 "Set `TORCH_CUDA_ARCH_LIST` (or `CUDAARCHS`) to your GPU's compute capability, or use an older CUDA "
                 "toolkit.",
                 tell="the architecture in the text is older than your GPU",
-                given=says(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
+                given=text_has(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
             ),
         ),
         look=CARD,
@@ -632,14 +633,14 @@ RULES = (
                 "torch-older-than-arch",
                 "This torch cannot compile for architecture {0}: it is older than the GPU.",
                 UPDATE_BASE,
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             Cause(
                 "arch-list-wrong",
                 "`TORCH_CUDA_ARCH_LIST` names an architecture that does not exist.",
                 "Run `unset TORCH_CUDA_ARCH_LIST`.",
                 tell="`echo $TORCH_CUDA_ARCH_LIST` prints it",
-                given=says("TORCH_CUDA_ARCH_LIST"),
+                given=text_has("TORCH_CUDA_ARCH_LIST"),
             ),
         ),
         look=CARD,
@@ -670,7 +671,8 @@ RULES = (
                 "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
                 given=capability_from("10.0") & ~only(BUILT_FOR_BLACKWELL),
-                alone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 "
+                standalone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA "
+                "12.8 "
                 "or newer. `./launch doctor` prints the command for this card.",
             ),
             PACKAGE_KERNELS,
@@ -681,7 +683,7 @@ RULES = (
                 "the card as a target: `./launch doctor --only card` names it.",
                 tell="the card's compute capability is lower than all in `torch.cuda.get_arch_list()`",
                 given=capability_below("7.5"),
-                alone="Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. `./launch "
+                standalone="Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. `./launch "
                 "doctor` prints the command for this card.",
             ),
         ),
@@ -783,7 +785,7 @@ RULES = (
                 "Use `cuda:0`, and start one process per slice, each with one UUID: "
                 "`CUDA_VISIBLE_DEVICES=MIG-... python train.py`.",
                 tell="`nvidia-smi -L` lists MIG devices",
-                given=needs(r"\bMIG\b"),
+                given=text_must_have(r"\bMIG\b"),
             ),
             Cause(
                 "gpu-index",
@@ -792,7 +794,8 @@ RULES = (
                 "With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). With "
                 "more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `GPUS=all`.",
                 tell="the number in the text or in the code is not below what `torch.cuda.device_count()` prints",
-                alone="With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). "
+                standalone="With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu "
+                "0`). "
                 "With more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `--gpus all`.",
             ),
             TOO_MANY_RANKS,
@@ -801,7 +804,7 @@ RULES = (
                 "The checkpoint was saved on a GPU number that does not exist here.",
                 'Load it with `torch.load(..., map_location="cpu")`.',
                 tell="the traceback shows torch.load",
-                given=says(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
+                given=text_has(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
             ),
         ),
         unless=r"nvidia-container-cli",
@@ -837,7 +840,7 @@ RULES = (
                 "Another process uses the GPU in exclusive compute mode.",
                 "Run `sudo nvidia-smi -c DEFAULT` on the host, or end the other process.",
                 tell="`nvidia-smi -q -d COMPUTE` shows Exclusive_Process",
-                given=says(r"[Ee]xclusive"),
+                given=text_has(r"[Ee]xclusive"),
             ),
             MIG_EMPTY,
             Cause(
@@ -929,7 +932,7 @@ RULES = (
                 "This torch is built without NCCL, like the builds for CPU, Windows, macOS, and some Jetsons.",
                 'Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA '
                 "(`./launch build` in a project).",
-                alone='Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA.',
+                standalone='Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA.',
             ),
         ),
         certain=True,
@@ -958,14 +961,14 @@ RULES = (
                 "--no-deps PACKAGE` where `nvcc --version` works, with `TORCH_CUDA_ARCH_LIST` set if no GPU is "
                 "visible.",
                 tell="it was built from source, or in a Dockerfile",
-                given=says(r"Not compiled with (?:CUDA|GPU) support|compiled without CUDA|_ext\b|detectron2|mmcv"),
+                given=text_has(r"Not compiled with (?:CUDA|GPU) support|compiled without CUDA|_ext\b|detectron2|mmcv"),
             ),
             Cause(
                 "operation-without-cuda",
                 "This operation is not implemented on the GPU.",
                 "Run it on the CPU, or use another operation.",
                 tell="`./launch verify` passes, and the package's documentation says CPU only",
-                given=says(r"quantized|QuantizedCPU|Sparse"),
+                given=text_has(r"quantized|QuantizedCPU|Sparse"),
             ),
         ),
         look=VERIFY,
@@ -982,7 +985,7 @@ RULES = (
                 "a newer driver has.",
                 "Remove `expandable_segments` from `PYTORCH_CUDA_ALLOC_CONF`, or install a newer driver.",
                 tell="`nvidia-smi` works in the same place",
-                given=says(r"expandable_segments"),
+                given=text_has(r"expandable_segments"),
             ),
             Cause(
                 "nvml-missing-function",
@@ -1019,7 +1022,7 @@ RULES = (
                 "cuDNN 8 looks for libcuda.so without a version number and does not find it, as in WSL.",
                 "Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
                 "container with `./launch`.",
-                alone="Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
+                standalone="Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
                 "container with `docker run --gpus all ...`.",
             ),
         ),
@@ -1088,7 +1091,7 @@ RULES = (
                 "The operating system refused a request of CUDA, usually to pin memory.",
                 "Start the container with `./launch`, which sets the limits, or with `--ulimit memlock=-1`; in WSL, "
                 "use `pin_memory=False`.",
-                alone="Start the container with `--ulimit memlock=-1`; in WSL, use `pin_memory=False`.",
+                standalone="Start the container with `--ulimit memlock=-1`; in WSL, use `pin_memory=False`.",
             ),
             DEVICE_FILES,
         ),
@@ -1166,7 +1169,7 @@ RULES = (
                 "Call `model.resize_token_embeddings(len(tokenizer))`, and tokenize with `truncation=True` and the "
                 "model's `max_length`.",
                 tell="`len(tokenizer)` is larger than `model.get_input_embeddings().num_embeddings`",
-                given=says(r"srcIndex < srcSelectDimSize|vectorized_gather|index out of range in self"),
+                given=text_has(r"srcIndex < srcSelectDimSize|vectorized_gather|index out of range in self"),
             ),
             Cause(
                 "probabilities-nan",
@@ -1174,7 +1177,7 @@ RULES = (
                 "Use bf16 or fp32, and check the loss and the weights for NaN. In place of `binary_cross_entropy`, use "
                 "`binary_cross_entropy_with_logits`.",
                 tell="the text names multinomial, `probability tensor`, or `input_val >= zero`",
-                given=says(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
+                given=text_has(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
             ),
         ),
         look=TRACE,
@@ -1221,7 +1224,7 @@ RULES = (
                 "The GPU or its memory is defective, overheated, or overclocked.",
                 "Remove overclocking, check `nvidia-smi -q -d ECC,TEMPERATURE`, and try another GPU.",
                 tell="it fails at random places, in different programs, with Xid messages in `sudo dmesg`",
-                given=says(r"\bXid\b"),
+                given=text_has(r"\bXid\b"),
             ),
         ),
         look=TRACE,
@@ -1283,7 +1286,7 @@ RULES = (
             r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|BAD_PARAM)\w*",
             r"CUDNN_BACKEND_\w+[^\n]{0,60}(?:failed|error)",
         ),
-        (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=needs(r"BAD_PARAM|CUDNN_BACKEND"))),
+        (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=text_must_have(r"BAD_PARAM|CUDNN_BACKEND"))),
         level=BROAD,
         look=VERIFY,
     ),
@@ -1297,7 +1300,7 @@ RULES = (
                 "cuFFT of this CUDA is older than the GPU; CUDA 11.7 fails on RTX 40 cards.",
                 UPDATE_BASE,
                 tell="`python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'` fails too",
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             GPU_FULL,
         ),
@@ -1318,7 +1321,8 @@ RULES = (
                 "`CUDA_HOME` is wrong.",
                 "Use the base that has it: `copier update --trust --data base=cuda --data release=current`. "
                 "Or set `CUDA_HOME` to the CUDA toolkit.",
-                alone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA toolkit.",
+                standalone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA "
+                "toolkit.",
             ),
         ),
         look=VERIFY,
@@ -1360,7 +1364,7 @@ RULES = (
                 "The build for CPUs is installed: `onnxruntime` hides `onnxruntime-gpu` if both are there.",
                 "Run `pip uninstall onnxruntime onnxruntime-gpu`, then install onnxruntime-gpu only.",
                 tell="`onnxruntime.get_available_providers()` does not list CUDAExecutionProvider",
-                given=says(r"not in available provider"),
+                given=text_has(r"not in available provider"),
             ),
             GPU_NOT_GIVEN,
         ),
@@ -1512,7 +1516,8 @@ RULES = (
                 "runs without torch.compile.",
             ),
             replace(
-                LOWER_PRECISION, given=capability_below("8.9") & needs(r"fp8|bf16|bfloat16|e4m3|e5m2|Cannot select")
+                LOWER_PRECISION,
+                given=capability_below("8.9") & text_must_have(r"fp8|bf16|bfloat16|e4m3|e5m2|Cannot select"),
             ),
             PACKAGE_TOO_OLD,
         ),
@@ -1543,8 +1548,8 @@ RULES = (
                 "Install gcc and Python's headers (`./launch build` in a project has both), and do not replace "
                 "torch's Triton.",
                 tell="`./launch verify --only compile` fails",
-                given=says(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
-                alone="Install gcc and Python's headers, and do not replace torch's Triton.",
+                given=text_has(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
+                standalone="Install gcc and Python's headers, and do not replace torch's Triton.",
             ),
         ),
         look="`./launch verify --only compile`",
@@ -1573,7 +1578,7 @@ RULES = (
         "no-cuda-runtime",
         "docker run IMAGE python train.py: No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'",
         (r"No CUDA runtime is found",),
-        (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | needs(r"docker run")) & ~only(NO_CARD)),),
+        (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | text_must_have(r"docker run")) & ~only(NO_CARD)),),
         unless=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
         level=GENERAL,
         look=GRANT,
@@ -1620,7 +1625,7 @@ RULES = (
                 "image-older-than-card",
                 "The base image was released before this GPU ({0}) and has not been tested on it.",
                 "Run `./launch verify`: if kernels fail, use a newer base with `copier update --trust`.",
-                alone="Run `./launch verify`: if kernels fail, use a newer image.",
+                standalone="Run `./launch verify`: if kernels fail, use a newer image.",
             ),
         ),
         level=NOTE,

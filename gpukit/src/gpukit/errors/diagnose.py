@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gpukit.errors.evidence import Scene
+from gpukit.errors.evidence import Case
 from gpukit.errors.machine import Machine, in_text
 from gpukit.errors.reading import joined, plain
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, SPECIFIC, Rule
@@ -89,7 +89,7 @@ class Found:
     cause: Cause
     why: str
     remedy: str
-    alone: str
+    standalone: str
     tell: str
     decided: str
     rule: Rule
@@ -160,15 +160,15 @@ def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] |
     """
     whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
-    scene = Scene(text, named.over(machine or Machine()))
+    case = Case(text, named.over(machine or Machine()))
     if kinds is None and ELSEWHERE.search(text) and not STACK.search(text):
         return Diagnosis(UNKNOWN, program=True)
-    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, scene))]
+    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, case))]
     if kinds is None and _ended_well(whole, [hit for hit, _ in possible]):
-        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, scene)[:1]))
+        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, case)[:1]))
     if possible:
         return _answer(possible, text)
-    notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
+    notes = tuple(found for hit in hits for found in _possible(hit, case)[:1])
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
 
 
@@ -193,16 +193,16 @@ def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
     return [found[rule.id] for rule in rules if rule.id in found]
 
 
-def _possible(hit: Hit, scene: Scene) -> list[Found]:
+def _possible(hit: Hit, case: Case) -> list[Found]:
     """The causes of a rule that nothing rules out, those first for which something speaks."""
     decided: list[tuple[int, Found]] = []
     excluded = ""
     for cause in hit.rule.causes:
-        verdict = cause.given.test(scene) if cause.given else None
+        verdict = cause.given.test(case) if cause.given else None
         if verdict is False:
-            excluded = excluded or cause.given.reason(scene)
+            excluded = excluded or cause.given.reason(case)
         else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(scene) if verdict else "")))
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(case) if verdict else "")))
     if excluded and len(decided) == 1 and not decided[0][1].decided:
         decided = [(1, _found(hit, decided[0][1].cause, excluded))]
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
@@ -210,7 +210,7 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
 
 def _found(hit: Hit, cause: Cause, decided: str) -> Found:
     part = next((group for group in hit.match.groups() if group), "")
-    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.alone, cause.tell)]
+    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.standalone, cause.tell)]
     return Found(cause, *texts, decided, hit.rule, hit.line)
 
 

@@ -35,7 +35,7 @@ from gpukit.errors.evidence import (
     WORKED_BEFORE,
     WSL,
     only,
-    says,
+    text_has,
 )
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
 from gpukit.findings.finding import Cause
@@ -50,7 +50,7 @@ HEADERS = Cause(
     "Install them with `sudo apt-get install build-essential linux-headers-$(uname -r)` (Fedora: "
     "`sudo dnf install gcc make kernel-devel-$(uname -r)`), run `sudo dkms autoinstall`, and restart.",
     tell="`ls /lib/modules/$(uname -r)/build/` fails, or the build log says `not found`",
-    given=says(
+    given=text_has(
         r"headers?\b[^\n]{0,80}(?:cannot be found|does not exist|not present)",
         r"kernel source tree|development tool|BUILD_DEPENDS",
     ),
@@ -60,7 +60,7 @@ DRIVER_OLDER_THAN_KERNEL = Cause(
     "This driver release does not support the kernel, usually after an upgrade of the system.",
     "Install a newer driver release, or start the previous kernel from the boot menu.",
     tell="the log in /var/lib/dkms/nvidia/*/build/make.log shows errors in C code, or `GPL-incompatible`",
-    given=says(r"GPL-incompatible|implicit declaration|error: (?:too (?:few|many)|incompatible|unknown type)"),
+    given=text_has(r"GPL-incompatible|implicit declaration|error: (?:too (?:few|many)|incompatible|unknown type)"),
 )
 OTHER_COMPILER = Cause(
     "kernel-compiler",
@@ -68,7 +68,7 @@ OTHER_COMPILER = Cause(
     "Run `cat /proc/version`, install the gcc version that it names, such as `sudo apt-get install "
     "gcc-12`, and build again: `sudo CC=gcc-12 dkms autoinstall`.",
     tell="`gcc --version` and `cat /proc/version` name different versions",
-    given=says(r"unrecognized command|version check failed|compiler used|gcc-\d+: "),
+    given=text_has(r"unrecognized command|version check failed|compiler used|gcc-\d+: "),
 )
 SELINUX_DEVICES = Cause(
     "selinux-devices",
@@ -82,7 +82,7 @@ WSL_OLD = Cause(
     "WSL or its kernel is too old.",
     "Run `wsl --update` in Windows.",
     tell="`wsl --version` fails or shows a version below 2",
-    given=says(r"kernel component"),
+    given=text_has(r"kernel component"),
 )
 USERS_OF_GPU = Cause(
     "gpu-in-use",
@@ -98,7 +98,7 @@ NOVA = Cause(
     "Write `blacklist nova_core` and `blacklist nova_drm` to /etc/modprobe.d/nova.conf, run `sudo update-initramfs -u` "
     "(`sudo dracut --force` on Fedora), and restart.",
     tell="`lspci -k -d 10de:` shows `Kernel driver in use: NovaCore`",
-    given=only(says(r"nova_?core")),
+    given=only(text_has(r"nova_?core")),
 )
 
 RULES = (
@@ -136,7 +136,7 @@ RULES = (
                 "Restart the machine. To prevent it, put `options nvidia NVreg_DynamicPowerManagement=0x00` in "
                 "/etc/modprobe.d/nvidia-power.conf, and start the kernel with `pcie_aspm=off`.",
                 tell="it happens when idle or after suspend",
-                given=says(r"\b(?:suspend|resume|runtime PM|D3cold|Laptop|Thunderbolt|eGPU)\b"),
+                given=text_has(r"\b(?:suspend|resume|runtime PM|D3cold|Laptop|Thunderbolt|eGPU)\b"),
             ),
         ),
         look=KERNEL_LOG,
@@ -214,7 +214,7 @@ RULES = (
                 "Reinstall all packages of the driver in one version (on Debian and Ubuntu also "
                 "`nvidia-firmware-...` or `firmware-nvidia-gsp`), then restart the machine.",
                 tell="the path in the text has a driver version, such as 535.54.03",
-                given=says(r"nvidia/\d{3}\.\d+"),
+                given=text_has(r"nvidia/\d{3}\.\d+"),
             ),
             Cause(
                 "nouveau-firmware",
@@ -222,7 +222,7 @@ RULES = (
                 "need it.",
                 "Install NVIDIA's driver; for nouveau itself, `sudo apt-get install linux-firmware`.",
                 tell="the line has `nouveau`, or the path has a chip's name such as ga102",
-                given=says(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
+                given=text_has(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
             ),
         ),
         look=DRIVER,
@@ -251,7 +251,7 @@ RULES = (
                 "The GPU was passed into a virtual machine without being reset, or another driver used it before.",
                 "Shut the virtual machine and then the host down completely, and start them again.",
                 tell="`systemd-detect-virt` prints a hypervisor, or the GPU is bound to vfio-pci on the host",
-                given=says(r"WPR2 already up|vfio"),
+                given=text_has(r"WPR2 already up|vfio"),
             ),
         ),
         look=KERNEL_LOG,
@@ -379,7 +379,7 @@ RULES = (
                 "Enable `Above 4G Decoding` in the firmware, or add `pci=realloc` to the kernel's command line; in a "
                 "virtual machine, use UEFI and the machine type q35.",
                 tell="`sudo dmesg | grep -i BAR` shows that a BAR could not be assigned",
-                given=says(r"BAR\d is 0M|I/O region"),
+                given=text_has(r"BAR\d is 0M|I/O region"),
             ),
             DRIVER_STUCK,
         ),
@@ -406,7 +406,7 @@ RULES = (
                 "Use the GPU in that virtual machine, or remove its `vfio-pci.ids=` from the kernel's command "
                 "line and /etc/modprobe.d, then restart.",
                 tell="`lspci -k -d 10de:` shows `Kernel driver in use: vfio-pci`",
-                given=says(r"vfio"),
+                given=text_has(r"vfio"),
             ),
         ),
         look=DRIVER,
@@ -487,7 +487,7 @@ RULES = (
                 'through CDI, or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
                 tell="`nvidia-smi` works on the host, and it worked in this container before",
                 given=CONTAINER & WORKED_BEFORE,
-                alone="Start the container again: `docker restart NAME`. To prevent it, give the GPU through CDI, "
+                standalone="Start the container again: `docker restart NAME`. To prevent it, give the GPU through CDI, "
                 'or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
             ),
             Cause(
@@ -531,7 +531,7 @@ RULES = (
                 "Windows itself is a virtual machine without nested virtualization.",
                 "Enable nested virtualization for this virtual machine in its hypervisor.",
                 tell="Task Manager shows `Virtual machine: Yes`",
-                given=says(r"Nested virtualization"),
+                given=text_has(r"Nested virtualization"),
             ),
         ),
         look=HOST,
@@ -551,7 +551,7 @@ RULES = (
                 "Run `wsl --shutdown` in Windows and start it again. If that fails, `wsl --list --verbose` names "
                 "the distribution; restore it from a backup.",
                 tell="the error has `MountVhd`, `MountDisk`, or `ERROR_FILE_NOT_FOUND`",
-                given=says(r"Mount(?:Vhd|Disk)|\.vhdx|ERROR_(?:FILE|PATH)_NOT_FOUND|ERROR_SHARING_VIOLATION"),
+                given=text_has(r"Mount(?:Vhd|Disk)|\.vhdx|ERROR_(?:FILE|PATH)_NOT_FOUND|ERROR_SHARING_VIOLATION"),
             ),
             WSL_OLD,
             Cause(
@@ -742,7 +742,7 @@ RULES = (
                 "Run `sudo systemctl isolate multi-user.target` and install again, or install the distribution's "
                 "driver package and restart.",
                 tell="`loginctl` shows a graphical session",
-                given=says(r"X server|nvidia[-_](?:drm|modeset)"),
+                given=text_has(r"X server|nvidia[-_](?:drm|modeset)"),
             ),
         ),
         look=HOLDERS,
@@ -816,7 +816,7 @@ RULES = (
                 "The GPU runs in confidential-computing mode and was not set to ready.",
                 "Run `sudo nvidia-smi conf-compute -srs 1` after attestation.",
                 tell="`nvidia-smi conf-compute -f` shows that it is on",
-                given=says(r"confidential|conf-compute|\bCC mode"),
+                given=text_has(r"confidential|conf-compute|\bCC mode"),
             ),
             Cause(
                 "fabric-in-vm",
@@ -874,7 +874,7 @@ RULES = (
                 "MIG is not enabled on any GPU.",
                 "Run `sudo nvidia-smi -i 0 -mig 1`, then create slices: `sudo nvidia-smi mig -cgi PROFILE -C`.",
                 tell="`nvidia-smi -q | grep -A1 MIG` shows Disabled",
-                given=says(r"No MIG-enabled"),
+                given=text_has(r"No MIG-enabled"),
             ),
         ),
         look=MIG,
@@ -1057,7 +1057,7 @@ RULES = (
                 "The program was ended from outside, or an earlier error on the GPU ended it.",
                 "Look at what comes before this line: `sudo dmesg | grep -i -e xid -e 'out of memory'`.",
                 tell="another Xid or `Killed` comes before it",
-                given=says(r"Killed process|\bSIGKILL\b|Xid[^\n]*: (?:43|45)\b"),
+                given=text_has(r"Killed process|\bSIGKILL\b|Xid[^\n]*: (?:43|45)\b"),
             ),
             Cause(
                 "driver-or-card-fault",

@@ -14,15 +14,15 @@ from gpukit.errors.evidence import (
     WINDOWS,
     WSL,
     only,
-    says,
-    silent_on,
+    text_has,
+    unless_text_has,
 )
 from gpukit.errors.rule import BROAD, BUILD, CARD, ENGINE, GENERAL, GRANT, MOUNTS, NOTE, Rule
 from gpukit.findings.finding import Cause
 
 COMPOSE, CLIENT = "`docker compose config`", "`./launch doctor --only client,engine`"
 PORTS, STORAGE = "`./launch doctor --only ports`", "`./launch doctor --only engine,disk`"
-UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | says(r"pipe/docker", r"\.docker/(?:run|desktop)/")
+UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | text_has(r"pipe/docker", r"\.docker/(?:run|desktop)/")
 
 # Causes that several rules have.
 NO_DOCKER = Cause(
@@ -64,7 +64,7 @@ NO_SERVICE = Cause(
     "In this container or CI job, no Docker engine runs and no socket of one is mounted.",
     "In CI, add the service `docker:dind`; in a container, mount `/var/run/docker.sock`.",
     tell="it ran in a container or a CI job",
-    given=CONTAINER | says(r"//docker:237", r"lookup docker on", r"\bdind\b"),
+    given=CONTAINER | text_has(r"//docker:237", r"lookup docker on", r"\bdind\b"),
 )
 CONFIGURATION = Cause(
     "docker-configuration",
@@ -77,7 +77,7 @@ STORE_FULL = Cause(
     "The disk that holds Docker's data is full.",
     "Free space: `docker system df` shows what Docker holds, and `docker system prune` removes what is unused.",
     tell="`df -h /var/lib/docker` shows no free space",
-    given=says(r"no space left"),
+    given=text_has(r"no space left"),
 )
 STORE_BROKEN = Cause(
     "docker-store-broken",
@@ -85,7 +85,7 @@ STORE_BROKEN = Cause(
     "Run `sudo dmesg | grep -i -e error -e remount`. If the disk is healthy, restart Docker, then "
     "run `docker system prune --all`.",
     tell="`sudo dmesg` reports errors of the disk or the file system",
-    given=says(r"input/output error|read-only file system"),
+    given=text_has(r"input/output error|read-only file system"),
 )
 REBOOT = Cause(
     "kernel-modules-gone",
@@ -99,7 +99,7 @@ MODULE_MISSING = Cause(
     "Install the distribution's extra modules (`sudo dnf install kernel-modules-extra`, or `sudo "
     "apt-get install linux-modules-extra-$(uname -r)`), then restart the machine.",
     tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
-    given=says(r"missing kernel module"),
+    given=text_has(r"missing kernel module"),
 )
 ENGINE_RIGHTS = Cause(
     "engine-without-rights",
@@ -120,7 +120,7 @@ WRONG_ARCH = Cause(
     "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` shows "
     "what it has. In a project, `./launch doctor --only card` prints the answers for this machine.",
     tell="`uname -m` names another architecture",
-    alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+    standalone="Use an image for this architecture: `docker image inspect IMAGE --format "
     "'{{.Architecture}}'` shows what it has.",
 )
 ENGINE_FILES = Cause(
@@ -162,29 +162,29 @@ TRY_AGAIN = Cause(
     "The server or a mirror failed, was busy, or was being updated.",
     "Run the command again later.",
     tell="the same command works after a while, or the text has a status from 500 to 504",
-    given=says(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
+    given=text_has(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
 )
 STALE_LISTS = Cause(
     "apt-lists-old",
     "The package lists are older than the server's files, as in a cached layer of the build.",
     "Rebuild with `./launch build --no-cache`; on a machine, run `sudo apt-get update`.",
-    alone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
+    standalone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
     tell="`404 Not Found` is in the text",
-    given=says(r"404\s+Not Found") | silent_on(r"Could not (?:resolve|connect)|Temporary failure"),
+    given=text_has(r"404\s+Not Found") | unless_text_has(r"Could not (?:resolve|connect)|Temporary failure"),
 )
 OTHER_RELEASE = Cause(
     "system-release-old",
     "This release of the distribution has reached its end of life, or is too old for this package source.",
     "Use a base image with a newer release: `copier update --trust` in a project.",
     tell="`cat /etc/os-release` names a release without support",
-    alone="Use a base image with a newer release.",
+    standalone="Use a base image with a newer release.",
 )
 INTERRUPTED = Cause(
     "apt-interrupted",
     "An earlier installation was interrupted.",
     "Run `sudo dpkg --configure -a && sudo apt-get --fix-broken install`.",
     tell="the text has `was interrupted` or `unmet dependencies`",
-    given=says(r"was interrupted", r"fix-broken install"),
+    given=text_has(r"was interrupted", r"fix-broken install"),
 )
 TWO_SOURCES = Cause(
     "apt-two-sources",
@@ -197,7 +197,7 @@ DAMAGED = Cause(
     "The file is empty, incomplete, or a Git LFS pointer.",
     "Run `file FILE`, and download or build it again.",
     tell="`file FILE` prints `empty`, `data`, or text, and other programs run",
-    given=silent_on(r"exec /(?:usr/)?s?bin/"),
+    given=unless_text_has(r"exec /(?:usr/)?s?bin/"),
 )
 NOT_UPDATED = Cause(
     "apt-not-updated",
@@ -216,8 +216,8 @@ PORT_RESERVED = Cause(
     "Windows has reserved this port.",
     "Use another port, or run `net stop winnat` and `net start winnat` in Windows as an administrator.",
     tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
-    given=says(r"forbidden by its access permissions")
-    | (UNDER_WINDOWS & silent_on(r"already (?:allocated|in use)", r"port \d+: permission denied")),
+    given=text_has(r"forbidden by its access permissions")
+    | (UNDER_WINDOWS & unless_text_has(r"already (?:allocated|in use)", r"port \d+: permission denied")),
 )
 NOEXEC = Cause(
     "noexec",
@@ -236,14 +236,14 @@ NO_SHEBANG = Cause(
     "The script does not begin with a line that names its interpreter.",
     "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
     tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
-    given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
+    given=unless_text_has(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
 )
 NO_EMULATION = Cause(
     "no-emulation",
     "Another architecture is intended, as in a build with `--platform`, but emulation is not set up.",
     "Run `docker run --privileged --rm tonistiigi/binfmt --install all`. Emulated programs are slow and get no GPU.",
     tell="`--platform` was given on purpose",
-    given=says(r"--platform|qemu|cross"),
+    given=text_has(r"--platform|qemu|cross"),
 )
 NO_TOOLKIT_HERE = Cause(
     "toolkit-not-installed",
@@ -281,7 +281,7 @@ OTHER_DRIVER_BRANCH = Cause(
     "new one "
     "with all its packages.",
     tell="`dpkg -l | grep nvidia` lists two branches, such as 550 and 580",
-    given=only(says(r"(?:nvidia|libnvidia|cuda-drivers)[a-z-]*-\d{3}")),
+    given=only(text_has(r"(?:nvidia|libnvidia|cuda-drivers)[a-z-]*-\d{3}")),
 )
 
 RULES = (
@@ -377,7 +377,7 @@ RULES = (
                 "machine.",
                 "Start that engine: open Docker Desktop, or run `systemctl --user start docker` for a rootless one.",
                 tell="the address is the right one",
-                given=says(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
+                given=text_has(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
             ),
         ),
         look=CLIENT,
@@ -452,7 +452,7 @@ RULES = (
                 'Set the old driver in /etc/docker/daemon.json (`"storage-driver": "overlay2"`), or move '
                 "/var/lib/docker away to start without its images.",
                 tell="the text has `graphdriver`",
-                given=says(r"graphdriver"),
+                given=text_has(r"graphdriver"),
             ),
         ),
         look=ENGINE,
@@ -557,7 +557,7 @@ RULES = (
                 "Run `sudo update-alternatives --set iptables /usr/sbin/iptables-legacy && sudo systemctl "
                 "restart docker`.",
                 tell="`iptables --version` prints `nf_tables`, and `sudo iptables-legacy -L` works",
-                given=says(r"nf_tables") & ~says(r"missing kernel module") | WSL,
+                given=text_has(r"nf_tables") & ~text_has(r"missing kernel module") | WSL,
             ),
             MODULE_MISSING,
         ),
@@ -643,7 +643,7 @@ RULES = (
                 "Disconnect the VPN while the network is created, or set `default-address-pools` in "
                 "/etc/docker/daemon.json.",
                 tell="`ip route` shows a VPN; the list of networks is short",
-                given=silent_on(r"fully subnetted"),
+                given=unless_text_has(r"fully subnetted"),
             ),
         ),
         look="`docker network ls`",
@@ -664,7 +664,7 @@ RULES = (
                 "Ports below 1024 need root, and the program or the engine runs without root.",
                 "Use a port above 1023, such as 8888.",
                 tell="the port is below 1024",
-                given=~WINDOWS & ~says(r"forbidden by its access permissions"),
+                given=~WINDOWS & ~text_has(r"forbidden by its access permissions"),
             ),
             PORT_RESERVED,
         ),
@@ -765,7 +765,7 @@ RULES = (
                 "The path {0} exists but cannot be reached: a network share or FUSE mount there is broken.",
                 "Unmount it with `sudo umount -l PATH`, mount it again, and restart Docker or Docker Desktop.",
                 tell="`ls` on the path reports an error",
-                given=says(r"file exists|transport endpoint|stale"),
+                given=text_has(r"file exists|transport endpoint|stale"),
             ),
         ),
         look="`./launch doctor --only mounts,engine`",
@@ -788,7 +788,7 @@ RULES = (
                 "The volume ({0}) is bound to a folder that no longer exists.",
                 "Create that folder, or remove the volume with `docker volume rm NAME` and create it again.",
                 tell="`docker volume inspect NAME` shows `o: bind`",
-                given=says(r"no such file"),
+                given=text_has(r"no such file"),
             ),
             Cause(
                 "volume-plugin",
@@ -796,7 +796,7 @@ RULES = (
                 "Run `docker plugin ls` and read the engine's log: `sudo journalctl -u docker --no-pager | tail "
                 "-n 30`.",
                 tell="`docker volume inspect NAME` shows a driver other than `local`",
-                given=says(r"VolumeDriver"),
+                given=text_has(r"VolumeDriver"),
             ),
         ),
         look=MOUNTS,
@@ -834,14 +834,14 @@ RULES = (
                 "Docker Desktop is set to Windows containers.",
                 "Choose 'Switch to Linux containers' in Docker Desktop's menu.",
                 tell="Docker Desktop runs in Windows",
-                given=~says(r"operating system \\?\"windows") & silent_on(r"operating system \\?\"windows"),
+                given=~text_has(r"operating system \\?\"windows") & unless_text_has(r"operating system \\?\"windows"),
             ),
             Cause(
                 "windows-image",
                 "The image is for Windows containers, and this engine runs Linux containers.",
                 "Use a Linux image.",
                 tell='the text has `operating system "windows"`',
-                given=says(r"operating system \\?\"windows"),
+                given=text_has(r"operating system \\?\"windows"),
             ),
         ),
         look=ENGINE,
@@ -899,14 +899,14 @@ RULES = (
                 "Run `ls -ld` on that folder and those above it. Give the user access, or set another "
                 "`workspaceFolder` or `--workdir`.",
                 tell="the text has `denied`",
-                given=says(r"denied"),
+                given=text_has(r"denied"),
             ),
             Cause(
                 "working-folder-missing",
                 "The container's working folder ({0}) does not exist, or is not a folder.",
                 "Correct `workspaceFolder` or `--workdir`, or create the folder in the Dockerfile.",
                 tell="the text has `no such file` or `not a directory`",
-                given=says(r"no such file|not a directory|does not"),
+                given=text_has(r"no such file|not a directory|does not"),
             ),
         ),
         look=MOUNTS,
@@ -924,7 +924,7 @@ RULES = (
                 "The container's working folder was deleted or replaced on the machine while the container was "
                 "running.",
                 "Run `./launch stop`, then start it again.",
-                alone="Restart the container: `docker restart NAME`.",
+                standalone="Restart the container: `docker restart NAME`.",
             ),
         ),
         look=MOUNTS,
@@ -945,7 +945,7 @@ RULES = (
                 "owner, or SELinux prevents it.",
                 "For FUSE, mount it with `allow_other`. With SELinux, add `--security-opt label=disable`.",
                 tell="`findmnt -T PATH` names nfs or fuse, or `getenforce` prints Enforcing",
-                given=says(r"(?:permission|not permitted|denied)"),
+                given=text_has(r"(?:permission|not permitted|denied)"),
             ),
             ENGINE_FILES,
         ),
@@ -973,7 +973,7 @@ RULES = (
                 "The image's name is not valid: it has a capital letter, a space, or two colons.",
                 "Write it in lower case, as in `registry/name:tag`.",
                 tell="the text has `must be lowercase`",
-                given=says(r"must be lowercase"),
+                given=text_has(r"must be lowercase"),
             ),
         ),
         look=CLIENT,
@@ -1075,7 +1075,7 @@ RULES = (
                 "example after a restart.",
                 "Run `nvidia-smi -L`, and use the new id, as `GPUS` in a project.",
                 tell="the id begins with `MIG-`, or has a colon",
-                given=says(r"MIG-|device error: \d+:\d+"),
+                given=text_has(r"MIG-|device error: \d+:\d+"),
             ),
         ),
         look="`nvidia-smi -L`",
@@ -1128,14 +1128,14 @@ RULES = (
                 "Run `sudo apt-get install docker-buildx-plugin docker-compose-plugin`. With Ubuntu's own "
                 "Docker, the packages are `docker-buildx` and `docker-compose-v2`.",
                 tell="the command is `compose` or `buildx`",
-                given=silent_on(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
+                given=unless_text_has(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
             ),
             Cause(
                 "docker-command-unknown",
                 "Docker has no command `{0}`.",
                 "Check the spelling: `docker --help` lists the commands.",
                 tell="`docker --help` does not list it",
-                given=silent_on(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
+                given=unless_text_has(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
             ),
         ),
         look=ENGINE,
@@ -1163,7 +1163,7 @@ RULES = (
                 "The build ran with the old builder, or with one that is too old for this Dockerfile.",
                 "Set `DOCKER_BUILDKIT=1`, and update Docker: https://docs.docker.com/engine/install/.",
                 tell="`echo $DOCKER_BUILDKIT` prints 0, or `docker --version` is below 23",
-                given=silent_on(r"buildx component is missing|BuildKit is enabled but"),
+                given=unless_text_has(r"buildx component is missing|BuildKit is enabled but"),
             ),
         ),
         look=ENGINE,
@@ -1225,7 +1225,7 @@ RULES = (
                 "Recreate the container: `docker compose up --force-recreate`, or `docker rm --force NAME` and "
                 "start it again.",
                 tell="the name in the message is a long hexadecimal id",
-                given=says(r"network [0-9a-f]{24,} not found"),
+                given=text_has(r"network [0-9a-f]{24,} not found"),
             ),
         ),
         look="`docker network ls`",
@@ -1241,7 +1241,7 @@ RULES = (
                 "container-name",
                 "A container with the name {0} already exists.",
                 "Run `./launch stop` if it is this project's, or `docker rm --force {0}`.",
-                alone="Remove it with `docker rm --force NAME`, or use another name.",
+                standalone="Remove it with `docker rm --force NAME`, or use another name.",
             ),
         ),
         certain=True,
@@ -1318,7 +1318,7 @@ RULES = (
                 "leaves it behind.",
                 "Remove the line with `credsStore` from ~/.docker/config.json, then log in again with `docker login`.",
                 tell="the text has `executable file not found`",
-                given=silent_on(r"err: exit status"),
+                given=unless_text_has(r"err: exit status"),
             ),
             Cause(
                 "credential-helper-fails",
@@ -1327,7 +1327,7 @@ RULES = (
                 "Start Docker Desktop, or remove the line with `credsStore` from ~/.docker/config.json and run "
                 "`docker login` again.",
                 tell="the text has `exit status`",
-                given=silent_on(r"executable file not found"),
+                given=unless_text_has(r"executable file not found"),
             ),
         ),
         look=ENGINE,
@@ -1349,7 +1349,7 @@ RULES = (
                 "Git Bash on Windows is not a terminal for Docker.",
                 "Put `winpty` before `docker`, or use PowerShell or WSL.",
                 tell="the text has `mintty`",
-                given=says(r"mintty"),
+                given=text_has(r"mintty"),
             ),
         ),
     ),
@@ -1384,7 +1384,7 @@ RULES = (
                 "The Python package docker is too old for the installed requests package.",
                 "Run `pip install --upgrade docker`.",
                 tell="a Python program called Docker, not `docker-compose`",
-                given=says(r"http\+docker") & silent_on(r"ContainerConfig"),
+                given=text_has(r"http\+docker") & unless_text_has(r"ContainerConfig"),
             ),
         ),
         look="`docker compose version`",
@@ -1557,7 +1557,7 @@ RULES = (
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
                 "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
                 "machine, use VS Code 1.98.",
-                alone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
+                standalone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
             ),
         ),
     ),
@@ -1643,14 +1643,14 @@ RULES = (
                 "The file ({0}) exists, but .dockerignore leaves it out.",
                 "Remove the matching line from .dockerignore, or add one that begins with `!`.",
                 tell="`ls` finds it in that folder",
-                given=~says(r"--from="),
+                given=~text_has(r"--from="),
             ),
             Cause(
                 "copy-stage",
                 "The stage that `COPY --from` names does not have the file ({0}).",
                 "Correct the path, or create the file in that stage.",
                 tell="the `COPY` has `--from`",
-                given=says(r"--from="),
+                given=text_has(r"--from="),
             ),
         ),
         look=BUILD,
@@ -1743,7 +1743,7 @@ RULES = (
                 "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
                 "with `copier update --trust`.",
                 tell="the registry's web page does not list the tag",
-                alone="Use another tag that the registry lists.",
+                standalone="Use another tag that the registry lists.",
             ),
             Cause(
                 "stage-missing",
@@ -1766,14 +1766,14 @@ RULES = (
                 "Docker Hub limits pulls without a login, counted by network address.",
                 "Run `docker login`, then try again.",
                 tell="the image comes from Docker Hub",
-                given=silent_on(r"ghcr\.io|nvcr\.io|quay\.io|ecr\.aws"),
+                given=unless_text_has(r"ghcr\.io|nvcr\.io|quay\.io|ecr\.aws"),
             ),
             Cause(
                 "registry-busy",
                 "The registry received too many requests from this network address.",
                 "Wait some minutes, log in to that registry, and try again.",
                 tell="the image comes from another registry",
-                given=~says(r"unauthenticated pull"),
+                given=~text_has(r"unauthenticated pull"),
             ),
         ),
         look=BUILD,
@@ -1837,7 +1837,7 @@ RULES = (
                 "The builder is too old for a feature in that line, such as a here-document.",
                 "Make `# syntax=docker/dockerfile:1` the first line of the Dockerfile.",
                 tell="the line is valid",
-                given=says(r"unknown flag|<<"),
+                given=text_has(r"unknown flag|<<"),
             ),
         ),
         look=BUILD,
@@ -1959,7 +1959,7 @@ RULES = (
                 "Docker's image store or build cache is damaged.",
                 "Run `docker builder prune --all --force`, restart Docker, and build again.",
                 tell="it fails at the same layer each time",
-                given=says(r"parent snapshot|content digest"),
+                given=text_has(r"parent snapshot|content digest"),
             ),
         ),
         look=BUILD,
@@ -1990,7 +1990,7 @@ RULES = (
                 "The image has too many layers for one overlay mount, or the kernel lacks the overlay module.",
                 "Run `sudo modprobe overlay`; after a kernel update, restart the machine.",
                 tell="`sudo modprobe overlay` fails",
-                given=silent_on(r"read-only|input/output"),
+                given=unless_text_has(r"read-only|input/output"),
             ),
         ),
         look=STORAGE,
@@ -2319,7 +2319,7 @@ RULES = (
                 "Another installation is running, often the automatic updates.",
                 "Wait until it has finished: `sudo lsof /var/lib/dpkg/lock-frontend` shows it.",
                 tell="the text has `held by process` or `Resource temporarily`",
-                given=silent_on(r"13: Permission|are you root"),
+                given=unless_text_has(r"13: Permission|are you root"),
             ),
             Cause(
                 "apt-not-root",
@@ -2327,7 +2327,7 @@ RULES = (
                 "Put `sudo` before it. For an image, install the package in the Dockerfile, or list it in "
                 "apt.txt in a project.",
                 tell="the text has `are you root`",
-                given=says(r"13: Permission|are you root"),
+                given=text_has(r"13: Permission|are you root"),
             ),
         ),
         look="`ps aux | grep -e apt -e dpkg`",
@@ -2411,7 +2411,7 @@ RULES = (
                 "This release of the distribution no longer has `apt-key`.",
                 "Store the key in /etc/apt/keyrings, and name it with `signed-by=` in the source's line.",
                 tell="the text has `apt-key: not found`",
-                given=says(r"apt-key: (?:command )?not found"),
+                given=text_has(r"apt-key: (?:command )?not found"),
             ),
         ),
         look=BUILD,
@@ -2449,7 +2449,7 @@ RULES = (
                 "The installation script of a package failed, for example because a kernel module did not compile.",
                 "Read the first error above that line. Then run `sudo dpkg --configure -a`.",
                 tell="the text has `installed ... script subprocess returned error`",
-                given=says(r"script subprocess returned|Bad return status"),
+                given=text_has(r"script subprocess returned|Bad return status"),
             ),
             TWO_SOURCES,
             INTERRUPTED,
@@ -2479,7 +2479,7 @@ RULES = (
                 "A package requires another version of a package than the one that would be installed.",
                 "Install that version as well: `sudo apt-get install NAME=VERSION`, with both from the message.",
                 tell="the text has `(= VERSION) but VERSION is to be installed`",
-                given=says(r"\(= [^)]+\) but \S+ is to be installed"),
+                given=text_has(r"\(= [^)]+\) but \S+ is to be installed"),
             ),
         ),
         look=BUILD,
@@ -2507,7 +2507,7 @@ RULES = (
                 "A proxy or login page of the network answers instead of the package source.",
                 "Set `http_proxy` for the build, or use another network.",
                 tell="`curl -I ADDRESS` shows another server",
-                given=says(r"NODATA|Clearsigned"),
+                given=text_has(r"NODATA|Clearsigned"),
             ),
         ),
         look=BUILD,
@@ -2755,7 +2755,7 @@ RULES = (
                 "There is no server for this version of VS Code and this architecture.",
                 "Update VS Code, then connect again.",
                 tell="the text has 404",
-                given=says(r"\b404\b"),
+                given=text_has(r"\b404\b"),
             ),
         ),
         level=GENERAL,
@@ -2974,14 +2974,14 @@ RULES = (
                 "Docker took an option or argument for the command, because it is after the image's name.",
                 "Put all options before the image: `docker run OPTIONS IMAGE COMMAND`.",
                 tell="the name in the message is an option or a file",
-                given=says(r"exec:? \\?\"?-"),
+                given=text_has(r"exec:? \\?\"?-"),
             ),
             Cause(
                 "command-hidden",
                 "A mount hides {0}, for example the project's folder that is mounted over the image's own.",
                 "Mount the folder at another place, or mount only what you need of it.",
                 tell="it works without the mounts",
-                given=says(r"exec:? \\?[\"`]?\.{0,2}/"),
+                given=text_has(r"exec:? \\?[\"`]?\.{0,2}/"),
             ),
         ),
         look=BUILD,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import EARLIER_KERNEL, GPU_FULL, GPU_TAKEN, HOST_MEMORY, LIBRARIES_MIXED, SHM_FULL
-from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, WSL, needs, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, WSL, only, text_has, text_must_have, unless_text_has
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -40,7 +40,7 @@ DATASET_COPIES = Cause(
     "Each data loader worker comes to hold a copy of the dataset, because it consists of many Python objects.",
     "Use fewer workers, and keep the data in NumPy arrays or tensors, or read it from files (`numpy.memmap`, Arrow).",
     tell="memory grows during the epoch, and more slowly with fewer workers",
-    given=needs(r"DataLoader"),
+    given=text_must_have(r"DataLoader"),
 )
 SHM_LEFT = Cause(
     "shared-memory-left",
@@ -68,7 +68,7 @@ STOPPED = Cause(
     "The process was stopped from outside: by a user, by `docker stop`, or by a scheduler's time or memory limit.",
     "Look at the scheduler's log, or `docker events --since 1h`; then run the same command again to resume.",
     tell="`dmesg` shows nothing, and the log ends without a traceback of its own",
-    given=says(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
+    given=text_has(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
 )
 
 TORCH_BUILD = Cause(
@@ -148,7 +148,7 @@ RULES = (
                 "The disk is full, so a file that is mapped into memory cannot be filled.",
                 "Free space: `docker system df` and `./launch clean` show what can be removed.",
                 tell="`df -h` shows a full disk",
-                alone="Free space: `docker system df` shows what can be removed.",
+                standalone="Free space: `docker system df` shows what can be removed.",
             ),
             Cause(
                 "file-cut-short",
@@ -169,7 +169,7 @@ RULES = (
                 "shm-not-writable",
                 "Processes cannot share locks: /dev/shm is missing or not writable for this user.",
                 "Start the container with `./launch`; elsewhere run `sudo chmod 1777 /dev/shm`.",
-                alone="Run `sudo chmod 1777 /dev/shm`.",
+                standalone="Run `sudo chmod 1777 /dev/shm`.",
             ),
         ),
         look=VERIFY,
@@ -232,7 +232,7 @@ RULES = (
                 "`gpu_memory_utilization` asks for more memory than is free, or leaves less than the model needs.",
                 "Set it below the free share that `nvidia-smi` shows, or higher if the GPU is otherwise free.",
                 tell="the text compares free memory with the desired utilization",
-                given=says("desired GPU memory utilization"),
+                given=text_has("desired GPU memory utilization"),
             ),
         ),
         look=SMI,
@@ -291,7 +291,7 @@ RULES = (
         (
             GPU_FULL,
             LIBRARIES_MIXED,
-            replace(EARLIER_KERNEL, given=silent_on(r"CUDNN")),
+            replace(EARLIER_KERNEL, given=unless_text_has(r"CUDNN")),
             TORCH_BUILD,
         ),
         level=BROAD,
@@ -399,7 +399,7 @@ RULES = (
                 'Call `cv2.setNumThreads(0)` and `torch.set_num_threads(1)`, or pass `multiprocessing_context="spawn"` '
                 "to the DataLoader.",
                 tell="it works with `num_workers=0`",
-                given=says(r"\bcv2\b|opencv|set_num_threads"),
+                given=text_has(r"\bcv2\b|opencv|set_num_threads"),
             ),
         ),
         look=VERIFY,
@@ -507,7 +507,7 @@ RULES = (
                 "terminal-closed",
                 "The terminal or SSH connection was closed, which ended the training.",
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
-                alone="Start it in tmux, or with `nohup`.",
+                standalone="Start it in tmux, or with `nohup`.",
             ),
         ),
         program=True,
@@ -545,7 +545,7 @@ RULES = (
                 "This Docker is older than the image's system: its seccomp profile blocks newer system calls.",
                 "Update Docker (20.10.10 or newer).",
                 tell="it fails immediately, in any program of the image",
-                given=CONTAINER & says(r"pthread_create|can't start new thread|OpenBLAS|apt|libgomp"),
+                given=CONTAINER & text_has(r"pthread_create|can't start new thread|OpenBLAS|apt|libgomp"),
             ),
             HOST_MEMORY,
         ),
@@ -629,7 +629,7 @@ RULES = (
                 "This is only a note: the container has Docker's 64 MB of shared memory, which is too little for "
                 "data loader workers.",
                 "Start the container with `./launch`, or with `docker run --ipc=host ...`.",
-                alone="Start the container with `docker run --ipc=host ...`.",
+                standalone="Start the container with `docker run --ipc=host ...`.",
             ),
         ),
         level=NOTE,

@@ -14,12 +14,12 @@ from gpukit.errors.evidence import (
     NO_CARD,
     WINDOWS,
     capability_below,
-    needs,
     only,
     python_from,
-    says,
-    silent_on,
+    text_has,
+    text_must_have,
     torch_below,
+    unless_text_has,
 )
 from gpukit.errors.rule import BROAD, BUILD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
@@ -31,8 +31,8 @@ WITH_COMPILER = (
 )
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
-NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
-CONDA = says(
+NOTEBOOK = text_has(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
+CONDA = text_has(
     r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|UnsatisfiableError"
 )
 
@@ -53,7 +53,7 @@ NEEDS_TORCH = Cause(
     'project of uv: `no-build-isolation-package = ["PACKAGE"]` under `[tool.uv]`). If it offers a prebuilt wheel for '
     "this torch, install that instead.",
     tell="it fails while pip or uv installs a package, and `--no-build-isolation` was not used",
-    given=silent_on(NOT_ISOLATED),
+    given=unless_text_has(NOT_ISOLATED),
 )
 NO_COMPILER = Cause(
     "no-compiler",
@@ -78,7 +78,7 @@ NO_NVCC = Cause(
     "Toolkit "
     f"of the version that `python -c 'import torch; print(torch.version.cuda)'` prints. {WITH_COMPILER}",
     tell="`ls /usr/local/cuda*/bin/nvcc` finds nothing",
-    alone="Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise "
+    standalone="Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise "
     "install the CUDA Toolkit of the version that `python -c 'import torch; "
     "print(torch.version.cuda)'` prints.",
 )
@@ -100,7 +100,7 @@ BUILD_MEMORY = Cause(
     "The compiler was killed because the machine's memory ran out.",
     "Compile with fewer processes: set `MAX_JOBS=2`, then install again.",
     tell="`Killed` appears in the output above",
-    given=says(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
+    given=text_has(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
 )
 OTHER_TORCH = Cause(
     "built-for-other-torch",
@@ -109,14 +109,14 @@ OTHER_TORCH = Cause(
     "'import torch; print(torch.__version__, torch.version.cuda, torch.compiled_with_cxx11_abi())'`), or build it "
     f"again: {REBUILD}. Or install the torch that it was built for.",
     tell="its documentation names another torch than `python -c 'import torch; print(torch.__version__)'` prints",
-    given=silent_on(r"torch_extensions/"),
+    given=unless_text_has(r"torch_extensions/"),
 )
 STALE_EXTENSION = Cause(
     "stale-extension",
     "torch's cache holds an extension that was compiled for another torch, CUDA, or Python, or not completely.",
     "Delete the cache: `rm -r ~/.cache/torch_extensions`. The next start compiles the extension again.",
     tell="the path in the message has torch_extensions in it",
-    given=needs(r"torch_extensions/"),
+    given=text_must_have(r"torch_extensions/"),
 )
 NOT_COMPILED = Cause(
     "not-compiled",
@@ -141,7 +141,7 @@ NOT_RESTARTED = Cause(
     "The package was installed or upgraded while the notebook had another release loaded.",
     "Restart the kernel (in Colab: Runtime, Restart session), then run the imports again.",
     tell="the package was installed in the same session",
-    given=NOTEBOOK & says(r"pip3? install|Successfully installed|uv add|restart"),
+    given=NOTEBOOK & text_has(r"pip3? install|Successfully installed|uv add|restart"),
 )
 OTHER_PYTHON = Cause(
     "other-python",
@@ -171,14 +171,14 @@ INDEX = Cause(
     "Check the name and version. With `--index-url`, only that index is searched: use `--extra-index-url` for a "
     "second one. With uv, give the index `explicit = true` and assign packages to it in `[tool.uv.sources]`.",
     tell="the message has `from versions: none`, or an --index-url was given",
-    given=says(r"from versions: none\)", r"--index-url|--default-index|package registry|download\.pytorch\.org"),
+    given=text_has(r"from versions: none\)", r"--index-url|--default-index|package registry|download\.pytorch\.org"),
 )
 OFFLINE = Cause(
     "offline",
     "The index could not be reached, so only the local cache was searched.",
     "Check the network and the proxy settings (`HTTPS_PROXY`), then try again without `--offline`.",
     tell="the text mentions the cache, offline mode, or failed connections",
-    given=needs(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
+    given=text_must_have(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
 )
 OTHER_RELEASE = Cause(
     "other-release",
@@ -216,7 +216,7 @@ ISOLATED_TORCH = Cause(
     "pip builds the package in an isolated environment, into which it downloaded another torch than the installed one.",
     "Build it with the installed torch: `pip install --no-build-isolation PACKAGE`.",
     tell="the version in the message is not what `python -c 'import torch; print(torch.version.cuda)'` prints",
-    given=says(r"pip-build-env|/overlay/|builds-v0|Getting requirements to build") & silent_on(NOT_ISOLATED),
+    given=text_has(r"pip-build-env|/overlay/|builds-v0|Getting requirements to build") & unless_text_has(NOT_ISOLATED),
 )
 HEADER_ELSEWHERE = Cause(
     "header-not-searched",
@@ -260,7 +260,7 @@ RULES = (
                 "The index or file at {0} does not exist.",
                 "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
                 tell="the text has 404",
-                given=says(r"\b404\b"),
+                given=text_has(r"\b404\b"),
             ),
         ),
         look=BUILD,
@@ -305,7 +305,7 @@ RULES = (
                 "Install it first, in a separate command: `pip install torch` (or `pip install wheel setuptools "
                 "packaging`), then the package.",
                 tell="`--no-build-isolation` was used",
-                given=says(NOT_ISOLATED),
+                given=text_has(NOT_ISOLATED),
             ),
         ),
         look=VERIFY,
@@ -366,7 +366,7 @@ RULES = (
                 "torch is not installed in the Python that the build uses.",
                 "Install torch into that environment: `python -m pip install torch`.",
                 tell="`python -c 'import torch'` fails",
-                given=says(r"No module named '?torch\b"),
+                given=text_has(r"No module named '?torch\b"),
             ),
         ),
         look=BUILD,
@@ -391,7 +391,7 @@ RULES = (
                 "Install a newer release of the package. Otherwise replace `-std=c++14` in its setup.py or "
                 "CMakeLists.txt with the standard that the message names, such as `-std=c++17`, and build it again.",
                 tell="the package's setup.py or CMakeLists.txt has `-std=c++14` or `CMAKE_CXX_STANDARD 14`",
-                given=needs(r"C\+\+(?:1[47]|2\d)"),
+                given=text_must_have(r"C\+\+(?:1[47]|2\d)"),
             ),
             Cause(
                 "gcc-too-old",
@@ -399,7 +399,7 @@ RULES = (
                 "Install a newer one and name it: `sudo apt-get install g++-11`, then `export CC=gcc-11 CXX=g++-11` "
                 "(in conda: `conda install -c conda-forge gxx_linux-64=11`).",
                 tell="`c++ --version` prints less than 9",
-                given=needs(r"C\+\+(?:1[47]|2\d)"),
+                given=text_must_have(r"C\+\+(?:1[47]|2\d)"),
             ),
             TOO_OLD_FOR_TORCH,
         ),
@@ -465,7 +465,7 @@ RULES = (
                 "set "
                 f"`CUDA_HOME` to its folder. {WITH_COMPILER}",
                 tell="the package that fails is being compiled",
-                alone="Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda "
+                standalone="Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda "
                 "environment) and set `CUDA_HOME` to its folder.",
             ),
             Cause(
@@ -475,7 +475,7 @@ RULES = (
                 "Install torch and triton again from one source; for conda, also `conda install -c nvidia "
                 "cuda-cudart-dev`.",
                 tell="the path has /tmp/tmp.../main.c in it",
-                given=says(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
+                given=text_has(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
             ),
         ),
         look=VERIFY,
@@ -512,7 +512,7 @@ RULES = (
                 "The package works only with an NVIDIA GPU, and this machine has none.",
                 "Leave the package out, or use the program's option for CPUs.",
                 tell="`nvidia-smi` finds no GPU",
-                given=says(r"macosx|darwin|\barm64-apple"),
+                given=text_has(r"macosx|darwin|\barm64-apple"),
             ),
         ),
         look=VERIFY,
@@ -622,7 +622,7 @@ RULES = (
                 "Install the newest release, which is more likely to have a wheel: `pip install -U --prefer-binary "
                 "PACKAGE`. Otherwise use an older Python.",
                 tell="the package's download page lists no wheel for this Python version",
-                given=says(r"\.tar\.gz|Building wheel|Rust|setup\.py|subprocess-exited"),
+                given=text_has(r"\.tar\.gz|Building wheel|Rust|setup\.py|subprocess-exited"),
             ),
             Cause(
                 "no-build-tool",
@@ -715,14 +715,14 @@ RULES = (
                 "builds for musl.",
                 "Use an image based on Debian or Ubuntu, such as python:3.12-slim.",
                 tell="the missing library is ld-linux or libc, or the package is a wheel for manylinux",
-                given=says(r"ld-linux|libc\.so\.6|torch|manylinux|GLIBC"),
+                given=text_has(r"ld-linux|libc\.so\.6|torch|manylinux|GLIBC"),
             ),
             Cause(
                 "alpine-library",
                 "A library is not installed in this Alpine Linux ({0}).",
                 "Install the Alpine package that provides it, such as `apk add libstdc++ libgomp`.",
                 tell="the missing library has an Alpine package",
-                given=silent_on(r"ld-linux|libc\.so\.6"),
+                given=unless_text_has(r"ld-linux|libc\.so\.6"),
             ),
         ),
         look=BUILD,
@@ -767,14 +767,14 @@ RULES = (
                 OTHER_TORCH,
                 tell="the library exists in no torch of this release, such as libtorch_cuda_cu (1.10 to 1.13) or "
                 "libtorch_hip (ROCm)",
-                given=says(r"libtorch_(?:cuda_cu|cuda_cpp|hip|xpu)|libc10_hip"),
+                given=text_has(r"libtorch_(?:cuda_cu|cuda_cpp|hip|xpu)|libc10_hip"),
             ),
             Cause(
                 "torch-not-imported",
                 "The package's compiled part was loaded before torch, which provides {0}.",
                 "Import torch before the package.",
                 tell="`python -c 'import torch, PACKAGE'` works",
-                given=says(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
+                given=text_has(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
             ),
             CPU_BUILD,
         ),
@@ -806,7 +806,7 @@ RULES = (
                 "requires.",
                 "Install torch and its libraries again in a new environment, in one command.",
                 tell="`pip check` lists nvidia packages",
-                given=says(r"site-packages/nvidia/"),
+                given=text_has(r"site-packages/nvidia/"),
             ),
         ),
         look=VERIFY,
@@ -857,7 +857,7 @@ RULES = (
                 "Remove the other one: `pip uninstall torch` until pip finds none, then install torch again; "
                 "`PYTHONNOUSERSITE=1` ignores ~/.local.",
                 tell="`python -c 'import torch; print(torch.__file__)'` does not lie in this environment",
-                given=silent_on(r"torch_extensions/"),
+                given=unless_text_has(r"torch_extensions/"),
             ),
         ),
         look=VERIFY,
@@ -877,21 +877,21 @@ RULES = (
                 "Install the CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda environment) and add its "
                 "folder: `export LIBRARY_PATH=$CUDA_HOME/lib64:$LIBRARY_PATH`. A prebuilt wheel needs neither.",
                 tell="the library is not the driver's libcuda",
-                given=silent_on(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=unless_text_has(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "no-libcuda-at-build",
                 "The build links with the driver's library libcuda, which is not there while an image is built.",
                 "Link with the Toolkit's stub library: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
                 tell="it fails in the build of an image",
-                given=needs(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=text_must_have(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "libcuda-not-listed",
                 "Triton or torch.compile links with the driver's library libcuda at run time and does not find it.",
                 "Update the linker's list: `sudo ldconfig`. In WSL: `export LIBRARY_PATH=/usr/lib/wsl/lib`.",
                 tell="it fails while the program runs",
-                given=needs(r"/tmp/tmp\w+/main\.c|triton"),
+                given=text_must_have(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
         look=BUILD,
@@ -945,7 +945,7 @@ RULES = (
                 "Remove torchvision's version from pyproject.toml, then run `./launch build`.",
                 tell="`pip list` shows versions that were not released together",
                 given=~JETSON,
-                alone="Install them together, from the same index: `pip install -U torch torchvision torchaudio`, "
+                standalone="Install them together, from the same index: `pip install -U torch torchvision torchaudio`, "
                 "with the `--index-url` that torch came from.",
             ),
             Cause(
@@ -1040,8 +1040,8 @@ RULES = (
                 "Create a new environment, and install torch in it: `python -m venv NEW && NEW/bin/pip install torch`. "
                 "In the same one: `pip install --force-reinstall torch`, with the `--index-url` that it came from.",
                 tell="the traceback ends in torch/__init__.py",
-                given=needs(r"from torch\._C import|torch/__init__\.py|_load_global_deps")
-                | silent_on(r"tensorflow|jax|paddle|onnx|tensorrt|nvinfer|libcudart"),
+                given=text_must_have(r"from torch\._C import|torch/__init__\.py|_load_global_deps")
+                | unless_text_has(r"tensorflow|jax|paddle|onnx|tensorrt|nvinfer|libcudart"),
             ),
             Cause(
                 "cuda-library-not-found",
@@ -1072,7 +1072,7 @@ RULES = (
                 "its own.",
                 "Use a newer system or container image. On this one, install an older release of the package, or "
                 "build it here.",
-                given=silent_on(r"vscode|code-server|vscode-remote"),
+                given=unless_text_has(r"vscode|code-server|vscode-remote"),
                 tell="a Python package or a program names it",
             ),
             Cause(
@@ -1080,7 +1080,7 @@ RULES = (
                 "VS Code's server is started on a system that is older than it supports.",
                 "Connect to a newer system or image (glibc 2.28 or newer), such as Debian 10 or Ubuntu 20.04.",
                 tell="VS Code was connecting",
-                given=needs(r"vscode|code-server|attach docker container"),
+                given=text_must_have(r"vscode|code-server|attach docker container"),
             ),
         ),
         look=VERIFY,
@@ -1095,7 +1095,7 @@ RULES = (
                 "An older C++ library, mostly conda's, is found before the one that the file needs ({0}).",
                 "Update conda's: `conda install -c conda-forge libstdcxx-ng`. Without conda: `unset LD_LIBRARY_PATH`.",
                 tell="the path before `version` lies in an environment, not in /lib or /usr/lib",
-                given=says(r"(?:conda|/envs/|/opt/|/home/|\.\.\.|…)\S*libstdc\+\+\S*: version"),
+                given=text_has(r"(?:conda|/envs/|/opt/|/home/|\.\.\.|…)\S*libstdc\+\+\S*: version"),
             ),
             Cause(
                 "system-libstdcxx",
@@ -1103,7 +1103,7 @@ RULES = (
                 "Use a newer system or container image, or build the package here. In a conda environment: `export "
                 "LD_LIBRARY_PATH=$CONDA_PREFIX/lib`.",
                 tell="the path before `version` is /lib or /usr/lib",
-                given=says(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
+                given=text_has(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
             ),
         ),
         look=VERIFY,
@@ -1162,14 +1162,14 @@ RULES = (
                 "This torch was built for NumPy 1 (releases before 2.3), and NumPy 2 is installed.",
                 "`pip install 'numpy<2'`, or install a newer torch.",
                 tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
-                given=torch_below("2.3") | says(r"NumPy 1\.x cannot be run", r"_ARRAY_API not found"),
+                given=torch_below("2.3") | text_has(r"NumPy 1\.x cannot be run", r"_ARRAY_API not found"),
             ),
             Cause(
                 "no-numpy",
                 "NumPy is not installed in this environment, or is broken.",
                 "`pip install --force-reinstall numpy`",
                 tell="`python -c 'import numpy'` fails",
-                given=says(r"No module named '?numpy"),
+                given=text_has(r"No module named '?numpy"),
             ),
         ),
         look=VERIFY,
@@ -1191,7 +1191,7 @@ RULES = (
                 "Install a newer release of that package, which supports NumPy 2. If there is none: `pip install "
                 "'numpy<2'`.",
                 tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
-                given=says(
+                given=text_has(
                     r"cannot be run in\s+NumPy 2", r"got 88 from PyObject", r"numpy is 0x2", r"_ARRAY_API not found"
                 ),
             ),
@@ -1200,7 +1200,7 @@ RULES = (
                 "A compiled package was built with a newer NumPy than the installed one.",
                 "`pip install -U numpy`; if several NumPys are installed (pip, conda, apt), remove the old one.",
                 tell="the second number in the message is smaller than the first",
-                given=says(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
+                given=text_has(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
             ),
         ),
         look=VERIFY,
@@ -1221,14 +1221,14 @@ RULES = (
                 "code, use Python's float, int, or bool. If neither is possible: `pip install 'numpy<1.24'`, or "
                 "`'numpy<2'` for names that NumPy 2 removed.",
                 tell="the name is float, int, bool, object, NaN, float_, in1d, or another old one",
-                given=silent_on(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=unless_text_has(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
             Cause(
                 "numpy-too-old-for-name",
                 "The installed NumPy is older than the program or the saved file expects, and does not have {0}.",
                 "`pip install -U numpy`",
                 tell="the name is new, such as numpy._core or numpy.exceptions",
-                given=needs(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=text_must_have(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
         look=VERIFY,
@@ -1249,14 +1249,14 @@ RULES = (
                 "Upgrade that package: `pip install -U PACKAGE`. If there is no newer release: `pip install "
                 "'protobuf<3.21'` (for GetPrototype: `'protobuf<6'`).",
                 tell="the traceback's last file ends with _pb2.py",
-                given=silent_on(r"name 'builder'|Gencode/Runtime"),
+                given=unless_text_has(r"name 'builder'|Gencode/Runtime"),
             ),
             Cause(
                 "protobuf-too-old",
                 "A package contains code that was generated for a newer protobuf than the installed one.",
                 "`pip install -U protobuf`",
                 tell="the message asks for `builder` or compares Gencode and Runtime",
-                given=needs(r"name 'builder'|Gencode/Runtime"),
+                given=text_must_have(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
         look=VERIFY,
@@ -1297,7 +1297,7 @@ RULES = (
                 "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
                 "package that is being built.",
                 tell="pkg_resources or pip-build-env appears in the traceback",
-                given=needs(r"ImpImporter"),
+                given=text_must_have(r"ImpImporter"),
             ),
         ),
         look=VERIFY,
@@ -1313,7 +1313,7 @@ RULES = (
                 "removed the module.",
                 "`pip install 'setuptools<81'`",
                 tell="it fails when the program is started",
-                given=silent_on(ISOLATED, r"name 'packaging'"),
+                given=unless_text_has(ISOLATED, r"name 'packaging'"),
             ),
             Cause(
                 "setuptools-in-build",
@@ -1322,14 +1322,14 @@ RULES = (
                 "Build it without isolation: `pip install 'setuptools<81' wheel`, then `pip install "
                 "--no-build-isolation PACKAGE`.",
                 tell="it fails while the package is built",
-                given=says(ISOLATED),
+                given=text_has(ISOLATED),
             ),
             Cause(
                 "setuptools-70",
                 "An older torch or package imports packaging from pkg_resources, which setuptools 70 removed.",
                 "`pip install 'setuptools<70'`, or install a newer torch.",
                 tell="the name that cannot be imported is packaging",
-                given=needs(r"name 'packaging'"),
+                given=text_must_have(r"name 'packaging'"),
             ),
         ),
         look=VERIFY,
@@ -1357,7 +1357,7 @@ RULES = (
                 "The expression itself is wrong: a class or a value is used in place of an object or a type.",
                 "Check the line that the traceback ends with.",
                 tell="`python --version` prints 3.11 or newer",
-                given=python_from("3.11") & says(r"not subscriptable|for \|:"),
+                given=python_from("3.11") & text_has(r"not subscriptable|for \|:"),
             ),
         ),
         look=VENV,
@@ -1431,7 +1431,7 @@ RULES = (
             replace(
                 INDEX,
                 tell="an --index-url was given, or the package is from another project's own index",
-                given=silent_on(r"found in the cache"),
+                given=unless_text_has(r"found in the cache"),
             ),
             Cause(
                 "wrong-name",
@@ -1533,7 +1533,7 @@ RULES = (
                 "Add the index to the command, such as `--index-url https://download.pytorch.org/whl/cu128`, with the "
                 "ending of the version (cu118, cu128, cpu).",
                 tell="the command has no --index-url or --extra-index-url",
-                given=silent_on(r"download\.pytorch\.org|find-links|\s-f "),
+                given=unless_text_has(r"download\.pytorch\.org|find-links|\s-f "),
             ),
             Cause(
                 "local-version-not-built",
@@ -1541,7 +1541,7 @@ RULES = (
                 "version, and most CUDA builds are for x86-64.",
                 "Choose a combination from https://pytorch.org/get-started/previous-versions/.",
                 tell="the command names PyTorch's index",
-                given=says(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
+                given=text_has(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
             ),
         ),
         look=VERIFY,
@@ -1566,7 +1566,7 @@ RULES = (
                 "Export it without builds on the old machine, `conda env export --from-history`, or delete the part "
                 "after the second `=` in the file.",
                 tell="the named packages have build strings such as =h1234567_0",
-                given=says(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
+                given=text_has(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
             ),
         ),
         look=VERIFY,
@@ -1599,7 +1599,7 @@ RULES = (
                 "Use a Python that the release supports, such as `uv venv --python 3.12`, or leave the version out to "
                 "get a newer release.",
                 tell="`from versions:` lists other versions, or the message names a Python or ABI tag",
-                given=says(
+                given=text_has(
                     r"ABI tag|matching (?:Python|abi)|Python implementation tag|different python version|"
                     r"Requires-Python|from versions: \d"
                 ),
@@ -1612,7 +1612,9 @@ RULES = (
                 "one for this system, update pip first: `python -m pip install -U pip`. On a Jetson, use the wheels "
                 "made for its JetPack; on Intel Macs, torch ends with 2.2.",
                 tell="the message names a platform, such as aarch64, win_amd64, or macosx",
-                given=says(r"matching platform|current platform|supported wheel on this platform|following platforms?")
+                given=text_has(
+                    r"matching platform|current platform|supported wheel on this platform|following platforms?"
+                )
                 | ARM64
                 | WINDOWS,
             ),
@@ -1643,7 +1645,7 @@ RULES = (
                 "use.",
                 "Ignore it, or work in a new environment: `uv venv`.",
                 tell="the program runs without the named package",
-                given=says(r"\bColab\b|google-colab|/content/|kaggle"),
+                given=text_has(r"\bColab\b|google-colab|/content/|kaggle"),
             ),
         ),
         look=VERIFY,
@@ -1679,7 +1681,9 @@ RULES = (
                 'Allow only those that you use, in pyproject.toml: `requires-python = ">=3.12,<3.13"`, and under '
                 "`[tool.uv]` `environments = [\"sys_platform == 'linux'\"]`.",
                 tell="the message names a split or another system or Python than this one",
-                given=needs(r"for split|other Python versions supported by your project|resolution failed for other"),
+                given=text_must_have(
+                    r"for split|other Python versions supported by your project|resolution failed for other"
+                ),
             ),
             Cause(
                 "no-release-for-python",
@@ -1687,7 +1691,9 @@ RULES = (
                 "Use the Python that the project's documentation names, such as `uv venv --python 3.11` or `conda "
                 "create -n NEW python=3.11`, or allow newer releases.",
                 tell="the message names Python's version, or the pinned releases are older than this Python",
-                given=says(r"Requires-Python|depends on Python|matching Python|Python ABI|different python version"),
+                given=text_has(
+                    r"Requires-Python|depends on Python|matching Python|Python ABI|different python version"
+                ),
             ),
             Cause(
                 "conda-conflict",
@@ -1704,7 +1710,7 @@ RULES = (
                 "`conda info` lists the virtual packages. On a machine without a GPU: `export "
                 "CONDA_OVERRIDE_CUDA=12.8`.",
                 tell="the missing package begins with two underscores",
-                given=needs(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
+                given=text_must_have(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
         look=VERIFY,
@@ -1800,7 +1806,7 @@ RULES = (
                 "Upgrade them together, `pip install -U torch torchvision torchaudio`, or install a release of the "
                 "package that supports this torch.",
                 tell="the release notes of a newer torch list it",
-                given=says(
+                given=text_has(
                     r"attribute '(?:compiler|compile|xpu|float8_\w+|u?int[1-7]|uint(?:16|32|64)|accelerator|mps|npu|"
                     r"register_pytree_node|custom_op|RMSNorm|GradScaler|get_default_device|vmap|func|export)'|"
                     r"torch\.(?:nn\.attention|distributed\.(?:tensor|device_mesh|_tensor|fsdp)|export|func|accelerator)"
@@ -1813,7 +1819,7 @@ RULES = (
                 "Upgrade the package that the traceback's last lines belong to. If there is no newer release, install "
                 "the torch that its documentation names, in a new environment.",
                 tell="older torch releases have it",
-                given=says(
+                given=text_has(
                     r"functional_tensor|torch\._six|container_abcs|torchtext|attribute '(?:rfft|irfft|gesv|symeig|qr|"
                     r"lstsq|"
                     r"solve|set_audio_backend|get_audio_backend|list_audio_backends|info|load|save|_utils_internal)'|"
@@ -1825,7 +1831,7 @@ RULES = (
                 id="mixed-torch-files",
                 why="torch's files are incomplete or of two releases, or a file of the project is named like torch.",
                 tell="`python -c 'import torch; print(torch.__file__, torch.__version__)'` fails or names the project",
-                given=says(
+                given=text_has(
                     r"torch\.(?:_C|_utils|nn|utils|cuda|serialization)'|attribute '(?:Tensor|nn|_C|__version__)'"
                 ),
             ),
@@ -1858,7 +1864,7 @@ RULES = (
         (r"No module named '?(torch)'?(?![\w.])", r"(torchrun): (?:command )?not found"),
         (
             replace(OTHER_PYTHON, given=~NOTEBOOK),
-            replace(NEEDS_TORCH, given=only(says(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
+            replace(NEEDS_TORCH, given=only(text_has(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
             Cause(
                 "torch-not-installed",
                 "torch is not installed in this environment.",
@@ -1874,7 +1880,7 @@ RULES = (
                 tell="it fails in a notebook and works in a terminal",
                 given=only(NOTEBOOK),
             ),
-            replace(NEEDS_TORCH, given=silent_on(NOT_ISOLATED, "torchrun")),
+            replace(NEEDS_TORCH, given=unless_text_has(NOT_ISOLATED, "torchrun")),
         ),
         look=VENV,
     ),
@@ -1894,7 +1900,7 @@ RULES = (
                 "The Python that the notebook selects has no ipykernel, which every notebook kernel needs.",
                 "`python -m pip install ipykernel` with that Python, or select another kernel.",
                 tell="the kernel is in the list and does not start",
-                given=says(r"ipykernel"),
+                given=text_has(r"ipykernel"),
             ),
             Cause(
                 "kernel-not-registered",
@@ -1902,7 +1908,7 @@ RULES = (
                 "Select another kernel in the notebook. To register an environment: `python -m ipykernel install "
                 "--user --name NAME`; `jupyter kernelspec list` shows those that exist.",
                 tell="`jupyter kernelspec list` does not list it",
-                given=says(r"NoSuchKernel|No such kernel"),
+                given=text_has(r"NoSuchKernel|No such kernel"),
             ),
         ),
         look=JUPYTER,
@@ -1959,7 +1965,8 @@ RULES = (
                 "Jupyter refuses to run as root.",
                 "Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`. In a "
                 "project: `./launch notebook`.",
-                alone="Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`.",
+                standalone="Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with "
+                "`--allow-root`.",
             ),
         ),
         certain=True,
@@ -1989,7 +1996,7 @@ RULES = (
                 "The system manages this Python's packages and does not let pip install into it.",
                 "Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`. In a "
                 "project: `./launch add PACKAGE`.",
-                alone="Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`.",
+                standalone="Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`.",
             ),
         ),
         certain=True,
@@ -2074,7 +2081,7 @@ RULES = (
                 "uv.lock was edited by hand or contains the marks of a merge conflict.",
                 "Write it again: `git checkout -- uv.lock && uv lock`. If that fails: `rm uv.lock && uv lock`.",
                 tell="`git diff uv.lock` shows changes, or the file contains <<<<<<<",
-                given=says(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
+                given=text_has(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
             ),
         ),
         look=BUILD,
@@ -2167,7 +2174,7 @@ RULES = (
                 "Write the lock file again with the tool that made it: `uv lock --upgrade-package PACKAGE`, `poetry "
                 "lock`, or `pip-compile --generate-hashes`.",
                 tell="every attempt shows the same hash",
-                given=says(r"not found in known hashes|\+cu\d+|\+cpu"),
+                given=text_has(r"not found in known hashes|\+cu\d+|\+cpu"),
             ),
         ),
         look=BUILD,
@@ -2190,7 +2197,7 @@ RULES = (
                 "Python was installed in a folder that this user cannot read, such as root's home.",
                 "Install it where all users can read it: `UV_PYTHON_INSTALL_DIR=/opt/python uv python install 3.12`.",
                 tell="it works as root",
-                given=says(r"/root/"),
+                given=text_has(r"/root/"),
             ),
             Cause(
                 "other-python-built",
@@ -2198,7 +2205,7 @@ RULES = (
                 "Install the package's wheel for this Python, or that Python's library, such as `sudo apt-get install "
                 "libpython3.11`.",
                 tell="`python --version` prints another version",
-                given=says(r"ImportError: libpython"),
+                given=text_has(r"ImportError: libpython"),
             ),
         ),
         look=VERIFY,
@@ -2219,16 +2226,16 @@ RULES = (
                 apt("libgl1 libglib2.0-0") + " Other libraries have their own packages, such as libsndfile1, libnuma1, "
                 "libgomp1, libibverbs1, or libopenmpi3; `apt-file search FILE` finds them.",
                 tell="`ldconfig -p` does not list it",
-                given=silent_on(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+                given=unless_text_has(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
             ),
             Cause(
                 "opencv-headless",
                 "OpenCV's standard build needs the libraries of a desktop, which a container does not have.",
                 "`pip uninstall -y opencv-python && pip install opencv-python-headless`",
                 tell="the traceback passes through cv2, and the program opens no windows",
-                given=says(r"\bcv2\b|opencv"),
+                given=text_has(r"\bcv2\b|opencv"),
             ),
-            replace(OLD_LIBRARY, given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
+            replace(OLD_LIBRARY, given=text_must_have(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
         ),
         look=BUILD,
     ),
@@ -2243,7 +2250,7 @@ RULES = (
                 "8).",
                 apt("ffmpeg") + " In a conda environment: `conda install -c conda-forge 'ffmpeg<8'`.",
                 tell="`ffmpeg -version` fails, or the details name libavutil",
-                given=~says(r"undefined symbol"),
+                given=~text_has(r"undefined symbol"),
             ),
             Cause(
                 "torchcodec-cuda-libraries",
@@ -2251,7 +2258,7 @@ RULES = (
                 "Install the torchcodec that fits torch's CUDA, from the same `--index-url` as torch, or in conda also "
                 "`conda install -c nvidia libnpp cuda-nvrtc`.",
                 tell="the details name libnpp, libnvrtc, or libcudart",
-                given=needs(r"lib(?:npp\w+|nvrtc|cudart)\.so"),
+                given=text_must_have(r"lib(?:npp\w+|nvrtc|cudart)\.so"),
             ),
             Cause(
                 "torchcodec-other-torch",
@@ -2259,7 +2266,7 @@ RULES = (
                 "Install the torchcodec for this torch, as listed in torchcodec's README: `pip install "
                 "'torchcodec==VERSION'`.",
                 tell="the details contain `undefined symbol`",
-                given=says(r"undefined symbol"),
+                given=text_has(r"undefined symbol"),
             ),
         ),
         look=BUILD,
@@ -2285,7 +2292,7 @@ RULES = (
                 "`pip install soundfile` (for torchaudio 2.9 or newer: `pip install torchcodec`), then restart the "
                 "program.",
                 tell="`ffmpeg -version` works, and `python -c 'import soundfile'` fails",
-                given=needs(r"backend"),
+                given=text_must_have(r"backend"),
             ),
         ),
         look=BUILD,
@@ -2337,8 +2344,8 @@ RULES = (
                 "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A "
                 "project's `./launch run -- ...` gives the image your user.",
                 tell="the program is Python",
-                given=silent_on(r"No user exists for uid|You don't exist"),
-                alone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
+                given=unless_text_has(r"No user exists for uid|You don't exist"),
+                standalone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
             ),
             Cause(
                 "no-passwd-entry",
@@ -2346,7 +2353,7 @@ RULES = (
                 "Mount the host's file, `docker run -v /etc/passwd:/etc/passwd:ro ...`, or create the user in the "
                 "Dockerfile.",
                 tell="ssh or git prints the message",
-                given=needs(r"No user exists for uid|You don't exist"),
+                given=text_must_have(r"No user exists for uid|You don't exist"),
             ),
         ),
         look=VERIFY,
@@ -2369,7 +2376,8 @@ RULES = (
                 "and "
                 f"set `CUDA_HOME` to it. {WITH_COMPILER}",
                 tell="the first error above names nvcc, CUDA_HOME, or a library",
-                alone="`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's CUDA "
+                standalone="`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's "
+                "CUDA "
                 "version and set `CUDA_HOME` to it.",
             ),
             STALE_EXTENSION,
@@ -2431,7 +2439,7 @@ RULES = (
                 "A compiled library crashed.",
                 "Run the same code as a script: `python -X faulthandler script.py` prints the line.",
                 tell="the script crashes as well",
-                given=says(r"Segmentation fault|SIGSEGV|core dumped|exit code 139|signal 11"),
+                given=text_has(r"Segmentation fault|SIGSEGV|core dumped|exit code 139|signal 11"),
             ),
             Cause(
                 "kernel-does-not-start",
@@ -2439,7 +2447,7 @@ RULES = (
                 "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as random.py "
                 "or logging.py beside the notebook.",
                 tell="it fails before the first cell runs",
-                given=says(r"Failed to start the Kernel|No module named|Kernel died before replying"),
+                given=text_has(r"Failed to start the Kernel|No module named|Kernel died before replying"),
             ),
         ),
         look="`sudo dmesg | grep -i 'out of memory'`",
@@ -2501,7 +2509,7 @@ RULES = (
                 "Write files instead: `export MPLBACKEND=Agg` for matplotlib, opencv-python-headless for OpenCV, "
                 "`export MUJOCO_GL=egl` or an option such as --headless for simulators.",
                 tell="`echo $DISPLAY` prints nothing",
-                given=silent_on(r"No protocol specified"),
+                given=unless_text_has(r"No protocol specified"),
             ),
             Cause(
                 "display-refused",
@@ -2509,7 +2517,7 @@ RULES = (
                 "On the machine: `xhost +local:`, then start the container with `-e DISPLAY -v "
                 "/tmp/.X11-unix:/tmp/.X11-unix`.",
                 tell="`echo $DISPLAY` prints a value",
-                given=says(
+                given=text_has(
                     r"No protocol specified|Authorization required|cannot (?:open|connect to) (?:X )?display:? ?\"?:\d"
                 ),
             ),
@@ -2519,7 +2527,7 @@ RULES = (
                 "`pip uninstall -y opencv-python && pip install opencv-python-headless`, and `sudo apt-get install "
                 "libxcb-cursor0 libxkbcommon-x11-0`.",
                 tell="`QT_DEBUG_PLUGINS=1` names a file that cannot be loaded",
-                given=says(r"cv2/qt/plugins|even though it was found|libxcb"),
+                given=text_has(r"cv2/qt/plugins|even though it was found|libxcb"),
             ),
         ),
         look=VERIFY,
@@ -2605,7 +2613,7 @@ RULES = (
                 "`ldd FILE.so | grep 'not found'` on the package's .so files names it. Install the package's build for "
                 "torch's CUDA version, or the library, such as `sudo apt-get install libnuma1`.",
                 tell="the lines above name a file that cannot be opened",
-                given=says(r"cannot open shared object"),
+                given=text_has(r"cannot open shared object"),
             ),
         ),
         look=VERIFY,
@@ -2622,7 +2630,7 @@ RULES = (
                 "A library that the package needs is not installed in Windows, mostly Microsoft's Visual C++ runtime.",
                 "Install the latest Visual C++ Redistributable (x64) from Microsoft, then restart the program.",
                 tell="torch itself cannot be imported",
-                given=says(r"torch\\lib|fbgemm|c10\.dll|shm\.dll|vcruntime|msvcp"),
+                given=text_has(r"torch\\lib|fbgemm|c10\.dll|shm\.dll|vcruntime|msvcp"),
             ),
             replace(OTHER_TORCH, tell="torch can be imported, and the other package cannot", given=None),
             Cause(
@@ -2631,7 +2639,7 @@ RULES = (
                 "Install it again with the Python that runs the program: `python -m pip install --force-reinstall "
                 "PACKAGE`.",
                 tell="the message says `not a valid Win32 application`",
-                given=says(r"not a valid Win32|WinError 193"),
+                given=text_has(r"not a valid Win32|WinError 193"),
             ),
         ),
         look=VERIFY,
@@ -2647,12 +2655,12 @@ RULES = (
                 id="module-of-other-release",
                 why="The installed release of the package does not have {0}: it is newer or older than the code "
                 "expects.",
-                given=says(r"(?:site|dist)-packages/"),
+                given=text_has(r"(?:site|dist)-packages/"),
             ),
             replace(
                 SHADOWED,
                 tell="the first part of the name is a folder of the program, or another package has the same name",
-                given=silent_on(r"(?:site|dist)-packages/"),
+                given=unless_text_has(r"(?:site|dist)-packages/"),
             ),
             Cause(
                 "part-apart",
@@ -2700,7 +2708,7 @@ RULES = (
                 id="cuda-part-not-compiled",
                 why="The package's compiled file lacks {0}: it was built without its CUDA part.",
                 tell="the symbol's name contains cuda or gpu",
-                given=says(r"undefined symbol:? \w*(?:cuda|gpu)"),
+                given=text_has(r"undefined symbol:? \w*(?:cuda|gpu)"),
             ),
             Cause(
                 "other-library-version",
@@ -2732,7 +2740,7 @@ RULES = (
                 "The library {0} is installed in a folder that the loader does not search.",
                 "`export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH` (in conda: $CONDA_PREFIX/lib).",
                 tell="`find / -name 'FILE*' 2>/dev/null` finds it",
-                given=says(r"/envs/|conda|/opt/|/home/"),
+                given=text_has(r"/envs/|conda|/opt/|/home/"),
             ),
             OLD_LIBRARY,
         ),
@@ -2759,7 +2767,7 @@ RULES = (
             HEADER_ELSEWHERE,
             replace(
                 SUBMODULES,
-                given=needs(
+                given=text_must_have(
                     r"(?:third_?party|extern(?:al)?|submodules?|deps|libs?|cutlass|pybind11|csrc|glm)/\S*\.(?:h|c)"
                 ),
             ),
@@ -2782,14 +2790,16 @@ RULES = (
             r"(cmake)\b[^\n]{0,60}returned non-zero exit status",
         ),
         (
-            replace(TOO_OLD_FOR_TORCH, given=says(r"(?:at|torch|c10)::|error: (?:no |identifier|namespace|'class)")),
+            replace(
+                TOO_OLD_FOR_TORCH, given=text_has(r"(?:at|torch|c10)::|error: (?:no |identifier|namespace|'class)")
+            ),
             Cause(
                 "compile-missing-file",
                 "C++ or CUDA code does not compile, because a compiler, header, or library is missing.",
                 "Search the output above for the first line with `error:`; it names the file. A prebuilt wheel of the "
                 "package needs no compiler.",
                 tell="the first `error:` line says `No such file` or `cannot find`",
-                given=says(r"No such file|cannot find -l|not found"),
+                given=text_has(r"No such file|cannot find -l|not found"),
             ),
             BUILD_MEMORY,
         ),
@@ -2833,9 +2843,12 @@ RULES = (
                 tell="the lines above name a missing compiler, header, or GPU",
             ),
             replace(
-                TOO_OLD_FOR_PYTHON, given=says(r"distutils|ImpImporter|pkg_resources|use_2to3|SyntaxError|configparser")
+                TOO_OLD_FOR_PYTHON,
+                given=text_has(r"distutils|ImpImporter|pkg_resources|use_2to3|SyntaxError|configparser"),
             ),
-            replace(NEEDS_TORCH, given=says(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")),
+            replace(
+                NEEDS_TORCH, given=text_has(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")
+            ),
         ),
         look=VERIFY,
         level=GENERAL,
@@ -2896,7 +2909,7 @@ RULES = (
                 id="other-version",
                 why="The code asks for something that the installed release of a package does not have ({0}): the "
                 "release is newer or older than the code expects.",
-                given=says(r"(?:site|dist)-packages/"),
+                given=text_has(r"(?:site|dist)-packages/"),
             ),
             Cause(
                 "own-call",

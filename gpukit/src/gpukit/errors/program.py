@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukit.errors.causes import CPU_BUILD, CUDA_AFTER_FORK, LIBRARIES_MIXED
-from gpukit.errors.evidence import says
+from gpukit.errors.evidence import text_has
 from gpukit.errors.rule import BROAD, GENERAL, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -91,7 +91,7 @@ RULES = (
                 'The model did not fit on one GPU, so `device_map="auto"` put parts of it on other devices.',
                 "Use a smaller model or fewer bits, or free the GPU's memory.",
                 tell="`model.hf_device_map` names cpu, disk, or several GPUs",
-                given=says(r"dispatched|different device"),
+                given=text_has(r"dispatched|different device"),
             ),
         ),
         program=True,
@@ -126,7 +126,7 @@ RULES = (
                 "The model did not fit into the GPU's memory, so a part of it was left on the disk or on device meta.",
                 "Use a smaller or quantized model, or end other programs on the GPU.",
                 tell="`model.hf_device_map` names disk, cpu, or meta",
-                given=says(r"offload|disk"),
+                given=text_has(r"offload|disk"),
             ),
         ),
         program=True,
@@ -161,7 +161,7 @@ RULES = (
                 'Load it on one GPU with `device_map={"": 0}` (in distributed training, `{"": local_rank}`), set '
                 "`CUDA_VISIBLE_DEVICES=0`, or update transformers and accelerate.",
                 tell="`model.hf_device_map` names several devices",
-                given=says(r"device_map|accelerate/hooks|cuda:[1-9] and cuda:\d|cuda:0 and cuda:[1-9]"),
+                given=text_has(r"device_map|accelerate/hooks|cuda:[1-9] and cuda:\d|cuda:0 and cuda:[1-9]"),
             ),
             Cause(
                 "tensor-not-registered",
@@ -335,7 +335,7 @@ RULES = (
                 "Convert them: `.long()` for class labels and indices, `.float()` for regression targets and NumPy "
                 "arrays.",
                 tell="the text names Long, Int, or Double",
-                given=says(r"\bLong\b|\bDouble\b|\bInt\b|LongTensor|DoubleTensor"),
+                given=text_has(r"\bLong\b|\bDouble\b|\bInt\b|LongTensor|DoubleTensor"),
             ),
         ),
         program=True,
@@ -356,7 +356,7 @@ RULES = (
                 "Gather it first (`deepspeed.zero.GatheredParameters`, FSDP's `summon_full_params`), or use ZeRO "
                 "stage 2.",
                 tell="it works with one process",
-                given=says(r"deepspeed|zero|fsdp|accelerate"),
+                given=text_has(r"deepspeed|zero|fsdp|accelerate"),
             ),
             Cause(
                 "empty-batch",
@@ -458,7 +458,7 @@ RULES = (
                 'Call `model.enable_input_require_grads()`, or pass `gradient_checkpointing_kwargs={"use_reentrant": '
                 "False}`.",
                 tell="gradient checkpointing is on",
-                given=says(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
+                given=text_has(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
             ),
             Cause(
                 "nothing-trainable",
@@ -467,7 +467,7 @@ RULES = (
                 "Print `[n for n, p in model.named_parameters() if p.requires_grad]`, set `requires_grad_(True)` on "
                 "what is trained, and remove `no_grad` and `.detach()` from the path of the loss.",
                 tell="`loss.requires_grad` is False",
-                given=says(r"does not require grad"),
+                given=text_has(r"does not require grad"),
             ),
         ),
         program=True,

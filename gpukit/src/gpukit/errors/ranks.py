@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import DRIVER_TOO_OLD, GPU_FULL, SHM_FULL, TORCH_TOO_OLD
-from gpukit.errors.evidence import CONTAINER, capability_from, needs, says
+from gpukit.errors.evidence import CONTAINER, capability_from, text_has, text_must_have
 from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -31,7 +31,7 @@ RANK_FAILED = Cause(
     "Look for the first error in the output of the other ranks: `torchrun --log-dir logs --tee 3 ...` "
     "writes one log for each.",
     tell="another rank has an earlier error, or `sudo dmesg | grep -i 'out of memory'` names it",
-    given=says(
+    given=text_has(
         r"ncclRemoteError|remote process exited|Connection (?:closed|reset)|Broken pipe|got 0 bytes|SIGKILL|exitcode"
     ),
 )
@@ -51,7 +51,7 @@ GPU_PATH = Cause(
     "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the "
     "kernel's command line (`iommu=pt`).",
     tell="the first collective hangs or fails, and it works with `NCCL_P2P_DISABLE=1`",
-    given=says(r"SeqNum=1\b|\bP2P\b|peer access"),
+    given=text_has(r"SeqNum=1\b|\bP2P\b|peer access"),
 )
 WRONG_INTERFACE = Cause(
     "nccl-interface",
@@ -59,7 +59,7 @@ WRONG_INTERFACE = Cause(
     "Set `NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` to the interface that `ip route get "
     "OTHER_ADDRESS` prints; on a single machine, to `lo`.",
     tell="`ip -brief address` does not show the interface that the text names, or it is docker0",
-    given=says(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
+    given=text_has(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
 )
 NAME_UNKNOWN = Cause(
     "host-name-unknown",
@@ -67,7 +67,7 @@ NAME_UNKNOWN = Cause(
     "Use IP addresses, or add the names: `docker run --add-host NAME:ADDRESS ...`, or a line in "
     "/etc/hosts. On a single machine: `torchrun --standalone ...`.",
     tell="`getent hosts NAME` prints nothing or a wrong address",
-    given=says(r"gai error|cannot be retrieved|resolve|makeDeviceForHostname|Unable to find address"),
+    given=text_has(r"gai error|cannot be retrieved|resolve|makeDeviceForHostname|Unable to find address"),
 )
 FIREWALL = Cause(
     "ranks-unreachable",
@@ -118,7 +118,7 @@ RULES = (
                 "Set them in the job script: `export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID "
                 "WORLD_SIZE=$SLURM_NTASKS`, with `MASTER_ADDR` and `MASTER_PORT`; or let `srun` start `torchrun`.",
                 tell="`env | grep -e SLURM_PROCID -e OMPI_COMM` prints something",
-                given=says(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
+                given=text_has(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
             ),
         ),
         look=VERIFY,
@@ -202,7 +202,7 @@ RULES = (
                 "The container may not lock memory or lacks the devices of the network card.",
                 "Start it with `--ulimit memlock=-1 --device=/dev/infiniband --cap-add=IPC_LOCK`.",
                 tell="`ulimit -l` does not print `unlimited`, or `ls /dev/infiniband` fails",
-                given=says(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
+                given=text_has(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
             ),
         ),
         look=NCCL_DEBUG,
@@ -308,7 +308,7 @@ RULES = (
                 "The other nodes have already finished or given up, so this one cannot join any more.",
                 "Start all nodes again within a minute of each other, with a new `--rdzv-id`.",
                 tell="this node started later than the others",
-                given=says(r"RendezvousClosedError"),
+                given=text_has(r"RendezvousClosedError"),
             ),
             Cause(
                 "store-other-version",
@@ -348,7 +348,7 @@ RULES = (
                 "Check that `--nnodes` and `--nproc-per-node` match what runs, and look for an earlier error of "
                 "another rank.",
                 tell="fewer processes run than `--nnodes` times `--nproc-per-node`",
-                given=says(r"waiting for clients|store based barrier|default_pg|waiting for key"),
+                given=text_has(r"waiting for clients|store based barrier|default_pg|waiting for key"),
             ),
             NAME_UNKNOWN,
         ),
@@ -471,7 +471,7 @@ RULES = (
         "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         (r"ncclUnhandledCudaError", r"NCCL[^\n]{0,160}unhandled cuda error", r"NCCL WARN Cuda failure"),
         (
-            replace(TORCH_TOO_OLD, given=needs(r"NCCL version 2\.[0-8]\.") & capability_from("8.0")),
+            replace(TORCH_TOO_OLD, given=text_must_have(r"NCCL version 2\.[0-8]\.") & capability_from("8.0")),
             GPU_FULL,
             GPU_PATH,
             DRIVER_TOO_OLD,
@@ -506,7 +506,8 @@ RULES = (
                 "Open MPI refuses to run as root.",
                 "Start it as your own user with `./launch`, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
-                alone="Start it as your own user, or set `OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
+                standalone="Start it as your own user, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
             ),
         ),
         look=HOST,
@@ -568,7 +569,7 @@ RULES = (
                 "DeepSpeed starts other machines through {0}, which the image does not have.",
                 "Add it to apt.txt and run `./launch build`; or choose another way with `--launcher openmpi`.",
                 tell="the training uses several machines",
-                alone="Install it with apt-get, or choose another way with `--launcher openmpi`.",
+                standalone="Install it with apt-get, or choose another way with `--launcher openmpi`.",
             ),
             Cause(
                 "deepspeed-hostfile",

@@ -20,7 +20,7 @@ from gpukit.errors.causes import (
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, text_has, unless_text_has
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
@@ -33,14 +33,14 @@ JETSON_RUNTIME = Cause(
     "Start it with `--runtime=nvidia`, or with `./launch`.",
     tell="the container was started with `--gpus` alone or without both",
     given=JETSON,
-    alone="Start it with `--runtime=nvidia`.",
+    standalone="Start it with `--runtime=nvidia`.",
 )
 JETSON_RELEASE = Cause(
     "jetson-release",
     "The image is made for another release of Jetson Linux (L4T).",
     "Use an image for the release that `cat /etc/nv_tegra_release` prints.",
     tell="the image's tag names another L4T or JetPack release",
-    given=says(r"mount error|stat failed"),
+    given=text_has(r"mount error|stat failed"),
 )
 CDI_OFF = Cause(
     "cdi-off",
@@ -103,7 +103,7 @@ RULES = (
                 "Apptainer or Singularity was started with `--nvccli`, which needs NVIDIA's Container Toolkit.",
                 "Use `--nv` alone.",
                 tell="the command has `--nvccli`",
-                given=says(r"apptainer|singularity"),
+                given=text_has(r"apptainer|singularity"),
             ),
             PARTS,
         ),
@@ -197,7 +197,7 @@ RULES = (
                 "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting "
                 "into /etc/sysctl.d/60-userns.conf.",
                 tell="`sysctl kernel.apparmor_restrict_unprivileged_userns` prints 1",
-                given=says(r"apparmor"),
+                given=text_has(r"apparmor"),
             ),
             Cause(
                 "userns-off",
@@ -205,7 +205,7 @@ RULES = (
                 "Run `sudo sysctl -w user.max_user_namespaces=28633`; on older Debian also `sudo sysctl -w "
                 "kernel.unprivileged_userns_clone=1`.",
                 tell="`sysctl user.max_user_namespaces` prints 0 or a low number",
-                given=says(r"max_user_namespaces|No space left"),
+                given=text_has(r"max_user_namespaces|No space left"),
             ),
             Cause(
                 "userns-in-container",
@@ -292,7 +292,7 @@ RULES = (
                 "The programs `newuidmap` and `newgidmap` are missing or lost their rights.",
                 "Run `sudo apt-get install --reinstall uidmap` (Fedora: `sudo dnf reinstall shadow-utils`).",
                 tell="`ls -l $(which newuidmap)` does not show an `s`, and `getcap` prints nothing",
-                given=says(r"newuidmap[^\n]{0,80}(?:No such file|not found)"),
+                given=text_has(r"newuidmap[^\n]{0,80}(?:No such file|not found)"),
             ),
             Cause(
                 "image-large-ids",
@@ -300,7 +300,7 @@ RULES = (
                 "Give the user a larger range, such as `sudo usermod --add-subuids 200000-2000000 --add-subgids "
                 "200000-2000000 $USER`, then `podman system migrate`.",
                 tell="other images work",
-                given=says(r"lchown[^\n]{0,200}invalid argument"),
+                given=text_has(r"lchown[^\n]{0,200}invalid argument"),
             ),
         ),
         look=ENGINE,
@@ -355,7 +355,7 @@ RULES = (
                 "path of the engine.",
                 "Run `sudo apt-get install runc` (Fedora: `sudo dnf install runc`).",
                 tell="`which runc` prints nothing",
-                given=says(r'find runc path|"runc": executable'),
+                given=text_has(r'find runc path|"runc": executable'),
             ),
             Cause(
                 "old-oci-hook",
@@ -364,7 +364,7 @@ RULES = (
                 "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then `--device "
                 "nvidia.com/gpu=all`.",
                 tell="the engine is Podman, and that file exists",
-                given=says(r"executing hook|fsopen_mount"),
+                given=text_has(r"executing hook|fsopen_mount"),
             ),
         ),
         look=ENGINE_GPU,
@@ -400,7 +400,7 @@ RULES = (
                 "nvidia-docker",
                 "The command `nvidia-docker` is obsolete. Docker itself gives containers the GPU.",
                 "Use `docker run --gpus all ...`, or `./launch`.",
-                alone="Use `docker run --gpus all ...`.",
+                standalone="Use `docker run --gpus all ...`.",
             ),
         ),
         look=GRANT,
@@ -467,7 +467,7 @@ RULES = (
                 "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and use a name that "
                 "`nvidia-ctk cdi list` prints.",
                 tell="`nvidia-ctk cdi list` does not show it",
-                given=~NO_TOOLKIT & silent_on(r"Found [1-9]\d* CDI devices"),
+                given=~NO_TOOLKIT & unless_text_has(r"Found [1-9]\d* CDI devices"),
             ),
             TOOLKIT_MISSING,
             Cause(
@@ -476,7 +476,7 @@ RULES = (
                 "format than the engine knows.",
                 "Run `sudo chmod 644 /etc/cdi/nvidia.yaml`, and update the engine (Podman 5 or newer).",
                 tell="`nvidia-ctk cdi list` shows the device",
-                given=says(r"Found [1-9]\d* CDI devices"),
+                given=text_has(r"Found [1-9]\d* CDI devices"),
             ),
         ),
         look=GRANT,
@@ -533,7 +533,7 @@ RULES = (
                 "On this Jetson, the user may not open the GPU's device files.",
                 "Run `sudo usermod -aG video,render $USER`, and log in again; in a container, add `--group-add video`.",
                 tell="`id` does not list `video` and `render`",
-                given=says(r"Permission denied"),
+                given=text_has(r"Permission denied"),
             ),
             JETSON_RELEASE,
         ),
@@ -577,7 +577,7 @@ RULES = (
                 "The driver needs long to start, because persistence mode is off, and the toolkit does not wait.",
                 "Run `sudo systemctl enable --now nvidia-persistenced`, then start the container again.",
                 tell="`nvidia-smi` takes more than a few seconds",
-                given=says(r"timed out"),
+                given=text_has(r"timed out"),
             ),
         ),
         look=DRIVER,
@@ -652,7 +652,7 @@ RULES = (
                 "The installation of the package was interrupted, or the disk was full.",
                 "Check `df -h`, then reinstall the package: `pip install --force-reinstall --no-cache-dir PACKAGE`.",
                 tell="the file is in site-packages",
-                given=says(r"site-packages"),
+                given=text_has(r"site-packages"),
             ),
         ),
         look=GRANT,
@@ -683,7 +683,7 @@ RULES = (
                 'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
                 "/etc/nvidia-container-runtime/config.toml.",
                 tell="the error code is 127",
-                given=only(says(r"error code: 127")),
+                given=only(text_has(r"error code: 127")),
             ),
             Cause(
                 "wrong-architecture",
@@ -692,7 +692,7 @@ RULES = (
                 "'{{.Architecture}}'` shows what it has. In a project, `./launch doctor --only card` prints "
                 "the answers for this machine.",
                 tell="`uname -m` names another architecture",
-                alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+                standalone="Use an image for this architecture: `docker image inspect IMAGE --format "
                 "'{{.Architecture}}'` shows what it has.",
             ),
             Cause(
@@ -706,7 +706,7 @@ RULES = (
                 "The container's file system is read-only or full, so ldconfig cannot write its list.",
                 "Start it without `--read-only`, and free disk space.",
                 tell="`df -h` shows a full disk, or the command has `--read-only`",
-                given=says(r"read-only file system|no space left"),
+                given=text_has(r"read-only file system|no space left"),
             ),
         ),
         look=GRANT,
@@ -832,7 +832,7 @@ RULES = (
         ),
         (
             DEVICE_FILES,
-            replace(CDI_STALE, given=says(r"CDI host device")),
+            replace(CDI_STALE, given=text_has(r"CDI host device")),
             Cause(
                 "container-before-driver",
                 "The container started at boot, before the driver had created its device files.",
@@ -905,7 +905,7 @@ RULES = (
                 "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and remove other files in "
                 "/etc/cdi and /var/run/cdi that it does not need.",
                 tell="`nvidia-ctk cdi list` reports an error",
-                given=says(r"yaml:|unexpected end|invalid character|EOF"),
+                given=text_has(r"yaml:|unexpected end|invalid character|EOF"),
             ),
         ),
         look=GRANT,
@@ -939,7 +939,7 @@ RULES = (
                 "Run `sudo nvidia-ctk runtime configure --runtime=containerd --set-as-default && sudo systemctl "
                 "restart containerd` on the node.",
                 tell="`kubectl describe node` shows no `nvidia.com/gpu` under Allocatable",
-                given=says(r"no runtime for|configure the NVIDIA|Incompatible"),
+                given=text_has(r"no runtime for|configure the NVIDIA|Incompatible"),
             ),
             Cause(
                 "kubernetes-gpus-taken",
@@ -981,7 +981,7 @@ RULES = (
                 "The image lacks the loader of OpenGL, EGL, or Vulkan, or its list of drivers.",
                 "Add `libegl1`, `libgl1`, and `libvulkan1` to apt.txt, then run `./launch build`.",
                 tell="`ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d` does not show a file for nvidia",
-                alone="Install them in the image: `apt-get install -y libegl1 libgl1 libvulkan1`.",
+                standalone="Install them in the image: `apt-get install -y libegl1 libgl1 libvulkan1`.",
             ),
             Cause(
                 "rendering-needs-display",

@@ -64,9 +64,9 @@ class Check:
     about: str = ""
     project: bool = False
 
-    def __call__(self, saw: Any, stack: Stack) -> Finding:
-        finding = self.judge(saw, stack)
-        if stack.alone:
+    def __call__(self, probes: Any, stack: Stack) -> Finding:
+        finding = self.judge(probes, stack)
+        if stack.standalone:
             finding = outside(finding, stack.native["install"])
         else:
             finding = replace(finding, remedy=commands(finding.remedy, project=True))
@@ -118,7 +118,10 @@ def select(
 
 
 def run(
-    checks: Iterable[Check], saw: Any, stack: Stack, progress: Callable[[int, Check], None] = lambda number, each: None
+    checks: Iterable[Check],
+    probes: Any,
+    stack: Stack,
+    progress: Callable[[int, Check], None] = lambda number, each: None,
 ) -> list[Finding]:
     """One finding for each check. What depends on a failed check is skipped, and says so instead of failing again."""
     findings: list[Finding] = []
@@ -130,20 +133,20 @@ def run(
         if culprit is not None:
             finding = replace(skipped(f"`{culprit}` failed, and this depends on it."), id=each.id, title=each.title)
         else:
-            finding = _looked(each, saw, stack)
-            culprit = each.id if finding.status == FAIL or not finding.looked else None
+            finding = _looked(each, probes, stack)
+            culprit = each.id if finding.status == FAIL or not finding.completed else None
         if culprit is not None:
             failed[each.id] = culprit
         findings.append(replace(finding, seconds=round(time.monotonic() - started, 3)))
     return findings
 
 
-def _looked(each: Check, saw: Any, stack: Stack) -> Finding:
+def _looked(each: Check, probes: Any, stack: Stack) -> Finding:
     try:
-        return each(saw, stack)
+        return each(probes, stack)
     except Exception as error:  # a check that breaks must not hide what the others have to say
         cause = plain(f"The check itself broke: {type(error).__name__}: {error}")
-        return replace(skipped(cause), id=each.id, title=each.title, looked=False)
+        return replace(skipped(cause), id=each.id, title=each.title, completed=False)
 
 
 def command(
@@ -155,7 +158,7 @@ def command(
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
     show: Callable[[list[Finding]], bool] = lambda findings: False,
     needs: Callable[[], Stack] | None = None,
-    more: Callable[[Any, Stack], More] = lambda saw, stack: More(),
+    more: Callable[[Any, Stack], More] = lambda probes, stack: More(),
 ) -> int:
     """The command line that doctor and verify share.
 
@@ -165,14 +168,14 @@ def command(
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
-    alone = needs is not None and options.stack is None and find_root() is None
-    if alone:
+    standalone = needs is not None and options.stack is None and find_root() is None
+    if standalone:
         checks = [each for each in checks if not each.project]
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks must not end the run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _command(tool, checks, look, options, record, show, needs if alone else None, more)
+        return _command(tool, checks, look, options, record, show, needs if standalone else None, more)
     except KeyboardInterrupt:
         print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
@@ -205,18 +208,18 @@ def _command(
     except StackError as error:
         return _blind(tool, hide(str(error)), options.json)
     notes = []
-    with look(stack) as saw:
-        if hasattr(saw, "prepare"):
-            saw.prepare([each.id for each in chosen], options.stress)
+    with look(stack) as probes:
+        if hasattr(probes, "prepare"):
+            probes.prepare([each.id for each in chosen], options.stress)
         with _progress(len(chosen)) as progress:
-            findings = run(chosen, saw, stack, progress)
+            findings = run(chosen, probes, stack, progress)
         findings = [replace(rewritten(finding, hide), link=_link(finding, stack)) for finding in findings]
-        added = more(saw, stack)
+        added = more(probes, stack)
         try:
             if options.report:
                 notes.append(f"Written: {_report(tool, options, findings, stack)}; {ISSUE}.")
             if getattr(options, "record", None) and record is not None:
-                notes.append(record(findings, saw, stack, None if options.record is True else Path(options.record)))
+                notes.append(record(findings, probes, stack, None if options.record is True else Path(options.record)))
         except OSError as error:
             return _blind(tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json)
     if options.json:
@@ -232,7 +235,7 @@ def _command(
 
 
 def _link(finding: Finding, stack: Stack) -> str:
-    return commands(f"./launch explain {finding.id}", not stack.alone) if finding.status in (WARN, FAIL) else ""
+    return commands(f"./launch explain {finding.id}", not stack.standalone) if finding.status in (WARN, FAIL) else ""
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
@@ -240,13 +243,13 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
     hide = mask(root(), spare=(stack.user,))
     about = {
         "date": date.today().isoformat(),
-        "project": "none" if stack.alone else "",
+        "project": "none" if stack.standalone else "",
         "stack": f"{stack.base} {stack.release} ({stack.channel}), PyTorch {stack.torch}, CUDA {stack.cuda or 'none'}",
         "image": stack.image,
         "targets": ", ".join(stack.targets),
         "options": " ".join(name for name in ("quick", "stress") if getattr(options, name)),
     }
-    folder = root() if stack.alone else root() / "outputs"
+    folder = root() if stack.standalone else root() / "outputs"
     file = folder / f"{tool}-report.md" if options.report is True else Path(options.report)
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {name: hide.report(text) for name, text in about.items()}
@@ -262,7 +265,7 @@ def explain(each: Check, project: bool = True) -> str:
         lines.append(f"  It needs: {', '.join(each.needs)}.")
     for cause in each.causes:
         lines += ["", f"  {cause.status}  {_blanks(cause.why)}"]
-        lines += [f'        error text  "{words}"' for words in cause.says]
+        lines += [f'        error text  "{words}"' for words in cause.error_texts]
         lines.append(f"        remedy      {_blanks(remedy(cause, project))}")
     return "\n".join(lines)
 
@@ -330,10 +333,10 @@ def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
     """As a table, with the words by which one of them is met, where there are such."""
     rows = []
     for cause in dict.fromkeys(causes):
-        says = " ".join(f"`{words}`" for words in cause.says)
+        texts = " ".join(f"`{words}`" for words in cause.error_texts)
         number = often.get(cause.remedy)
         remedy = f"[common remedy {number}](#often)" if number else _row(cause.remedy)
-        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {says} |")
+        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {texts} |")
     return ["| | cause | remedy | error text |", "|---|---|---|---|", *rows]
 
 

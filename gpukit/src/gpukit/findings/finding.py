@@ -29,10 +29,10 @@ class Finding:
     cause_id: str = ""
     cause: str = ""
     remedy: str = ""
-    looked: bool = True
+    completed: bool = True
     seconds: float = 0.0
     link: str = ""
-    alone: str = ""
+    standalone: str = ""
     names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
 
 
@@ -54,16 +54,16 @@ class Cause:
     id: str
     why: str
     remedy: str
-    says: tuple[str, ...] = ()
+    error_texts: tuple[str, ...] = ()
     status: str = FAIL
     tell: str = ""
     given: Any = None
-    alone: str = ""
+    standalone: str = ""
 
     def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
         why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
-        alone = self.alone.format(**{"install": "{install}", **names}) if names else self.alone
-        return Finding("", "", self.status, seen, expected, self.id, why, remedy, alone=alone, names=names)
+        standalone = self.standalone.format(**{"install": "{install}", **names}) if names else self.standalone
+        return Finding("", "", self.status, seen, expected, self.id, why, remedy, standalone=standalone, names=names)
 
     def found(self, finding: Finding) -> bool:
         """Whether a check found this cause."""
@@ -102,13 +102,13 @@ def _added(found: re.Match[str]) -> str:
 
 def remedy(cause: Any, project: bool) -> str:
     """The remedy of anything that has `remedy` and `alone`, as it is called in a project or outside one."""
-    return commands(cause.remedy if project else cause.alone or cause.remedy, project)
+    return commands(cause.remedy if project else cause.standalone or cause.remedy, project)
 
 
 def outside(finding: Finding, install: str = "pip install torch") -> Finding:
     """The finding as it is shown where there is no project; `install`: the command that installs PyTorch there."""
-    remedy = (finding.alone or finding.remedy).replace("{install}", install)
-    return rewritten(replace(finding, remedy=remedy, alone=""), lambda text: commands(text, project=False))
+    remedy = (finding.standalone or finding.remedy).replace("{install}", install)
+    return rewritten(replace(finding, remedy=remedy, standalone=""), lambda text: commands(text, project=False))
 
 
 def rewritten(finding: Finding, change: Callable[[str], str]) -> Finding:
@@ -120,7 +120,7 @@ def exit_code(findings: list[Finding]) -> int:
     """0: nothing is wrong. 1: something is. 2: a check could not look."""
     if any(finding.status == FAIL for finding in findings):
         return 1
-    return 0 if all(finding.looked for finding in findings) else 2
+    return 0 if all(finding.completed for finding in findings) else 2
 
 
 def named(findings: list[Finding], status: str) -> list[str]:
@@ -134,7 +134,7 @@ def count(number: int, noun: str) -> str:
 def verdict(findings: list[Finding]) -> str:
     """The whole run in one line."""
     fails, warns, skips = (named(findings, status) for status in (FAIL, WARN, SKIP))
-    blind = [finding.id for finding in findings if not finding.looked]
+    blind = [finding.id for finding in findings if not finding.completed]
     skips = [check for check in skips if check not in blind]
     rest = f" {count(len(skips), 'check')} skipped." if skips else ""
     if fails:
@@ -197,7 +197,11 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [
-            {each.name: getattr(finding, each.name) for each in fields(finding) if each.name not in ("alone", "names")}
+            {
+                each.name: getattr(finding, each.name)
+                for each in fields(finding)
+                if each.name not in ("standalone", "names")
+            }
             for finding in findings
         ],
     }

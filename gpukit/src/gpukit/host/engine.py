@@ -35,7 +35,7 @@ class Engine:
             raise RefusalError(message, id="docker-not-installed")
         return [docker or "docker", *arguments]
 
-    def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
+    def call(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
         """Run docker quietly: exit status, output, errors."""
         command = self.argv(*arguments)
         try:
@@ -47,7 +47,7 @@ class Engine:
 
     def get(self, *arguments: str) -> str:
         """The output of a docker command that must succeed."""
-        code, output, errors = self.ask(*arguments)
+        code, output, errors = self.call(*arguments)
         if code:
             raise self.explain(errors, f"`docker {arguments[0]}` failed")
         return output
@@ -82,7 +82,7 @@ class Engine:
         """Take a container away, also one that the engine was still making when we let go of it."""
         for pause in (0, 0.5):
             time.sleep(pause)
-            self.ask("rm", "--force", name)
+            self.call("rm", "--force", name)
 
     def check(self) -> None:
         """Refuse engines that this project does not support, before anything is made on them."""

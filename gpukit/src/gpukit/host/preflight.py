@@ -6,7 +6,7 @@ import io
 import secrets
 import tarfile
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import RefusalError, say
@@ -36,15 +36,15 @@ def refusal(project: Project) -> RefusalError | None:
     if project.show(*arguments):
         return None
     try:
-        errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
-        if words(errors, "no-such-image"):
-            project.engine.ask("import", "-", PROBE, stdin=empty_image())
-            errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
+        errors = project.engine.call(*arguments, seconds=SECONDS)[2]
+        if match_rules(errors, "no-such-image"):
+            project.engine.call("import", "-", PROBE, stdin=empty_image())
+            errors = project.engine.call(*arguments, seconds=SECONDS)[2]
     except BaseException:
         project.engine.remove(name)
         raise
     # The engine gets as far as looking for a program that is not there: everything before that it has granted.
-    if words(errors, "no-such-command"):
+    if match_rules(errors, "no-such-command"):
         return None
     return project.engine.explain(errors, "The engine could not be asked for its GPUs")
 

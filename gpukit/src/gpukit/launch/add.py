@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.launch import image
 from gpukit.launch.container import enter, flags, start, workplaces
@@ -62,7 +62,7 @@ def add(project: Project, packages: list[str]) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if not found:
-            project.engine.ask("rm", "--force", name)
+            project.engine.call("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
     says = f" and to {', '.join(having)}, and to the next build" if having else "; the next build installs it"
     say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
@@ -105,7 +105,7 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
         arguments = enter(project, found, list(command), interactive=False)
         # a throw-away container may replace packages, as the build may
         as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
-        return project.engine.ask(*as_build)
+        return project.engine.call(*as_build)
 
     whole = install(project, folder)
     replaced: list[str] = []
@@ -138,7 +138,7 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
         if asked:
             need = f"it needs {name}{asked[0]}, and the base has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
-    missing = words(text, "not-in-index")
+    missing = match_rules(text, "not-in-index")
     if missing:
         name = next(filter(None, missing.groups()))
         return RefusalError(f"{which} cannot be added: there is no package {name}.", kind="uv", id="not-in-index")

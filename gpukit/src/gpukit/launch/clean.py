@@ -54,12 +54,12 @@ def clean(project: Project, keep: int = 1, yes: bool = False) -> int:
     if project.dry or not confirmed(yes):
         return 0
     for found in containers:
-        project.engine.ask("rm", found.name)
+        project.engine.call("rm", found.name)
     for path in checkpoints:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     for name in nets:
-        project.engine.ask("network", "rm", name)
-    failed = [name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0]]
+        project.engine.call("network", "rm", name)
+    failed = [name for identity, name, _ in pictures if project.engine.call("image", "rm", "--force", identity)[0]]
     removed = {"container": len(containers), "network": len(nets), "checkpoint": len(checkpoints)}
     removed["image"] = len(pictures) - len(failed)
     say(f"Removed {', '.join(count(number, thing) for thing, number in removed.items() if number) or 'nothing'}.")

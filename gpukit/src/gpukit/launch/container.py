@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
@@ -40,13 +40,13 @@ def start(project: Project, *arguments: str) -> None:
     """`docker run --detach`; when it fails, nothing of it stays."""
     name = next(value[7:] for value in arguments if value.startswith("--name="))
     try:
-        code, _, errors = project.engine.ask("run", *arguments)
+        code, _, errors = project.engine.call("run", *arguments)
     except BaseException:
         project.engine.remove(name)
         raise
     if code:
-        if not words(errors, "container-name"):
-            project.engine.ask("rm", "--force", name)
+        if not match_rules(errors, "container-name"):
+            project.engine.call("rm", "--force", name)
         raise project.engine.explain(errors, "The container cannot start")
 
 
@@ -82,7 +82,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
         if found.name == name and found.running:
             raise RefusalError(f"{name} is already running: {otherwise}.")
         if found.name == name:
-            project.engine.ask("rm", name)
+            project.engine.call("rm", name)
 
 
 def up(project: Project) -> str:
@@ -157,7 +157,7 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
 def ended(project: Project, name: str) -> None:
     """Where a container has ended, say how."""
     form = "--format={{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
-    state, status, killed = [*project.engine.ask("inspect", form, name)[1].split(), "", "", ""][:3]
+    state, status, killed = [*project.engine.call("inspect", form, name)[1].split(), "", "", ""][:3]
     if state == "exited":
         say(f"{name} ended with status {status}" + (": it ran out of memory." if killed == "true" else "."))
 
@@ -173,7 +173,7 @@ def stop(project: Project) -> int:
         project.engine.get("stop", "-t", "60", *alive)
     gone = [found.name for found in ours if found.role != "run"]
     if gone:
-        project.engine.ask("rm", *gone)
+        project.engine.call("rm", *gone)
     if not alive:
         say("Nothing of this project is running.")
     return 0

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.errors.refusals import BUILDING
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
@@ -83,10 +83,10 @@ def ensure(project: Project, gpu: bool = True) -> None:
     if project.dry:
         return
     wanted = fingerprint(project)
-    code, label, errors = project.engine.ask(
+    code, label, errors = project.engine.call(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
-    if code and not words(errors, "no-such-image"):
+    if code and not match_rules(errors, "no-such-image"):
         raise project.engine.explain(errors, "Docker does not show its images")
     if label.strip() != wanted:
         if gpu:

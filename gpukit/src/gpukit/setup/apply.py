@@ -23,9 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.findings.finding import commands
-from gpukit.host.ask import ask
+from gpukit.host.process import run
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError, say
 from gpukit.setup.machine import PACKAGES
@@ -66,7 +66,7 @@ class Log:
         until = time.monotonic() + PATIENCE
         while True:
             code, said = self._run(line, quiet)
-            if not code or not words(said, "apt-lock") or time.monotonic() > until:
+            if not code or not match_rules(said, "apt-lock") or time.monotonic() > until:
                 return code, said
             self.say(f"Another program uses apt: retrying for up to {PATIENCE / 60:.0f} minutes.")
             time.sleep(PAUSE)
@@ -161,7 +161,7 @@ class Journal:
 
 
 def installed() -> set[str]:
-    return {row.split()[1] for row in ask(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
+    return {row.split()[1] for row in run(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
 
 
 def way_back(entry: dict[str, Any], sudo: str) -> list[str]:
@@ -239,7 +239,7 @@ def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
     log.say(f"{step.id}: verified{f': {seen}' if seen else ''}.")
     if entry is not None:
         journal.end(entry)
-        log.note(f"revert: {' && '.join(way_back(entry, '' if at.saw.root else 'sudo '))}")
+        log.note(f"revert: {' && '.join(way_back(entry, '' if at.probes.root else 'sudo '))}")
     return ""
 
 
@@ -301,10 +301,10 @@ def _ask(question: str, yes: bool, otherwise: str) -> None:
 @contextlib.contextmanager
 def _root(at: Setting, log: Log) -> Iterator[None]:
     """sudo asks once, at the start, and is kept awake while the steps run."""
-    if at.saw.root:
+    if at.probes.root:
         yield
         return
-    if not at.saw.sudo:
+    if not at.probes.sudo:
         raise RefusalError("These steps need root, and sudo is not installed: run this as root.")
     log.say("The steps need root: sudo asks for your password once, now.")
     if subprocess.run(["sudo", "-v"]).returncode:

@@ -35,7 +35,7 @@ def main(root: Path, options: argparse.Namespace) -> int:
     if not options.apply or getattr(options, "dry_run", False):
         return show(at, steps)
     for sentence in elsewhere(at):
-        say(f"setup: {commands(sentence, project=not at.stack.alone)}")
+        say(f"setup: {commands(sentence, project=not at.stack.standalone)}")
     if not steps:
         say(f"setup: {at.system.name} has everything that setup can install.")
         return 0
@@ -52,12 +52,12 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
     mirrors = read_mirrors(options.mirrors)
 
     def look() -> Setting:
-        saw: Any = Machine(stack, root)
-        _refuse(saw)
-        system = SYSTEMS[saw.release.get("ID", ""), saw.release.get("VERSION_ID", "")]
+        probes: Any = Machine(stack, root)
+        _refuse(probes)
+        system = SYSTEMS[probes.release.get("ID", ""), probes.release.get("VERSION_ID", "")]
         target = stack.targets.get(options.hardware)
-        found = repositories(system, saw.arch, mirrors)
-        return Setting(saw, stack, system, found, target, wanted, running.Journal().begun)
+        found = repositories(system, probes.arch, mirrors)
+        return Setting(probes, stack, system, found, target, wanted, running.Journal().begun)
 
     return look
 
@@ -79,15 +79,15 @@ def _stack(root: Path, hardware: str) -> Stack:
     return stacks.stack([hardware], facts.arch())
 
 
-def _refuse(saw: Any) -> None:
+def _refuse(probes: Any) -> None:
     """Refuse machines that setup does not support, with the page of their vendor."""
-    if saw.system in ("macos", "windows"):
-        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[saw.system]}")
-    if engines.remote(saw.endpoint):
+    if probes.system in ("macos", "windows"):
+        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[probes.system]}")
+    if engines.remote(probes.endpoint):
         raise RefusalError(f"{engines.ELSEWHERE} Run setup there.")
-    if saw.root and saw.user != "root":
-        raise RefusalError(f"Run setup as {saw.user}, without sudo: it uses sudo where a step needs it.")
-    release = saw.release
+    if probes.root and probes.user != "root":
+        raise RefusalError(f"Run setup as {probes.user}, without sudo: it uses sudo where a step needs it.")
+    release = probes.release
     if (release.get("ID", ""), release.get("VERSION_ID", "")) not in SYSTEMS:
         known = ", ".join(system.name for system in SYSTEMS.values())
         raise RefusalError(
@@ -99,7 +99,7 @@ def _refuse(saw: Any) -> None:
 def show(at: Setting, steps: list[Step]) -> int:
     """The commands go to stdout, ready to paste, all else in comments; what concerns no step goes to stderr."""
 
-    here = partial(commands, project=not at.stack.alone)
+    here = partial(commands, project=not at.stack.standalone)
     lines = []
     for number, step in enumerate(steps, 1):
         lines += ["", f"# {number}. {step.title} ({step.id})", f"#    {step.why}"]
@@ -116,7 +116,7 @@ def show(at: Setting, steps: list[Step]) -> int:
     if not steps:
         say(here(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest."))
         return 0
-    named = f" --hardware {next(iter(at.stack.targets))}" if at.target and at.stack.alone else ""
+    named = f" --hardware {next(iter(at.stack.targets))}" if at.target and at.stack.standalone else ""
     say(
         here(
             f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup{named} "

@@ -49,7 +49,7 @@ class Setting:
     `saw`: the probes; `wanted`: the steps that were asked for by name; `begun`: those that an earlier run did not end.
     """
 
-    saw: Any
+    probes: Any
     stack: Stack
     system: System
     repositories: dict[str, Repository]
@@ -59,15 +59,15 @@ class Setting:
 
     @property
     def client(self) -> Finding:
-        return engines.client(self.saw, self.stack)
+        return engines.client(self.probes, self.stack)
 
     @property
     def engine(self) -> Finding:
-        return engines.engine(self.saw, self.stack)
+        return engines.engine(self.probes, self.stack)
 
     @property
     def driver(self) -> Finding:
-        return drivers.driver(self.saw, self.stack)
+        return drivers.driver(self.probes, self.stack)
 
     @property
     def docker_comes(self) -> bool:
@@ -77,7 +77,7 @@ class Setting:
     @property
     def preinstalled(self) -> tuple[str, str]:
         """The name and the page of a system that brings its own driver, Docker and toolkit; empty for others."""
-        return next((about for file, about in PREINSTALLED.items() if self.saw.exists(file)), ("", ""))
+        return next((about for file, about in PREINSTALLED.items() if self.probes.exists(file)), ("", ""))
 
     def gpu(self, step: str) -> bool:
         """Whether a step for the GPU has a place here: there is one, or the step was asked for by name."""
@@ -88,7 +88,7 @@ class Setting:
     @property
     def desktop(self) -> bool:
         """Docker Desktop gives containers the GPU by itself."""
-        return engines.desktop(engines.facts(self.saw.info))
+        return engines.desktop(engines.facts(self.probes.info))
 
     @property
     def floor(self) -> str:
@@ -101,10 +101,10 @@ class Setting:
     def hardware(self) -> list[Target]:
         """The project's targets with a driver that can be installed, or the one that this machine is."""
         targets = [self.target] if self.target else [*self.stack.targets.values()]
-        return [each for each in targets if each.modules and each.arch == self.saw.arch]
+        return [each for each in targets if each.modules and each.arch == self.probes.arch]
 
     def restart(self, verb: str = "restart") -> str:
-        if not self.saw.systemd:
+        if not self.probes.systemd:
             return f"sudo service docker {verb}"
         return "sudo systemctl enable --now docker" if verb == "start" else f"sudo systemctl {verb} docker"
 
@@ -136,7 +136,7 @@ class Step:
 def add(name: str, at: Setting) -> list[str]:
     """Lines that make apt know a repository, none where it does; a key that is not the pinned one is not installed."""
     repository = at.repositories[name]
-    if mentions(at.saw.sources, repository.address, (repository.file,)):
+    if mentions(at.probes.sources, repository.address, (repository.file,)):
         return []
     key, binary = f"{CACHE}/{name}.key", f"{CACHE}/{name}.gpg"
     then = [f"sudo install -D -m 0644 {key} {repository.keyring}"]
@@ -176,15 +176,15 @@ def _from(name: str, *packages: str, before: tuple[str, ...] = ()) -> Callable[[
 
 
 def _driver_needed(at: Setting) -> bool:
-    if not at.gpu("driver") or at.saw.system != "linux" or "driver" not in at.repositories or not at.hardware:
+    if not at.gpu("driver") or at.probes.system != "linux" or "driver" not in at.repositories or not at.hardware:
         return False
     return any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _restart_runs_it(at)
 
 
 def _restart_runs_it(at: Setting) -> bool:
     """Whether a driver that is new enough is installed, and another or none runs."""
-    there = at.saw.next_driver
-    return bool(there) and there != at.saw.module and version(there) >= version(at.floor)
+    there = at.probes.next_driver
+    return bool(there) and there != at.probes.module and version(there) >= version(at.floor)
 
 
 def _driver_commands(at: Setting) -> list[str]:
@@ -199,7 +199,7 @@ def _driver_blocks(at: Setting) -> str:
     if len(kinds) < 2:
         return ""
     ids = ", ".join(at.stack.targets)
-    whose = f"The card is not known; it can be one of {ids}" if at.stack.alone else f"This project is for {ids}"
+    whose = f"The card is not known; it can be one of {ids}" if at.stack.standalone else f"This project is for {ids}"
     return (
         f"{whose}, which need different drivers: name the one that this machine has, "
         f"as in `./launch setup --hardware {next(iter(at.stack.targets))}`."
@@ -208,7 +208,7 @@ def _driver_blocks(at: Setting) -> str:
 
 def _driver_notes(at: Setting) -> list[str]:
     notes = ["Restart the machine to load it, then run `./launch setup` again."]
-    if at.saw.secure_boot:
+    if at.probes.secure_boot:
         notes.append(f"Secure Boot is on: {drivers.SECURE_BOOT.remedy}.")
     return notes
 
@@ -217,7 +217,7 @@ def _driver_notes(at: Setting) -> list[str]:
 
 
 def _docker_blocks(at: Setting) -> str:
-    there = [package for package in at.system.exclude if package in at.saw.packages]
+    there = [package for package in at.system.exclude if package in at.probes.packages]
     if not there:
         return ""
     return (
@@ -227,7 +227,7 @@ def _docker_blocks(at: Setting) -> str:
 
 
 def _docker_notes(at: Setting) -> list[str]:
-    if at.saw.system != "wsl":
+    if at.probes.system != "wsl":
         return []
     return [
         "Or install Docker Desktop on Windows and switch on its WSL integration for this distribution: then neither "
@@ -236,50 +236,50 @@ def _docker_notes(at: Setting) -> list[str]:
 
 
 def _engine_needed(at: Setting) -> bool:
-    there = {"docker-ce", "docker.io"} & at.saw.packages
+    there = {"docker-ce", "docker.io"} & at.probes.packages
     return bool(there) and not at.docker_comes and engines.NOT_RUNNING.found(at.engine)
 
 
 def _toolkit_needed(at: Setting) -> bool:
-    complete = at.saw.toolkit.version and at.saw.toolkit.runtime
+    complete = at.probes.toolkit.version and at.probes.toolkit.runtime
     return at.gpu("toolkit") and not at.desktop and not complete
 
 
 def _runtime_needed(at: Setting) -> bool:
     if not at.gpu("runtime") or at.desktop:
         return False
-    info = engines.facts(at.saw.info)
+    info = engines.facts(at.probes.info)
     if info:
         return "nvidia" not in (info.get("Runtimes") or {})
-    return "nvidia-container-runtime" not in (at.saw.text("/etc/docker/daemon.json") or "")
+    return "nvidia-container-runtime" not in (at.probes.text("/etc/docker/daemon.json") or "")
 
 
 def _cdi_needed(at: Setting) -> bool:
     if not at.gpu("cdi") or at.desktop:
         return False
     running = _running(at)
-    written_for = [each.driver for each in at.saw.toolkit.specifications]
-    return not written_for or bool(running and at.saw.system == "linux" and running not in written_for)
+    written_for = [each.driver for each in at.probes.toolkit.specifications]
+    return not written_for or bool(running and at.probes.system == "linux" and running not in written_for)
 
 
 def _running(at: Setting) -> str:
-    return next((card.driver for card in cards(at.saw.cards.out) if card.driver), at.saw.module)
+    return next((card.driver for card in cards(at.probes.cards.out) if card.driver), at.probes.module)
 
 
 def _cdi_commands(at: Setting) -> list[str]:
-    here = at.saw.toolkit.version
+    here = at.probes.toolkit.version
     refreshes = not here or version(here) >= version(grant.REFRESHED)
-    if at.saw.systemd and at.saw.system == "linux" and refreshes:
+    if at.probes.systemd and at.probes.system == "linux" and refreshes:
         return [f"sudo systemctl enable --now {unit}" for unit in grant.UNITS.split()] + [
             "sudo systemctl restart nvidia-cdi-refresh.service",
             at.restart(),
         ]
-    mode = " --mode=wsl" if at.saw.system == "wsl" else ""
+    mode = " --mode=wsl" if at.probes.system == "wsl" else ""
     return ["sudo mkdir -p /etc/cdi", f"sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml", at.restart()]
 
 
 def _cdi_waits(at: Setting) -> str:
-    if _running(at) or at.saw.exists(drivers.ADAPTER):
+    if _running(at) or at.probes.exists(drivers.ADAPTER):
         return ""
     return "The list is written for the running driver, and none is running yet: restart the machine first."
 
@@ -311,7 +311,7 @@ STEPS = (
         "An installation that was interrupted",
         "dpkg was interrupted, and installs nothing until that is repaired.",
         _here("dpkg(1), --configure"),
-        lambda at: at.saw.unfinished,
+        lambda at: at.probes.unfinished,
         lambda at: ["sudo env DEBIAN_FRONTEND=noninteractive dpkg --configure -a", f"{INSTALL} --fix-broken"],
         lambda at: 'test -z "$(dpkg --audit)"',
         back=False,
@@ -388,10 +388,10 @@ STEPS = (
         "Only root and members of the group docker can use Docker. Members of that group can become root on this "
         "machine.",
         _here(f"{DOCKER}/linux-postinstall/"),
-        lambda at: at.saw.user != "root" and not at.saw.in_group and not at.desktop,
-        lambda at: ["sudo groupadd -f docker", f"sudo usermod -aG docker {at.saw.user}"],
-        lambda at: f"id -nG {at.saw.user} | tr ' ' '\\n' | grep -x docker",
-        undo=lambda at: [f"sudo gpasswd -d {at.saw.user} docker"],
+        lambda at: at.probes.user != "root" and not at.probes.in_group and not at.desktop,
+        lambda at: ["sudo groupadd -f docker", f"sudo usermod -aG docker {at.probes.user}"],
+        lambda at: f"id -nG {at.probes.user} | tr ' ' '\\n' | grep -x docker",
+        undo=lambda at: [f"sudo gpasswd -d {at.probes.user} docker"],
         notes=lambda at: ["It takes effect at your next login: log out and in again."],
     ),
     Step(
@@ -399,7 +399,7 @@ STEPS = (
         "uv",
         "It creates Python environments and installs packages. From your package index, with its SHA-256 pinned.",
         _here("https://docs.astral.sh/uv/getting-started/installation/"),
-        lambda at: not at.saw.uv and at.saw.arch in UV_HASHES,
+        lambda at: not at.probes.uv and at.probes.arch in UV_HASHES,
         _uv_commands,
         lambda at: "~/.local/bin/uv --version",
         undo=lambda at: [f"rm -rf {SHARE}/uv ~/.local/bin/uv ~/.local/bin/uvx"],
@@ -431,12 +431,12 @@ def elsewhere(at: Setting) -> list[str]:
         found.append(f"{name} brings the driver, Docker and the toolkit, and its own updates renew them: {page}")
     if any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _driver_needed(at):
         if _restart_runs_it(at):
-            found.append(f"The driver {at.saw.next_driver} is installed and does not run yet: sudo reboot.")
-        elif at.saw.system == "wsl":
+            found.append(f"The driver {at.probes.next_driver} is installed and does not run yet: sudo reboot.")
+        elif at.probes.system == "wsl":
             found.append(f"{at.driver.cause} Install NVIDIA's current driver in Windows, and none in this WSL.")
         else:
             found.append(f"{_sentence(at.driver)} {DRIVER}/ says how here.")
-    if engines.NOT_ALLOWED.found(at.engine) and at.saw.in_group:
+    if engines.NOT_ALLOWED.found(at.engine) and at.probes.in_group:
         found.append("You are in the group docker from your next login on: log out and in again.")
     if engines.NOT_RUNNING.found(at.engine) and not _engine_needed(at) and not at.docker_comes:
         found.append(_sentence(at.engine))
@@ -449,4 +449,4 @@ def _sentence(finding: Finding) -> str:
 
 def as_user(line: str, at: Setting) -> str:
     """The line for this user: root needs no sudo, which a bare system may lack."""
-    return line.replace("sudo ", "") if at.saw.root else line
+    return line.replace("sudo ", "") if at.probes.root else line

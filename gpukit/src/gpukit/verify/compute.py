@@ -16,7 +16,7 @@ from gpukit.verify.torch_process import TorchError
 ECC_STATE = "On the host: `nvidia-smi -q -d ECC`"
 FAILS = Cause("gpu-computing-fails", "Computing on this device fails.", DOCTOR)
 FAILS_ON_CPU = Cause(
-    "cpu-computing-fails", "Computing on the CPU fails.", REBUILD, says=("Illegal instruction", "SIGILL")
+    "cpu-computing-fails", "Computing on the CPU fails.", REBUILD, error_texts=("Illegal instruction", "SIGILL")
 )
 WRONG = Cause("gpu-results-wrong", "This device computes wrong results.", ECC_STATE)
 WRONG_ON_CPU = Cause("cpu-results-wrong", "The CPU computes wrong results with this torch.", REBUILD)
@@ -25,58 +25,58 @@ NO_CPP = Cause(
     "no-cpp-compiler",
     "There is no C++ compiler.",
     "Add g++ to apt.txt, then rebuild the image",
-    says=("No working C++ compiler found", "InvalidCxxCompiler"),
+    error_texts=("No working C++ compiler found", "InvalidCxxCompiler"),
 )
 NO_HEADERS = Cause(
     "no-python-headers",
     "Python's headers are missing.",
     "Add python3-dev to apt.txt, then rebuild the image",
-    says=("Python.h: No such file or directory", "Python.h"),
+    error_texts=("Python.h: No such file or directory", "Python.h"),
 )
 NO_C = Cause(
     "no-compiler",
     "There is no C compiler.",
     "Add gcc to apt.txt, then rebuild the image",
-    says=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
+    error_texts=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
 )
 NO_LINK = Cause(
     "libcuda-not-listed",
     "The linker does not find the driver's CUDA library (libcuda).",
     DOCTOR,
-    says=("cannot find -lcuda",),
+    error_texts=("cannot find -lcuda",),
 )
 PTXAS = Cause(
     "ptxas-too-old",
     "This Triton's assembler (ptxas) does not support this GPU.",
     "On the host: `copier update --trust`, for a base whose Triton supports it",
-    says=("ptxas fatal", "PTXASError"),
+    error_texts=("ptxas fatal", "PTXASError"),
 )
 NO_TRITON = Cause(
     "triton-mismatch",
     "Triton, which compiles for the GPU, is missing or broken.",
     REBUILD,
-    says=("Cannot find a working triton installation", "TritonMissing"),
+    error_texts=("Cannot find a working triton installation", "TritonMissing"),
 )
 NAMELESS = Cause(
     "no-such-user",
     "This user has no name (no entry in /etc/passwd), which torch.compile requires.",
     REBUILD,
-    says=("uid not found",),
+    error_texts=("uid not found",),
 )
 NO_ROOM = Cause(
     "disk-full",
     "The disk is full.",
     "Free space on the disk of /tmp",
-    says=("No space left on device", "Disk quota exceeded"),
+    error_texts=("No space left on device", "Disk quota exceeded"),
 )
 NO_EXECUTION = Cause(
     "temporary-folder-noexec",
     "Compiled code cannot be loaded from the temporary folder: it is mounted noexec.",
     "Set TORCHINDUCTOR_CACHE_DIR to another folder, such as /workspace/outputs/.inductor",
-    says=("failed to map segment from shared object",),
+    error_texts=("failed to map segment from shared object",),
 )
 COMPILER_HANGS = Cause(
-    "compiler-hangs", "The compiler hangs.", "Watch `top` while this check runs.", says=("no answer in",)
+    "compiler-hangs", "The compiler hangs.", "Watch `top` while this check runs.", error_texts=("no answer in",)
 )
 NOT_COMPILED = Cause("torch-compile-fails", "torch.compile fails for an unknown reason.", REBUILD)
 SWITCHED_OFF = Cause(
@@ -101,7 +101,7 @@ FORCED_TF32 = Cause(
 # The errors of torch and cuBLAS without fp8 support for a GPU that has it in hardware: not a fault of the GPU.
 NOT_OFFERED = ("CUBLAS_STATUS_NOT_SUPPORTED", "only supported on CUDA devices", "no attribute '_scaled_mm'")
 NO_CUDNN = Cause(
-    "cudnn-not-found", "torch does not find cuDNN: convolutions are slow or fail.", REBUILD, says=("libcudnn",)
+    "cudnn-not-found", "torch does not find cuDNN: convolutions are slow or fail.", REBUILD, error_texts=("libcudnn",)
 )
 CUDNN_WRONG = Cause("convolution-results-wrong", "A convolution gives a different result than on the CPU.", ECC_STATE)
 ATTENTION_WRONG = Cause("attention-results-wrong", "Attention gives a different result than on the CPU.", ECC_STATE)
@@ -128,7 +128,7 @@ NO_CHECKPOINT = Cause(
     "checkpoint-fails",
     "The checkpoint cannot be written or read.",
     "It is written to the workspace: follow the checks `mounts` and `room`, and free space with `df -h . /tmp`",
-    says=("PytorchStreamWriter failed", "unexpected pos"),
+    error_texts=("PytorchStreamWriter failed", "unexpected pos"),
 )
 
 
@@ -142,11 +142,11 @@ def _where(device: str) -> str:
     needs=("import", "gpu", "kernels"),
     causes=(*COMMON, FAILS, FAILS_ON_CPU, WRONG, WRONG_ON_CPU),
 )
-def tensor(saw: Any, stack: Stack) -> Finding:
+def tensor(probes: Any, stack: Stack) -> Finding:
     """A kernel runs: a matrix product of integers, which is exact on every correct device."""
-    if not saw.devices.found and not on_cpu(saw, stack):
+    if not probes.devices.found and not on_cpu(probes, stack):
         return skipped("There is no GPU.")
-    for result in saw.tensors:
+    for result in probes.tensors:
         cpu = result.device == "cpu"
         if result.error:
             otherwise = FAILS_ON_CPU if cpu else FAILS
@@ -154,27 +154,27 @@ def tensor(saw: Any, stack: Stack) -> Finding:
         if not result.equal:
             wrong = WRONG_ON_CPU if cpu else WRONG
             return wrong(f"{_where(result.device)}: a wrong matrix product", "the exact product")
-    return passed(f"correct {', '.join(_where(result.device) for result in saw.tensors)}")
+    return passed(f"correct {', '.join(_where(result.device) for result in probes.tensors)}")
 
 
 ON_GPU = ("tensor",)  # what the checks below need
 
 
-def _outcome(saw: Any, stack: Stack, read: str, wrong: tuple[Cause, ...] = (), otherwise: Cause = FAILS) -> Any:
+def _outcome(probes: Any, stack: Stack, read: str, wrong: tuple[Cause, ...] = (), otherwise: Cause = FAILS) -> Any:
     """SKIP without a GPU, FAIL after an error, otherwise the worker's answer."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
-    outcome = getattr(saw, read)
+    outcome = getattr(probes, read)
     if outcome.error:
         return diagnose(outcome.error, (*wrong, *COMMON), otherwise, _where(outcome.device), "")
     return outcome.answer
 
 
 @check("matmul", "Matrix products", needs=ON_GPU, causes=(INEXACT, FORCED_TF32, *COMMON, FAILS))
-def matmul(saw: Any, stack: Stack) -> Finding:
+def matmul(probes: Any, stack: Stack) -> Finding:
     """Products in fp32, TF32, bf16, fp16, and fp8, if the GPU supports them, against fp64 on the CPU. exercises.py has
     the tolerances and the reasons for them."""
-    answer = _outcome(saw, stack, "matmuls")
+    answer = _outcome(probes, stack, "matmuls")
     if isinstance(answer, Finding):
         return answer
     right = []
@@ -191,10 +191,10 @@ def matmul(saw: Any, stack: Stack) -> Finding:
         if not result["error"] <= result["tolerance"]:
             expected = f"at most {result['tolerance']:.1e}"
             if name == "fp32" and result["error"] <= 4e-3:
-                if saw.environment.get("NVIDIA_TF32_OVERRIDE") == "1":
+                if probes.environment.get("NVIDIA_TF32_OVERRIDE") == "1":
                     forced = FORCED_TF32(seen, expected)
                     continue
-                if saw.environment.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE") == "1":
+                if probes.environment.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE") == "1":
                     right.append("fp32 (TF32, set by the base)")
                     continue
             return INEXACT(f"{_where(answer['device'])}: {seen}", expected)
@@ -203,9 +203,9 @@ def matmul(saw: Any, stack: Stack) -> Finding:
 
 
 @check("convolution", "Convolution", needs=ON_GPU, causes=(NO_CUDNN, CUDNN_WRONG, *COMMON, FAILS))
-def convolution(saw: Any, stack: Stack) -> Finding:
+def convolution(probes: Any, stack: Stack) -> Finding:
     """Forward and backward with cuDNN, against fp64 on the CPU."""
-    answer = _outcome(saw, stack, "convolution", (CUDNN,))
+    answer = _outcome(probes, stack, "convolution", (CUDNN,))
     if isinstance(answer, Finding):
         return answer
     if not answer["cudnn"] or not answer["enabled"]:
@@ -220,9 +220,9 @@ def convolution(saw: Any, stack: Stack) -> Finding:
 
 
 @check("attention", "Attention", needs=ON_GPU, causes=(ATTENTION_WRONG, *COMMON, FAILS))
-def attention(saw: Any, stack: Stack) -> Finding:
+def attention(probes: Any, stack: Stack) -> Finding:
     """scaled_dot_product_attention in half precision: torch's choice and each of its implementations."""
-    answer = _outcome(saw, stack, "attention")
+    answer = _outcome(probes, stack, "attention")
     if isinstance(answer, Finding):
         return answer
     for way, error in {"torch's choice": answer["error"], **answer["ways"]}.items():
@@ -232,9 +232,9 @@ def attention(saw: Any, stack: Stack) -> Finding:
 
 
 @check("amp", "Mixed precision", needs=ON_GPU, causes=(NO_LEARNING, *COMMON, FAILS))
-def amp(saw: Any, stack: Stack) -> Finding:
+def amp(probes: Any, stack: Stack) -> Finding:
     """The loss decreases in twenty steps with autocast in fp16 and GradScaler."""
-    answer = _outcome(saw, stack, "amp")
+    answer = _outcome(probes, stack, "amp")
     if isinstance(answer, Finding):
         return answer
     seen = f"loss {answer['first']:.3g} to {answer['last']:.3g} in 20 steps, scale {answer['scale']:g}"
@@ -250,14 +250,14 @@ def amp(saw: Any, stack: Stack) -> Finding:
     causes=(*COMPILING, COMPILER_HANGS, NOT_COMPILED, SWITCHED_OFF, COMPILED_WRONG),
     level="full",
 )
-def compiles(saw: Any, stack: Stack) -> Finding:
+def compiles(probes: Any, stack: Stack) -> Finding:
     """A function is compiled, with an empty cache: this needs a C++ compiler and Python's headers."""
-    if not saw.devices.found and not on_cpu(saw, stack):
+    if not probes.devices.found and not on_cpu(probes, stack):
         return skipped("There is no GPU.")
-    result = saw.compiled
+    result = probes.compiled
     where, expected = _where(result.device), "the result without compiling"
     if result.error:
-        return _compile_error(result.error, where, saw)
+        return _compile_error(result.error, where, probes)
     if not result.compiled:
         return SWITCHED_OFF(f"{where}: nothing was compiled", expected)
     if not result.equal:
@@ -265,11 +265,11 @@ def compiles(saw: Any, stack: Stack) -> Finding:
     return passed(f"{where}, in {result.seconds:.0f} s")
 
 
-def _compile_error(error: TorchError, where: str, saw: Any) -> Finding:
+def _compile_error(error: TorchError, where: str, probes: Any) -> Finding:
     expected = "a compiled function"
-    if saw.compiler is None:
+    if probes.compiler is None:
         return NO_CPP(f"{where}: no g++", expected)
-    if not saw.python_header:
+    if not probes.python_header:
         return NO_HEADERS(f"{where}: no Python.h", expected)
     if error.kind == "Timeout":
         return COMPILER_HANGS(f"{where}: {error.text}", expected)
@@ -283,11 +283,11 @@ def _compile_error(error: TorchError, where: str, saw: Any) -> Finding:
     causes=(NO_CHECKPOINT, NO_PROGRESS, CHANGED, NOT_AGAIN, *COMMON),
     level="full",
 )
-def training(saw: Any, stack: Stack) -> Finding:
+def training(probes: Any, stack: Stack) -> Finding:
     """Ten steps with a checkpoint after the fifth, twice with the same seed; the last five again in another process."""
-    if not saw.devices.found and not on_cpu(saw, stack):
+    if not probes.devices.found and not on_cpu(probes, stack):
         return skipped("There is no GPU.")
-    whole, resumed = saw.training
+    whole, resumed = probes.training
     for outcome in filter(None, (whole, resumed)):
         if outcome.error:
             return diagnose(outcome.error, COMMON, NO_CHECKPOINT, _where(outcome.device), "ten steps and a checkpoint")

@@ -41,7 +41,7 @@ NOT_PINNED = Cause(
     "os-refused-cuda",
     "Host memory cannot be pinned, which fast copies to the GPU need.",
     DOCTOR,
-    says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
+    error_texts=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
 )
 SLOW_LINK = Cause(
     "slow-copies",
@@ -91,10 +91,10 @@ def _list(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
 
 
 @check("memory", "GPU memory", needs=("tensor",), causes=(READS_BACK, *COMMON, FAILS))
-def memory(saw: Any, stack: Stack) -> Finding:
+def memory(probes: Any, stack: Stack) -> Finding:
     """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
     the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
 
     def judge(answer: dict[str, Any]) -> Finding | None:
@@ -102,11 +102,11 @@ def memory(saw: Any, stack: Stack) -> Finding:
             return READS_BACK(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "the values written")
         return None
 
-    if found := _each(saw.memory_patterns, judge):
+    if found := _each(probes.memory_patterns, judge):
         return found
-    note = f"; no stress, because {saw.in_use_by} uses the GPU" if saw.stress and saw.in_use_by else ""
+    note = f"; no stress, because {probes.in_use_by} uses the GPU" if probes.stress and probes.in_use_by else ""
     figures = _list(
-        saw.memory_patterns,
+        probes.memory_patterns,
         lambda answer: (
             f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free"
             f"{' (shared with the CPU)' if answer['shared'] else ''}"
@@ -116,9 +116,9 @@ def memory(saw: Any, stack: Stack) -> Finding:
 
 
 @check("oom", "Out of memory", needs=("memory",), causes=(NOT_CAUGHT, NOT_BACK, *COMMON, FAILS))
-def oom(saw: Any, stack: Stack) -> Finding:
+def oom(probes: Any, stack: Stack) -> Finding:
     """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
 
     def judge(answer: dict[str, Any]) -> Finding | None:
@@ -128,13 +128,13 @@ def oom(saw: Any, stack: Stack) -> Finding:
             return NOT_BACK(f"{answer['kept'] >> 20} MiB not released", "all memory released")
         return None
 
-    return _each((saw.out_of_memory,), judge) or passed("caught, memory released")
+    return _each((probes.out_of_memory,), judge) or passed("caught, memory released")
 
 
 @check("transfer", "Host-GPU copies", needs=("tensor",), causes=(NOT_PINNED, SLOW_LINK, *COMMON, FAILS), level="full")
-def transfer(saw: Any, stack: Stack) -> Finding:
+def transfer(probes: Any, stack: Stack) -> Finding:
     """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
 
     def link(answer: dict[str, Any]) -> float | None:
@@ -157,7 +157,7 @@ def transfer(saw: Any, stack: Stack) -> Finding:
             )
         return None
 
-    return _each(saw.transfers, judge, (NOT_PINNED,)) or passed(_list(saw.transfers, text))
+    return _each(probes.transfers, judge, (NOT_PINNED,)) or passed(_list(probes.transfers, text))
 
 
 def _unjudged(answer: dict[str, Any]) -> str:
@@ -171,12 +171,12 @@ def _unjudged(answer: dict[str, Any]) -> str:
 
 
 @check("gemm", "Matrix speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
-def gemm(saw: Any, stack: Stack) -> Finding:
+def gemm(probes: Any, stack: Stack) -> Finding:
     """Two seconds of large matrix products in half precision, against the data sheet of known GPUs. The speed of other
     GPUs is only shown, and none is judged if another process or a limit slows it down."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
-    names = {f"cuda:{index}": device.name for index, device in enumerate(saw.devices.found)}
+    names = {f"cuda:{index}": device.name for index, device in enumerate(probes.devices.found)}
     speeds: dict[str, list[float]] = {}
 
     def judge(answer: dict[str, Any]) -> Finding | None:
@@ -194,20 +194,20 @@ def gemm(saw: Any, stack: Stack) -> Finding:
         beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
         return f"{answer['tflops']:.3g} TFLOPS in {answer['kind']}{beside}"
 
-    if found := _each(saw.gemms, judge):
+    if found := _each(probes.gemms, judge):
         return found
-    seen = _list(saw.gemms, text)
+    seen = _list(probes.gemms, text)
     if any(min(each) < SPREAD * max(each) for each in speeds.values()):
         return UNEVEN(seen, f"within {1 - SPREAD:.0%} of each other")
     return passed(seen)
 
 
 @check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, BRAKED), level="full")
-def clocks(saw: Any, stack: Stack) -> Finding:
+def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
-    cards = [outcome.answer.get("card") for outcome in saw.gemms]
+    cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
         return skipped(f"{NO_SMI}.")
     for card in filter(None, cards):

@@ -25,7 +25,7 @@ VENV = Cause(
     "venv-active",
     "A virtual environment is active. The packages are installed in the image's own Python.",
     "`deactivate`",
-    says=("No module named 'torch'",),
+    error_texts=("No module named 'torch'",),
 )
 STALE = Cause(
     "workspace-venv",
@@ -37,22 +37,22 @@ STALE = Cause(
 
 
 @check("python", "Python", causes=(CPU_PYTHON, ANOTHER))
-def python(saw: Any, stack: Stack) -> Finding:
+def python(probes: Any, stack: Stack) -> Finding:
     """The base's compiled packages work with one minor version of Python."""
     expected = minor(stack.python)
-    if minor(saw.python) == expected:
-        return passed(saw.python, expected)
-    if on_cpu(saw, stack):
-        return CPU_PYTHON(saw.python, expected, here=minor(saw.python), there=expected)
-    return ANOTHER(saw.python, expected)
+    if minor(probes.python) == expected:
+        return passed(probes.python, expected)
+    if on_cpu(probes, stack):
+        return CPU_PYTHON(probes.python, expected, here=minor(probes.python), there=expected)
+    return ANOTHER(probes.python, expected)
 
 
 @check("venv", "Virtual environment", causes=(VENV, STALE))
-def venv(saw: Any, stack: Stack) -> Finding:
+def venv(probes: Any, stack: Stack) -> Finding:
     """A virtual environment hides the base's torch, or silently replaces it."""
-    prefix, base = saw.prefixes
+    prefix, base = probes.prefixes
     if prefix != base:
         return VENV(prefix, base)
-    if saw.workspace_venv:
-        return STALE(saw.workspace_venv, "no .venv")
+    if probes.workspace_venv:
+        return STALE(probes.workspace_venv, "no .venv")
     return passed(prefix)

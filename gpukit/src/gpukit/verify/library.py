@@ -44,15 +44,15 @@ SCALER_WRONG = Cause(
     causes=(NO_REPLAY, REPLAY_DIFFERS, NOT_PINNED, LOADER_DIFFERS, SCALER_WRONG, *COMMON, FAILS),
     level="full",
 )
-def train(saw: Any, stack: Stack) -> Finding:
+def train(probes: Any, stack: Stack) -> Finding:
     """On the GPU: a step that runs out of memory is repeated in parts with the same result, batches are loaded through
     pinned memory, and fp16 training scales the loss and skips a step whose gradients overflow."""
-    if missing := without(saw, stack):
+    if missing := without(probes, stack):
         return missing
-    for outcome in saw.library:
+    for outcome in probes.library:
         if outcome.error:
             return diagnose(outcome.error, (NOT_PINNED, *COMMON), FAILS, f"on {outcome.device}", "")
-    replay, pinned, scaler = (outcome.answer for outcome in saw.library)
+    replay, pinned, scaler = (outcome.answer for outcome in probes.library)
     if not replay["retries"]:
         return NO_REPLAY("no out-of-memory error", "at least one")
     if not replay["difference"] <= CLOSE:

@@ -15,21 +15,21 @@ LOW_MEMLOCK = Cause(
     "memlock-limit",
     "The limit of locked memory is low: NCCL over InfiniBand and RDMA fail.",
     START,
-    says=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
+    error_texts=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
     status=WARN,
 )
 LOW_STACK = Cause(
     "stack-limit-low",
     "The stack is smaller than devcontainer.json requests: deep recursion in native code crashes.",
     START,
-    says=("Segmentation fault",),
+    error_texts=("Segmentation fault",),
     status=WARN,
 )
 LOW_FILES = Cause(
     "open-files-limit-low",
     "The limit of open files is low: a DataLoader with workers can exceed it.",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json",
-    says=("Too many open files",),
+    error_texts=("Too many open files",),
     status=WARN,
 )
 FAR_AWAY = Cause(
@@ -43,14 +43,14 @@ LITTLE_MEMORY = Cause(
     "memory-low",
     "Little memory is free: the kernel kills processes when none is left.",
     "Check `free -h` on the host and `docker stats`; stop other programs, or raise `--memory` in runArgs",
-    says=("Killed", "exit code 137"),
+    error_texts=("Killed", "exit code 137"),
     status=WARN,
 )
 WRONG_CLOCK = Cause(
     "clock-wrong",
     "This machine's clock is behind: certificates are rejected, and files have dates in the future.",
     "On the host: `sudo hwclock -s`, or `wsl --shutdown` in Windows",
-    says=("certificate is not yet valid",),
+    error_texts=("certificate is not yet valid",),
     status=WARN,
 )
 THROTTLED = Cause(
@@ -71,9 +71,9 @@ def _below(value: int, least: int) -> bool:
 
 
 @check("limits", "Limits", causes=(LOW_MEMLOCK, LOW_STACK, LOW_FILES))
-def limits(saw: Any, stack: Stack) -> Finding:
+def limits(probes: Any, stack: Stack) -> Finding:
     """Limits of locked memory, stack, and open files, against those in devcontainer.json."""
-    found, asked = saw.limits, stack.memory.ulimits
+    found, asked = probes.limits, stack.memory.ulimits
     for name, what, cause in (("memlock", "locked memory", LOW_MEMLOCK), ("stack", "stack", LOW_STACK)):
         if name in asked and _below(found[name], asked[name]):
             return cause(f"{what}: {_size(found[name])}", _size(asked[name]))
@@ -85,9 +85,9 @@ def limits(saw: Any, stack: Stack) -> Finding:
 
 
 @check("cpus", "CPUs", causes=(THROTTLED, FAR_AWAY))
-def cpus(saw: Any, stack: Stack) -> Finding:
+def cpus(probes: Any, stack: Stack) -> Finding:
     """The CPUs that this process can run on, and the container's CPU quota."""
-    has = saw.processors
+    has = probes.processors
     usable = has.allowed if has.quota is None else min(has.quota, has.allowed)
     seen = f"{usable:g} of {has.machine}"
     threads = int(has.threads) if has.threads.isdigit() else has.allowed
@@ -111,9 +111,9 @@ def processors(listed: str) -> set[int]:
 
 
 @check("ram", "Memory", causes=(LITTLE_MEMORY,))
-def ram(saw: Any, stack: Stack) -> Finding:
+def ram(probes: Any, stack: Stack) -> Finding:
     """Free memory of the machine, within the container's limit."""
-    has = saw.ram
+    has = probes.ram
     if has.free_gb is None:
         return skipped("The kernel does not report it.")
     seen = f"{has.free_gb:.1f} of {has.total_gb:.0f} GB free"
@@ -126,9 +126,9 @@ def ram(saw: Any, stack: Stack) -> Finding:
 
 
 @check("clock", "Clock", causes=(WRONG_CLOCK,))
-def clock(saw: Any, stack: Stack) -> Finding:
+def clock(probes: Any, stack: Stack) -> Finding:
     """The clock is not behind the dates of the project's files."""
-    now, newest = saw.clock
+    now, newest = probes.clock
     seen = now.date().isoformat()
     if newest is not None and (newest - now).days >= 1:
         return WRONG_CLOCK(seen, f"{newest.date().isoformat()} (the date of this project's files) or later")

@@ -47,7 +47,7 @@ class TorchProcess:
         self._ended = False
         self._start()
 
-    def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
+    def call(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
         with self._lock:
             if self._ended:
                 raise TorchError("Death", "was stopped before")

@@ -13,13 +13,13 @@ ROOTS = Cause(
     "runs-as-root",
     "You are root in this container: files created here belong to root on the host.",
     START,
-    says=("Permission denied",),
+    error_texts=("Permission denied",),
 )
 SOMEBODY_ELSES = Cause(
     "user-other-uid",
     "Your uid differs from that of the workspace's owner: files created here belong to another user on the host.",
     START,
-    says=("detected dubious ownership in repository",),
+    error_texts=("detected dubious ownership in repository",),
 )
 MAPPED = Cause(
     "files-mapped",
@@ -30,14 +30,14 @@ NAMELESS = Cause(
     "no-such-user",
     "This uid has no user name (no entry in /etc/passwd), which torch.compile, ssh, and git require.",
     REBUILD,
-    says=("getpwuid(): uid not found", "No user exists for uid", "I have no name!"),
+    error_texts=("getpwuid(): uid not found", "No user exists for uid", "I have no name!"),
 )
 
 
 @check("user", "User", causes=(ROOTS, SOMEBODY_ELSES, NAMELESS, MAPPED))
-def user(saw: Any, stack: Stack) -> Finding:
+def user(probes: Any, stack: Stack) -> Finding:
     """The container's user owns the workspace, so that files created here belong to the same user on the host."""
-    me = saw.user
+    me = probes.user
     seen = f"{me.name or 'no name'} (uid {me.uid})"
     expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), the owner of {me.workspace}"
     if me.uid != me.owner:
@@ -50,7 +50,7 @@ def user(saw: Any, stack: Stack) -> Finding:
 
 
 @check("credentials", "Credentials")
-def credentials(saw: Any, stack: Stack) -> Finding:
+def credentials(probes: Any, stack: Stack) -> Finding:
     """The names of those that are set. Values are never printed, and none is required."""
-    there, missing = saw.credentials
+    there, missing = probes.credentials
     return passed(f"set: {', '.join(there) or 'none'}; not set: {', '.join(missing) or 'none'}")

@@ -23,7 +23,7 @@ class OnGpu:
     """A package that is tried on the GPU. `alone`: without a GPU it can be imported. `call` raises if it fails."""
 
     call: str = ""
-    alone: bool = False
+    imports_without_gpu: bool = False
 
 
 _HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
@@ -31,7 +31,7 @@ ON_GPU = {  # by the name that is imported
     "bitsandbytes": OnGpu(
         "import torch; from bitsandbytes import functional as f; "
         "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
-        alone=True,
+        imports_without_gpu=True,
     ),
     "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
     "unsloth": OnGpu(),
@@ -94,7 +94,7 @@ class Imports(Machine, Software):
                 break
             package = ON_GPU.get(module)
             on_gpu = package is not None and bool(self.devices.found) and not self.exclusive
-            if package is not None and not package.alone and not on_gpu:
+            if package is not None and not package.imports_without_gpu and not on_gpu:
                 done.append(Imported(module, skipped=True))
                 continue
             if self._importer is None:
@@ -108,7 +108,7 @@ class Imports(Machine, Software):
         statements = self._to_import[module]
         statement, place = statements[0]
         try:
-            answer = self._importer.ask("imports", [text for text, _ in statements], call, limit=LIMIT)
+            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=LIMIT)
         except TorchError as error:
             return Imported(module, statement, place, error)
         number = answer.get("failed")
