@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from validation.container import Container, Mount
-from validation.flags import named, short_volume, size, ulimit
+from validation.flags import as_mapping, short_volume, size, ulimit
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 
@@ -106,9 +106,9 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     container.runtime = entry.get("runtime") or ""
     container.shm_size = size(entry.get("shm_size"))
     container.ulimits = {name: ulimit(value) for name, value in (entry.get("ulimits") or {}).items()}
-    container.env = named(entry.get("environment"))
+    container.env = as_mapping(entry.get("environment"))
     build = entry.get("build")
-    args = named(build.get("args") if isinstance(build, Mapping) else None)
+    args = as_mapping(build.get("args") if isinstance(build, Mapping) else None)
     container.build_args = {name: env.get(name, "") if value is None else value for name, value in args.items()}
     reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
     for device in reservations.get("devices") or []:

@@ -169,7 +169,7 @@ def in_a_project(monkeypatch, tmp_path):
 def test_explain_knows_every_error_text(capsys, rule, in_a_project):
     assert main(["explain", rule.id]) == 0
     shown = capsys.readouterr().out
-    assert rule.example in shown and rule.look in shown and shown.count("remedy  ") >= len(rule.causes)
+    assert rule.example in shown and rule.more in shown and shown.count("remedy  ") >= len(rule.causes)
 
 
 TOOLS = {"doctor": doctor, "verify": verify}

@@ -31,13 +31,16 @@ def of_checks(part: str) -> set[str]:
 @pytest.mark.parametrize(
     "ids",
     [
-        driver.MEANINGS,
-        {each.id for each in (engine.WSL_SWITCH, engine.NO_CONTEXT, engine.TOO_NEW, engine.NOT_ALLOWED)},
-        grant.UNSERVED | grant.UNKNOWN_RUNTIME | grant.NO_PROGRAM | grant.NO_VENDOR | grant.OF_THE_DRIVER,
-        running.EARLY,
-        refusals.DOWN,
-        torch_errors.MEANINGS,
-        imports.RULED_OUT,
+        driver.CAUSES_BY_RULE,
+        {
+            each.id
+            for each in (engine.WSL_INTEGRATION, engine.NO_CONTEXT, engine.CLIENT_TOO_OLD, engine.PERMISSION_DENIED)
+        },
+        grant.NO_GPU_DRIVER | grant.UNKNOWN_RUNTIME | grant.MISSING_PROGRAM | grant.CDI_RULES | grant.DRIVER_RULES,
+        running.BEFORE_DRIVER_RULES,
+        refusals.NOT_RESPONDING,
+        torch_errors.CAUSE_OF_RULE,
+        imports.EXCLUDED,
     ],
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
 )
@@ -48,8 +51,8 @@ def test_a_text_can_have_each_id_that_is_asked_for(ids) -> None:
 def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
     exceptions = {id for ids in torch_errors.EXCEPTIONS.values() for id in ids}
     own = of_checks("verify")
-    assert {*torch_errors.MEANINGS.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
-    assert set(standalone.WORDS) - own - of_checks("doctor") == set()
+    assert {*torch_errors.CAUSE_OF_RULE.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
+    assert set(standalone.STANDALONE_WORDING) - own - of_checks("doctor") == set()
 
 
 def test_each_rule_that_is_asked_for_by_id_exists() -> None:

@@ -19,9 +19,9 @@ from gpukit.doctor import card, driver, grant, main
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Card, Engine, Machine, from_json
 from gpukit.findings.checks import run
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Cause, commands, outside, passed
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Cause, commands, for_standalone, passed
 from gpukit.host import facts, stacks
-from gpukit.host.cards import by_chip, data
+from gpukit.host.cards import data, hardware_of_chip
 from gpukit.host.process import Result
 from gpukit.setup.steps import IDS
 from gpukit.verify import main as verify
@@ -138,7 +138,7 @@ def test_cards_on_the_bus_have_the_names_of_the_database(tmp_path, monkeypatch) 
     ],
 )
 def test_chips(name, arch, id) -> None:
-    assert by_chip(name, arch) == id
+    assert hardware_of_chip(name, arch) == id
 
 
 def test_an_installed_torch_is_found_without_importing_it(tmp_path, monkeypatch) -> None:
@@ -217,7 +217,7 @@ def test_no_card_and_cards_that_nothing_serves() -> None:
     assert {found[id].status for id in ("driver", "card", "mig", "gpu")} == {SKIP}
     assert found["driver"].cause == main.NO_GPU and found["engine"].status == PASS
     found = judged(host(cards=Result(0, "Tesla K80, 470.1, 3.7"), local=Machine(gpus=(Card("Tesla K80", "3.7"),))), cpu)
-    assert card.UNSERVED.found(found["card"]) and found["driver"].cause == main.NO_BUILD
+    assert card.NOT_SUPPORTED.found(found["card"]) and found["driver"].cause == main.NO_TORCH_BUILD
 
 
 def test_the_toolkit_is_judged_without_starting_anything() -> None:
@@ -238,7 +238,7 @@ def test_the_toolkit_is_judged_without_starting_anything() -> None:
 def test_without_docker_the_rest_is_checked() -> None:
     found = judged(host(client=Result(None), info=Result(None)), stacks.stack(["rtx-50"]))
     assert found["client"].status == SKIP and "gpukit setup" in found["client"].remedy + "gpukit setup"
-    assert {found[id].status for id in main.OF_THE_ENGINE} == {SKIP}
+    assert {found[id].status for id in main.ENGINE_CHECKS} == {SKIP}
     assert {found[id].status for id in ("driver", "card", "caches")} == {PASS}
 
 
@@ -250,8 +250,8 @@ def test_commands_are_called_as_they_are_there() -> None:
     assert commands(text, project=True) == text
     assert commands(text, project=False) == "`gpukit doctor`, or `pip install einops`"
     cause = Cause("x", "why {name}", "`./launch build`", standalone="`{install} {name}`")
-    assert outside(cause("seen", name="it"), "pip install torch").remedy == "`pip install torch it`"
-    assert outside(passed("`./launch`")).seen == "`gpukit`"
+    assert for_standalone(cause("seen", name="it"), "pip install torch").remedy == "`pip install torch it`"
+    assert for_standalone(passed("`./launch`")).seen == "`gpukit`"
 
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
@@ -262,12 +262,12 @@ def test_no_remedy_needs_a_project(tool) -> None:
         for cause in () if check.project else check.causes:
             remedy = cause.standalone or cause.remedy
             if tool == "verify":
-                remedy = standalone.WORDS.get(cause.id, {}).get("remedy", remedy)
+                remedy = standalone.STANDALONE_WORDING.get(cause.id, {}).get("remedy", remedy)
             remedy = commands(remedy, project=False)
             ours = re.findall(r"\bgpukit (?:--?\w+ )*(\w+)", remedy)
             if {*ours} - {"doctor", "verify", "setup", "explain"} or "copier" in remedy or "apt.txt" in remedy:
                 wrong.append((check.id, cause.id, remedy))
-    in_projects = {card.UNTRIED.id, card.NO_KERNELS.id, card.OTHER_PROCESSOR.id}  # found only there
+    in_projects = {card.NOT_A_TARGET.id, card.NO_KERNELS.id, card.WRONG_ARCHITECTURE.id}  # found only there
     assert [each for each in wrong if each[1] not in in_projects] == []
 
 
@@ -389,7 +389,7 @@ def test_copier_accepts_the_advice(main_id, catalogue) -> None:
         if id == main_id:
             continue
         stack = replace(stacks.stack([main_id]), project="demo")
-        answer = stacks.answers(stack, id)
+        answer = stacks.update_answers(stack, id)
         assert answer, (main_id, id)
         alone_now = "hardware=" in answer
         targets = [id] if alone_now else [main_id, id]

@@ -20,7 +20,7 @@ from gpukit.doctor.host import (
     Merge,
     Port,
     Result,
-    _leftovers,
+    _merge_leftovers,
     containers,
     refused,
 )
@@ -31,7 +31,7 @@ from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, cards, data, hardware
 from gpukit.host.process import run as run_process
-from gpukit.host.stacks import answers
+from gpukit.host.stacks import update_answers
 from gpukit.project.stack import load
 
 
@@ -316,7 +316,7 @@ def test_nothing_reachable_is_told_in_seconds(monkeypatch, capsys, stack_file, t
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("gpukit.doctor.host.LONG_TIMEOUT", 0.4)
     monkeypatch.setattr("gpukit.doctor.host.SHORT_TIMEOUT", 0.2)
-    monkeypatch.setattr("gpukit.doctor.host.ASKING", 0.4)
+    monkeypatch.setattr("gpukit.doctor.host.ENGINE_TIMEOUT", 0.4)
     started = monotonic()
     assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 1
     assert monotonic() - started < 2
@@ -341,10 +341,10 @@ def test_ids_are_the_catalogues(catalogue):
 def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
     target = stack_data()["targets"]["rtx-50"]
     several = make_stack(targets={"rtx-50": target, "h100": target})
-    assert answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
-    assert answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
-    assert answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
-    assert answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
+    assert update_answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
+    assert update_answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
+    assert update_answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
+    assert update_answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
 
 
 def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
@@ -389,7 +389,7 @@ def test_leftovers_of_an_update(tmp_path):
     (tmp_path / ".devcontainer/devcontainer.json").write_text("<<<<<<< before\n{}\n=======\n>>>>>>> after\n")
     (tmp_path / "Dockerfile.rej").write_text("x")
     (tmp_path / "README.md").write_text("a line of <<<<<<< and nothing else\n")
-    assert _leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
+    assert _merge_leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
 
 
 def test_containers_as_docker_describes_them():

@@ -55,7 +55,7 @@ def bare(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def setting(make_stack):
+def make_context(make_stack):
     """`setting(("debian", "12"), targets=["v100"], root=True, ...)`: that host, healthy but for what is said."""
 
     def make(
@@ -63,11 +63,11 @@ def setting(make_stack):
         targets: tuple[str, ...] = ("rtx-50",),
         hardware: str = "",
         wanted: tuple[str, ...] = (),
-        begun: tuple[str, ...] = (),
+        interrupted: tuple[str, ...] = (),
         mirrors: dict[str, dict[str, str]] | None = None,
         **changes: Any,
     ):
-        from gpukit.setup.steps import Setting
+        from gpukit.setup.steps import Context
         from gpukit.setup.systems import SYSTEMS, repositories
 
         more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
@@ -78,7 +78,7 @@ def setting(make_stack):
         gpu = any(target["capability"] for target in data.values())
         stack = make_stack(targets=data, driver="580" if gpu else None)
         found = repositories(SYSTEMS[distribution], probes.arch, mirrors or {})
-        return Setting(probes, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, begun)
+        return Context(probes, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, interrupted)
 
     return make
 

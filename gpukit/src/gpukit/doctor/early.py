@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from textwrap import shorten
 
 from gpukit.doctor.host import Host
-from gpukit.doctor.mounts import COMMA, FAR
+from gpukit.doctor.mounts import COMMA, REMOTE_FILES
 from gpukit.findings.checks import Check, run
 from gpukit.findings.finding import FAIL
 from gpukit.findings.private import mask
@@ -15,20 +15,20 @@ from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 
 # `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
-LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "disk")
-OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric")
+EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "disk")
+GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric")
 # No failure where `./launch` starts the container, and the end of it in VS Code.
-STOPPING = (COMMA, FAR)
+BLOCKING = (COMMA, REMOTE_FILES)
 
 
 def early(checks: Iterable[Check]) -> int:
     try:
         stack, hide = load(), mask(root())
-        without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
-        chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
+        without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
+        chosen = [check for check in checks if check.id in EARLY_CHECKS and check.id not in without]
         with Host(stack, gpu=not without) as probes:
             for finding in run(chosen, probes, stack):
-                if finding.status == FAIL or any(cause.found(finding) for cause in STOPPING):
+                if finding.status == FAIL or any(cause.found(finding) for cause in BLOCKING):
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):

@@ -21,7 +21,7 @@ from typing import Any
 
 from gpukit.errors.machine import Machine
 from gpukit.host import facts
-from gpukit.host.preflight import ABOUT_GPUS, refusal
+from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, dotenv
 from gpukit.project.devcontainer import ConfigError
@@ -29,7 +29,7 @@ from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
-ASKING = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
+ENGINE_TIMEOUT = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
 CLIENT = ["docker", "--version"]
 ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
@@ -303,7 +303,7 @@ class Host:
             if self._project.gpus is None:
                 return Grant(None, "devcontainer.json asks for no GPU.")
             self._project.engine.cpu_helps = False  # the remedy here is for those who want their GPU
-            _hasten(self._project.engine)
+            _limit_timeout(self._project.engine)
             found = refusal(self._project)
         except ConfigError as error:
             return Grant(None, str(error))
@@ -321,7 +321,8 @@ class Host:
             return Config(error=str(error))
         mounts = [mount for mount in (config.workspace_mount, *config.mounts) if mount and mount["type"] == "bind"]
         looked = [
-            Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, _silent(mount)) for mount in mounts
+            Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, _unresponsive(mount))
+            for mount in mounts
         ]
         return Config(tuple(each.value for each in looked))
 
@@ -338,7 +339,7 @@ class Host:
             return Merge()
         listed = run(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], SHORT_TIMEOUT - 0.5).out
         unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
-        return Merge(tuple(unmerged), *_leftovers(self.project))
+        return Merge(tuple(unmerged), *_merge_leftovers(self.project))
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -361,7 +362,7 @@ class Host:
     def inside(self) -> Result | None:
         """What nvidia-smi says in a container of this project that has the GPU and runs; None where none does."""
         running = next((each for each in self.containers if each.running and each.gpu), None)
-        return run(["docker", "exec", running.name, "nvidia-smi", "-L"], ASKING) if running else None
+        return run(["docker", "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
@@ -374,9 +375,9 @@ class Host:
             with contextlib.suppress(ValueError):
                 number = int(settings.get(variable) or default)
                 server = {"MLFLOW_PORT": "MLflow", "TENSORBOARD_PORT": "TensorBoard"}.get(variable, variable)
-                found.append(Port(number, server, variable, number not in ours and _held(number)))
+                found.append(Port(number, server, variable, number not in ours and _in_use(number)))
         if (self.project / "notebooks").is_dir():
-            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _held(8888)))
+            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _in_use(8888)))
         return tuple(found)
 
     @cached_property
@@ -399,18 +400,18 @@ class Host:
         return Background(look, SHORT_TIMEOUT, None).value
 
 
-def _hasten(engine: Any) -> None:
+def _limit_timeout(engine: Any) -> None:
     """doctor waits less for the engine than launch does."""
     asked = engine.call
 
     def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
-        return asked(*arguments, stdin=stdin, seconds=min(seconds or ASKING, ASKING))
+        return asked(*arguments, stdin=stdin, seconds=min(seconds or ENGINE_TIMEOUT, ENGINE_TIMEOUT))
 
     engine.call = ask_soon
 
 
 def refused(found: RefusalError) -> Grant:
-    return Grant(False if found.kind in ABOUT_GPUS else None, str(found), found.id, found.output)
+    return Grant(False if found.kind in GPU_KINDS else None, str(found), found.id, found.output)
 
 
 def containers(text: str) -> Iterable[Container]:
@@ -437,7 +438,7 @@ def containers(text: str) -> Iterable[Container]:
         )
 
 
-def _held(port: int) -> bool:
+def _in_use(port: int) -> bool:
     """Whether somebody listens on this port of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -454,13 +455,13 @@ def _settings(project: Path) -> dict[str, str]:
     return {}
 
 
-LEFTOVERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
+TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
 
 
-def _leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Conflict markers and .rej files in the folders that the template writes to."""
     marked, rejected = [], []
-    for folder in LEFTOVERS:
+    for folder in TEMPLATE_FOLDERS:
         try:
             paths = sorted((project / folder).iterdir())
         except OSError:
@@ -477,7 +478,7 @@ def _leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(marked), tuple(rejected)
 
 
-def _silent(mount: Mapping[str, Any]) -> Folder:
+def _unresponsive(mount: Mapping[str, Any]) -> Folder:
     return Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
 
 

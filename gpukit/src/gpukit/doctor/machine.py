@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.driver import NO_GPU_WANTED
-from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.driver import NO_GPU_REQUESTED
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.host.cards import cards
@@ -37,7 +37,7 @@ NO_FABRIC = Cause(
     "`sudo systemctl enable --now nvidia-fabricmanager`, in exactly the driver's version",
     ("Error 802: system not yet initialized", "CUDA_ERROR_SYSTEM_NOT_READY"),
 )
-FABRIC_WAITS = Cause(
+FABRIC_NOT_READY = Cause(
     "fabric-not-ready",
     "The GPUs' fabric is not ready: the fabric manager has not finished, or its version is not the driver's.",
     "`sudo systemctl restart nvidia-fabricmanager`",
@@ -45,19 +45,19 @@ FABRIC_WAITS = Cause(
 )
 
 
-def _unseen(probes: Any, stack: Stack) -> str:
+def _cannot_check(probes: Any, stack: Stack) -> str:
     """Why the GPUs cannot be looked at; empty where they can."""
     if not stack.gpu:
-        return NO_GPU_WANTED
+        return NO_GPU_REQUESTED
     if remote(probes.endpoint):
-        return ELSEWHERE
-    return "" if probes.cards.code == 0 else "nvidia-smi does not tell."
+        return ENGINE_IS_REMOTE
+    return "" if probes.cards.code == 0 else "nvidia-smi does not report it."
 
 
 @check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
 def mig(probes: Any, stack: Stack) -> Finding:
     """A GPU in MIG mode can be used only through its slices."""
-    unseen = _unseen(probes, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
     modes = [line.strip() for line in probes.mig.out.splitlines() if line.strip()] if probes.mig.code == 0 else []
@@ -76,7 +76,7 @@ def mig(probes: Any, stack: Stack) -> Finding:
 @check("mixed", "Kinds of GPUs", needs=("driver",), causes=(MIXED,))
 def mixed(probes: Any, stack: Stack) -> Finding:
     """DGX Station's GB300 must not be given to a container together with its display GPU."""
-    unseen = _unseen(probes, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
     found = cards(probes.cards.out)
@@ -89,10 +89,10 @@ def mixed(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
+@check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_NOT_READY))
 def fabric(probes: Any, stack: Stack) -> Finding:
     """On GPUs connected by NVSwitch, CUDA starts only after the fabric manager."""
-    unseen = _unseen(probes, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
     states = {line.strip() for line in probes.fabric.out.splitlines()} if probes.fabric.code == 0 else set()
@@ -102,7 +102,7 @@ def fabric(probes: Any, stack: Stack) -> Finding:
     if (switches or states & {"In Progress", "Not Started"}) and service in ("inactive", "failed"):
         return NO_FABRIC(f"nvidia-fabricmanager is {service}", expected)
     if states & {"In Progress", "Not Started"}:
-        return FABRIC_WAITS(f"fabric: {', '.join(sorted(states))}", expected)
+        return FABRIC_NOT_READY(f"fabric: {', '.join(sorted(states))}", expected)
     if "Completed" in states or switches:
         return passed("ready")
     return passed("none")

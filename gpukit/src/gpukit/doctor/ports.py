@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
@@ -21,7 +21,7 @@ TAKEN = Cause(
 def ports(probes: Any, stack: Stack) -> Finding:
     """Servers of this project have a fixed port each; JupyterLab takes the next free one."""
     if remote(probes.endpoint):
-        return skipped(ELSEWHERE)
+        return skipped(ENGINE_IS_REMOTE)
     if not probes.ports:
         return passed("none is needed")
     for port in probes.ports:

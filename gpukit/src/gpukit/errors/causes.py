@@ -77,7 +77,7 @@ DEVICE_FILES = Cause(
 )
 UVM_STUCK = Cause(
     "uvm-stuck",
-    "The driver's module nvidia_uvm is stuck, for example after the machine slept.",
+    "The driver's module nvidia_uvm is stuck, for example after suspend.",
     "Run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` on the host, or restart the machine.",
     tell="CUDA fails on the host too, although `nvidia-smi` works",
     given=WORKED_BEFORE,
@@ -193,7 +193,7 @@ GPU_LOST = Cause(
 )
 DRIVER_STUCK = Cause(
     "driver-stuck",
-    "The driver or the GPU does not respond any more.",
+    "The driver or the GPU no longer responds.",
     "Restart the machine. If that is not enough, switch its power off for a minute.",
     tell="`nvidia-smi` hangs or fails on the host too, and it worked before",
 )

@@ -122,7 +122,7 @@ RULES = (
                 "restart it.",
             ),
         ),
-        look="./launch doctor --only engine,gpu",
+        more="./launch doctor --only engine,gpu",
     ),
     Rule(
         "nvls",
@@ -140,7 +140,7 @@ RULES = (
                 "Set `NCCL_NVLS_ENABLE=0`; to use it again, restart the machine after the fabric manager was changed.",
             ),
         ),
-        look="`./launch doctor --only fabric`",
+        more="`./launch doctor --only fabric`",
     ),
     Rule(
         "nccl-memory",
@@ -154,7 +154,7 @@ RULES = (
                 "Set `NCCL_CUMEM_ENABLE=0` and `NCCL_NVLS_ENABLE=0`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "not-supported-here",
@@ -180,14 +180,14 @@ RULES = (
                 given=text_has(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "peer-access",
         "peer access is not supported between these two devices",
         (r"peer access is not supported between these two devices", r"peer mapping resources exhausted"),
         (Cause("peer-access", "These GPUs cannot access each other's memory directly.", "Set `NCCL_P2P_DISABLE=1`."),),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "forward-compatibility",
@@ -205,7 +205,7 @@ RULES = (
             ),
             CUDA_COMPAT,
         ),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
     ),
     Rule(
@@ -220,7 +220,7 @@ RULES = (
                 "`CUDA_MPS_PIPE_DIRECTORY`.",
             ),
         ),
-        look="`nvidia-smi`",
+        more="`nvidia-smi`",
     ),
     Rule(
         "driver-combination",
@@ -236,7 +236,7 @@ RULES = (
             CUDA_COMPAT,
             replace(CDI_STALE, given=CONTAINER),
         ),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "ptx-too-new",
@@ -250,7 +250,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "driver-too-old",
@@ -266,7 +266,7 @@ RULES = (
             r"requires? (?:NVIDIA |GPU )?driver (?:version )?(?:>=|\d+[\d.]* or (?:newer|later|higher))",
         ),
         (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -292,7 +292,7 @@ RULES = (
                 given=capability_from("10.0"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "driver-insufficient",
@@ -302,7 +302,7 @@ RULES = (
             r"cudaGetDeviceCount returned 35\b",
         ),
         (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN, DRIVER_NOT_INSTALLED),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "sdpa-no-kernel",
@@ -331,7 +331,7 @@ RULES = (
                 given=text_has(r"xformers|memory_efficient_attention|cutlass[FB]"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "bf16-not-here",
@@ -345,7 +345,7 @@ RULES = (
         ),
         (LOWER_PRECISION, CPU_BUILD, GPU_HIDDEN),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "card-too-old-for",
@@ -363,7 +363,7 @@ RULES = (
             r"(?:capability|Hopper|Ada|Blackwell|sm_?\d+|H100)",
         ),
         (LOWER_PRECISION, PACKAGE_TOO_OLD),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-too-old",
@@ -379,7 +379,7 @@ RULES = (
                 "older `ptxas`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-triton",
@@ -410,7 +410,7 @@ RULES = (
                 given=WINDOWS,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "ptxas-too-old",
@@ -439,7 +439,7 @@ RULES = (
                 given=text_has(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvrtc-too-old",
@@ -461,7 +461,7 @@ RULES = (
                 given=capability_below("7.5"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "nvrtc-missing",
@@ -483,7 +483,7 @@ RULES = (
                 "`nvidia-cuda-nvrtc-cu12`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "kernel-refused",
@@ -499,11 +499,11 @@ RULES = (
                 "kernel-cache-stale",
                 "A cached kernel was compiled for another GPU or another version.",
                 "Delete the cache with `rm -r ~/.triton/cache ~/.nv/ComputeCache` and run again.",
-                tell="the home directory is shared by machines with other GPUs, or the GPU or driver was exchanged",
+                tell="machines with other GPUs share the home directory, or the GPU or driver was replaced",
             ),
             PACKAGE_KERNELS,
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "launch-resources",
@@ -524,7 +524,7 @@ RULES = (
                 "block sizes and `num_stages`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-no-plan",
@@ -538,7 +538,7 @@ RULES = (
         ),
         (GPU_FULL, SHAPE, LIBRARIES_MIXED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-cudnn",
@@ -560,7 +560,7 @@ RULES = (
                 "torch.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-no-driver",
@@ -584,7 +584,7 @@ RULES = (
                 tell="`./launch verify` passes",
             ),
         ),
-        look="`./launch verify --only gpu,compile`",
+        more="`./launch verify --only gpu,compile`",
     ),
     Rule(
         "compile-python",
@@ -599,7 +599,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvcc-too-old",
@@ -622,7 +622,7 @@ RULES = (
                 given=text_has(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "arch-unknown-to-torch",
@@ -643,7 +643,7 @@ RULES = (
                 given=text_has("TORCH_CUDA_ARCH_LIST"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "no-kernel",
@@ -687,7 +687,7 @@ RULES = (
                 "doctor` prints the command for this card.",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "ptxjit-missing",
@@ -713,7 +713,7 @@ RULES = (
                 given=~CONTAINER,
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "gpu-at-exit",
@@ -727,7 +727,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gpu-count",
@@ -748,7 +748,7 @@ RULES = (
                 tell="`nvidia-smi -L` lists more GPUs than the process may use",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "count-memory",
@@ -765,7 +765,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-such-gpu",
@@ -807,8 +807,8 @@ RULES = (
                 given=text_has(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
             ),
         ),
-        unless=r"nvidia-container-cli",
-        look=VERIFY,
+        excludes=r"nvidia-container-cli",
+        more=VERIFY,
     ),
     Rule(
         "device-uuid",
@@ -817,13 +817,14 @@ RULES = (
         (
             Cause(
                 "device-uuid",
-                "This package expects numbers in `CUDA_VISIBLE_DEVICES`, and finds the UUID of a GPU or MIG slice.",
+                "This package expects numbers in `CUDA_VISIBLE_DEVICES`, but it contains the UUID of a GPU or MIG "
+                "slice.",
                 "Upgrade the package that the traceback names, such as `pip install -U vllm`. Until a release accepts "
                 "UUIDs, use an index (`CUDA_VISIBLE_DEVICES=0`); for a MIG slice, start a container with that slice "
                 "only (`docker run --gpus '\"device=MIG-...\"' ...`), and unset the variable in it.",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "gpu-busy",
@@ -852,7 +853,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-unknown",
@@ -880,7 +881,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-gpu-inside",
@@ -908,7 +909,7 @@ RULES = (
                 tell="`nvidia-smi` on the host fails or lists no GPU",
             ),
         ),
-        look="`./launch doctor --only gpu,mig`",
+        more="`./launch doctor --only gpu,mig`",
         level=BROAD,
     ),
     Rule(
@@ -920,7 +921,7 @@ RULES = (
         ),
         (JETSON_TORCH, CPU_BUILD),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-without-nccl",
@@ -936,7 +937,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-cuda-part",
@@ -971,7 +972,7 @@ RULES = (
                 given=text_has(r"quantized|QuantizedCPU|Sparse"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "driver-part",
@@ -996,7 +997,7 @@ RULES = (
                 given=JETSON | WSL,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "stub",
@@ -1010,7 +1011,7 @@ RULES = (
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-libcuda",
@@ -1026,7 +1027,7 @@ RULES = (
                 "container with `docker run --gpus all ...`.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "driver-library-inside",
@@ -1063,7 +1064,7 @@ RULES = (
                 tell="`nvidia-smi` works in the same place",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "cuda-not-linked",
@@ -1079,7 +1080,7 @@ RULES = (
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "os-call",
@@ -1095,7 +1096,7 @@ RULES = (
             ),
             DEVICE_FILES,
         ),
-        look="`./launch verify --only limits,transfer`",
+        more="`./launch verify --only limits,transfer`",
     ),
     Rule(
         "graph-capture",
@@ -1115,7 +1116,7 @@ RULES = (
             ),
             GPU_FULL,
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "graph-overwritten",
@@ -1129,7 +1130,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "display-watchdog",
@@ -1142,7 +1143,7 @@ RULES = (
                 "Use another GPU (`GPUS=1`), or turn off the display on this one; in Windows, increase TdrDelay.",
             ),
         ),
-        look="`nvidia-smi`",
+        more="`nvidia-smi`",
     ),
     Rule(
         "numbers-assert",
@@ -1165,7 +1166,7 @@ RULES = (
             Cause(
                 "vocabulary-larger",
                 "The tokenizer has more tokens than the model's embedding, for example after a padding token was "
-                "added, or the text is longer than the model's positions.",
+                "added, or the text is longer than the model supports.",
                 "Call `model.resize_token_embeddings(len(tokenizer))`, and tokenize with `truncation=True` and the "
                 "model's `max_length`.",
                 tell="`len(tokenizer)` is larger than `model.get_input_embeddings().num_embeddings`",
@@ -1180,7 +1181,7 @@ RULES = (
                 given=text_has(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
             ),
         ),
-        look=TRACE,
+        more=TRACE,
         program=True,
     ),
     Rule(
@@ -1198,7 +1199,7 @@ RULES = (
                 "Install a release of the package for this GPU, or select another kernel or attention backend.",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "kernel-crashed",
@@ -1227,7 +1228,7 @@ RULES = (
                 given=text_has(r"\bXid\b"),
             ),
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "resource-handle",
@@ -1237,7 +1238,7 @@ RULES = (
             OTHER_GPU,
             PACKAGE_KERNELS,
         ),
-        look=TRACE,
+        more=TRACE,
         level=BROAD,
     ),
     Rule(
@@ -1253,7 +1254,7 @@ RULES = (
             ),
             TORCH_TOO_OLD,
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "cublas-other",
@@ -1261,7 +1262,7 @@ RULES = (
         (r"CUBLAS_STATUS_INVALID_VALUE",),
         (LIBRARIES_MIXED, SHAPE, TORCH_TOO_OLD),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-not-supported",
@@ -1269,7 +1270,7 @@ RULES = (
         (r"CUBLAS_STATUS_NOT_SUPPORTED", r"cublasLt ran into an error"),
         (SHAPE, LOWER_PRECISION, LIBRARIES_MIXED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-failed",
@@ -1277,7 +1278,7 @@ RULES = (
         (r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",),
         (EARLIER_KERNEL, LIBRARIES_MIXED, TORCH_TOO_OLD, GPU_FULL),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-failed",
@@ -1288,7 +1289,7 @@ RULES = (
         ),
         (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=text_must_have(r"BAD_PARAM|CUDNN_BACKEND"))),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cufft",
@@ -1305,7 +1306,7 @@ RULES = (
             GPU_FULL,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvvm",
@@ -1325,7 +1326,7 @@ RULES = (
                 "toolkit.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "trt-engine",
@@ -1342,7 +1343,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "onnxruntime",
@@ -1368,14 +1369,14 @@ RULES = (
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "symbol-not-found",
         "RuntimeError: Error named symbol not found at line 233 in file /src/csrc/ops.cu",
         (r"named symbol not found", r"CUDA_ERROR_NOT_FOUND|cudaErrorSymbolNotFound"),
         (PACKAGE_KERNELS,),
-        look=CARD,
+        more=CARD,
         level=GENERAL,
     ),
     Rule(
@@ -1393,7 +1394,7 @@ RULES = (
                 given=WORKED_BEFORE,
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         level=GENERAL,
     ),
     Rule(
@@ -1401,7 +1402,7 @@ RULES = (
         "CUDA error: a PTX JIT compilation failed",
         (r"a PTX JIT compilation failed|CUDA_ERROR_INVALID_PTX|cudaErrorInvalidPtx",),
         (DRIVER_TOO_OLD, PACKAGE_TOO_OLD),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -1409,7 +1410,7 @@ RULES = (
         "cusolver error: CUSOLVER_STATUS_EXECUTION_FAILED",
         (r"(?:CUSOLVER|CURAND|CUSPARSE)_STATUS_(?!SUCCESS)\w+", r"CUFFT_(?!SUCCESS)[A-Z_]+"),
         (GPU_FULL, TORCH_TOO_OLD, EARLIER_KERNEL),
-        look=TRACE,
+        more=TRACE,
         level=GENERAL,
     ),
     Rule(
@@ -1417,7 +1418,7 @@ RULES = (
         "CUDNN_STATUS_ARCH_MISMATCH",
         (r"CUBLAS_STATUS_ARCH_MISMATCH|CUDNN_STATUS_ARCH_MISMATCH",),
         (LOWER_PRECISION, TORCH_TOO_OLD),
-        look=CARD,
+        more=CARD,
         level=GENERAL,
     ),
     Rule(
@@ -1426,7 +1427,7 @@ RULES = (
         (r"CUDNN_STATUS_(?!SUCCESS)\w+", r"cuDNN Frontend error"),
         (LIBRARIES_MIXED, GPU_FULL, SHAPE),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-other-status",
@@ -1434,7 +1435,7 @@ RULES = (
         (r"cublas runtime error", r"CUBLAS_STATUS_\w+"),
         (TORCH_TOO_OLD, EARLIER_KERNEL, GPU_FULL),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-does-not-start",
@@ -1459,7 +1460,7 @@ RULES = (
             MIG_EMPTY,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-not-available",
@@ -1495,7 +1496,7 @@ RULES = (
         ),
         (NO_GPU_HERE, JETSON_TORCH, CPU_BUILD, GPU_NOT_GIVEN, DRIVER_TOO_OLD, DRIVER_NOT_INSTALLED),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-failed",
@@ -1511,7 +1512,7 @@ RULES = (
         (
             Cause(
                 "triton-kernel",
-                "Triton cannot compile this kernel: it does not support it in this version, or not on this GPU.",
+                "Triton cannot compile this kernel: this version does not support it, or not on this GPU.",
                 "Update torch (and with it Triton) or the package that contains the kernel; `TORCHDYNAMO_DISABLE=1` "
                 "runs without torch.compile.",
             ),
@@ -1522,7 +1523,7 @@ RULES = (
             PACKAGE_TOO_OLD,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "compile-failed",
@@ -1552,7 +1553,7 @@ RULES = (
                 standalone="Install gcc and Python's headers, and do not replace torch's Triton.",
             ),
         ),
-        look="`./launch verify --only compile`",
+        more="`./launch verify --only compile`",
         level=GENERAL,
     ),
     Rule(
@@ -1571,7 +1572,7 @@ RULES = (
                 tell="with `CUDA_LAUNCH_BLOCKING=1`, the same line is named",
             ),
         ),
-        look=TRACE,
+        more=TRACE,
         level=GENERAL,
     ),
     Rule(
@@ -1579,9 +1580,9 @@ RULES = (
         "docker run IMAGE python train.py: No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'",
         (r"No CUDA runtime is found",),
         (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | text_must_have(r"docker run")) & ~only(NO_CARD)),),
-        unless=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
+        excludes=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
         level=GENERAL,
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "spark-warning",
@@ -1595,7 +1596,7 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-gpu-while-building",
@@ -1610,7 +1611,7 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-older-than-card",
@@ -1629,6 +1630,6 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

@@ -95,7 +95,7 @@ REBOOT = Cause(
 )
 MODULE_MISSING = Cause(
     "kernel-module-missing",
-    "The running kernel was built or installed without a module that Docker's network needs.",
+    "The running kernel lacks a module that Docker's network needs.",
     "Install the distribution's extra modules (`sudo dnf install kernel-modules-extra`, or `sudo "
     "apt-get install linux-modules-extra-$(uname -r)`), then restart the machine.",
     tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
@@ -290,7 +290,7 @@ RULES = (
         "docker: command not found",
         (r"docker: (?:command )?not found", r"Command 'docker' not found", r"spawn docker ENOENT"),
         (NO_DOCKER, NO_DOCKER_INSIDE, WSL_INTEGRATION),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -298,7 +298,7 @@ RULES = (
         "The command 'docker' could not be found in this WSL 2 distro",
         (r"could not be found in this WSL ?\d? distro",),
         (WSL_INTEGRATION, DESKTOP_DOWN),
-        look="`./launch doctor --only client`",
+        more="`./launch doctor --only client`",
         kind="engine",
     ),
     Rule(
@@ -325,7 +325,7 @@ RULES = (
                 tell="it still fails after `wsl --update` and `wsl --shutdown`",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -353,7 +353,7 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -380,7 +380,7 @@ RULES = (
                 given=text_has(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -400,7 +400,7 @@ RULES = (
             r"docker_engine: The system cannot find",
         ),
         (DOWN, DESKTOP_DOWN, NO_SERVICE),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -416,7 +416,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -432,7 +432,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -455,7 +455,7 @@ RULES = (
                 given=text_has(r"graphdriver"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -469,7 +469,7 @@ RULES = (
                 "Run `pgrep -a dockerd`. If it prints nothing, run `sudo rm /var/run/docker.pid`, then start Docker.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -498,7 +498,7 @@ RULES = (
                 given=SNAP | ROOTLESS,
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -532,7 +532,7 @@ RULES = (
                 given=~WSL,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
     ),
     Rule(
         "iptables-kernel",
@@ -561,7 +561,7 @@ RULES = (
             ),
             MODULE_MISSING,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -581,7 +581,7 @@ RULES = (
             ),
             REBOOT,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -589,7 +589,7 @@ RULES = (
         "iptables v1.8.7 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
         (r"iptables[^\n]{0,200}Permission denied \(you must be root\)",),
         (ENGINE_RIGHTS,),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -605,7 +605,7 @@ RULES = (
             ),
             MODULE_MISSING,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -617,7 +617,7 @@ RULES = (
             r"failed to create endpoint[^\n]{0,120}operation not supported",
         ),
         (REBOOT, MODULE_MISSING),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -646,7 +646,7 @@ RULES = (
                 given=unless_text_has(r"fully subnetted"),
             ),
         ),
-        look="`docker network ls`",
+        more="`docker network ls`",
         kind="engine",
     ),
     Rule(
@@ -668,7 +668,7 @@ RULES = (
             ),
             PORT_RESERVED,
         ),
-        look=PORTS,
+        more=PORTS,
         kind="port",
     ),
     Rule(
@@ -697,7 +697,7 @@ RULES = (
             ),
             PORT_RESERVED,
         ),
-        look=PORTS,
+        more=PORTS,
         kind="port",
     ),
     Rule(
@@ -724,7 +724,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -739,7 +739,7 @@ RULES = (
                 "--shutdown` in Windows.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -750,7 +750,7 @@ RULES = (
             r"bind (?:mount )?source path does not exist:? ([^\n\"']*?[^\s.\"'])(?=\.?(?: (?:See|Run) |[\"']|\s*$))",
         ),
         (FOLDER_MISSING, ENGINE_FILES, UNMOUNTED),
-        look="`./launch doctor --only mounts,engine`",
+        more="`./launch doctor --only mounts,engine`",
         kind="mount",
     ),
     Rule(
@@ -768,7 +768,7 @@ RULES = (
                 given=text_has(r"file exists|transport endpoint|stale"),
             ),
         ),
-        look="`./launch doctor --only mounts,engine`",
+        more="`./launch doctor --only mounts,engine`",
         kind="mount",
     ),
     Rule(
@@ -799,7 +799,7 @@ RULES = (
                 given=text_has(r"VolumeDriver"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -821,7 +821,7 @@ RULES = (
                 "Use absolute paths. In devcontainer.json, use `${localWorkspaceFolder}` and `${localEnv:HOME}`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -844,7 +844,7 @@ RULES = (
                 given=text_has(r"operating system \\?\"windows"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="image",
     ),
     Rule(
@@ -860,7 +860,7 @@ RULES = (
                 "Windows drive.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -880,8 +880,8 @@ RULES = (
             ),
             ENGINE_FILES,
         ),
-        look=MOUNTS,
-        unless=r"/run/desktop/mnt/host",
+        more=MOUNTS,
+        excludes=r"/run/desktop/mnt/host",
         kind="mount",
     ),
     Rule(
@@ -909,8 +909,8 @@ RULES = (
                 given=text_has(r"no such file|not a directory|does not"),
             ),
         ),
-        look=MOUNTS,
-        beside=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
+        more=MOUNTS,
+        requires=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
         kind="mount",
     ),
     Rule(
@@ -927,7 +927,7 @@ RULES = (
                 standalone="Restart the container: `docker restart NAME`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -941,15 +941,15 @@ RULES = (
             FOLDER_MISSING,
             Cause(
                 "mount-denied",
-                "The engine may not mount {0}: it is on a network share or FUSE file system that admits only its "
-                "owner, or SELinux prevents it.",
+                "The engine may not mount {0}: it is on a network share or FUSE file system that only its owner may "
+                "access, or SELinux prevents it.",
                 "For FUSE, mount it with `allow_other`. With SELinux, add `--security-opt label=disable`.",
                 tell="`findmnt -T PATH` names nfs or fuse, or `getenforce` prints Enforcing",
                 given=text_has(r"(?:permission|not permitted|denied)"),
             ),
             ENGINE_FILES,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -963,8 +963,8 @@ RULES = (
         (
             Cause(
                 "command-words",
-                "Docker takes another word of the command for the image's name, because a variable is empty or a "
-                "path has a space.",
+                "Docker reads another part of the command as the image's name, because a variable is empty or a path "
+                "has a space.",
                 'Put paths and variables in double quotes, such as `-v "$PWD:/workspace"`.',
                 tell="the image's name itself is correct",
             ),
@@ -976,7 +976,7 @@ RULES = (
                 given=text_has(r"must be lowercase"),
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="image",
     ),
     Rule(
@@ -995,7 +995,7 @@ RULES = (
                 "set `GPUS=0,1`.",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
         kind="gpu",
     ),
     # What the engine itself reports when it cannot give a container a GPU; NVIDIA's own tools are in tools.py.
@@ -1016,7 +1016,7 @@ RULES = (
                 given=NO_DRIVER | NO_CARD | DESKTOP,
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1028,7 +1028,7 @@ RULES = (
             r"OCI runtime \\?\"nvidia\\?\" not found",
         ),
         (NO_TOOLKIT_HERE, NOT_CONFIGURED, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1051,7 +1051,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1078,7 +1078,7 @@ RULES = (
                 given=text_has(r"MIG-|device error: \d+:\d+"),
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
         kind="gpu",
     ),
     Rule(
@@ -1093,7 +1093,7 @@ RULES = (
             CDI_STALE,
             NO_SPECIFICATION,
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
         kind="gpu",
     ),
@@ -1104,11 +1104,11 @@ RULES = (
         (
             Cause(
                 "run-args",
-                "Two words are in one string of `runArgs`, and Docker takes them for the name of one flag.",
+                "A flag and its value are in one string of `runArgs`, and Docker reads both as the name of the flag.",
                 'Write two strings, `"--gpus", "all"`, or one with an equals sign, `"--gpus=all"`.',
             ),
         ),
-        beside=r"docker|runArgs|devcontainer|--gpus",
+        requires=r"docker|runArgs|devcontainer|--gpus",
         kind="engine",
     ),
     Rule(
@@ -1138,7 +1138,7 @@ RULES = (
                 given=unless_text_has(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1166,7 +1166,7 @@ RULES = (
                 given=unless_text_has(r"buildx component is missing|BuildKit is enabled but"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1181,13 +1181,13 @@ RULES = (
         (
             Cause(
                 "asks-for-more",
-                "The container asks for CPUs or memory outside of what the engine has ({0}).",
+                "The container requests more CPUs or memory than the engine has ({0}).",
                 "Change or remove `--cpus`, `--cpuset-cpus`, or `--memory` in runArgs or the compose file. "
                 "Docker Desktop's share is in Settings, Resources.",
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="limit",
     ),
     Rule(
@@ -1202,7 +1202,7 @@ RULES = (
                 "Remove the `--ulimit` lines from runArgs, or use root's engine: `docker context use default`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="limit",
     ),
     Rule(
@@ -1228,7 +1228,7 @@ RULES = (
                 given=text_has(r"network [0-9a-f]{24,} not found"),
             ),
         ),
-        look="`docker network ls`",
+        more="`docker network ls`",
         kind="network",
     ),
     Rule(
@@ -1245,7 +1245,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look="`docker ps --all`",
+        more="`docker ps --all`",
         kind="name",
     ),
     Rule(
@@ -1283,7 +1283,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -1304,7 +1304,7 @@ RULES = (
                 tell="`docker --version` is below 19.03",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1330,7 +1330,7 @@ RULES = (
                 given=unless_text_has(r"executable file not found"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1365,7 +1365,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -1387,7 +1387,7 @@ RULES = (
                 given=text_has(r"http\+docker") & unless_text_has(r"ContainerConfig"),
             ),
         ),
-        look="`docker compose version`",
+        more="`docker compose version`",
     ),
     Rule(
         "compose-too-old",
@@ -1409,7 +1409,7 @@ RULES = (
             ),
             COMPOSE_FILE,
         ),
-        look="`docker compose version`",
+        more="`docker compose version`",
         kind="engine",
     ),
     Rule(
@@ -1432,7 +1432,7 @@ RULES = (
             r"capabilities is required",
         ),
         (COMPOSE_FILE,),
-        look=COMPOSE,
+        more=COMPOSE,
         kind="engine",
     ),
     Rule(
@@ -1449,7 +1449,7 @@ RULES = (
                 "Wait a minute and try again. If it stays, run `sudo systemctl restart docker`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1463,10 +1463,10 @@ RULES = (
                 "Run `unset DOCKER_CONTEXT; docker context use default`.",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
-        beside=r"docker|endpoint|desktop-linux|rootless|colima|default",
-        unless=r"kubectl|kubeconfig|^error: context",
+        requires=r"docker|endpoint|desktop-linux|rootless|colima|default",
+        excludes=r"kubectl|kubeconfig|^error: context",
     ),
     Rule(
         "devcontainer-form",
@@ -1496,7 +1496,7 @@ RULES = (
                 "Remove both from devcontainer.json, or set `workspaceFolder` to the target of `workspaceMount`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "container-user",
@@ -1527,7 +1527,7 @@ RULES = (
                 "Add `RUN userdel -r ubuntu` to the Dockerfile, before the step that creates the user.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "user-in-use",
@@ -1618,7 +1618,7 @@ RULES = (
                 tell="it happened in a running container",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1653,7 +1653,7 @@ RULES = (
                 given=text_has(r"--from="),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1661,7 +1661,7 @@ RULES = (
         "exec /entrypoint.sh: exec format error",
         (r"exec:? \\?\"?(/?\S+\.(?:sh|py))\\?\"?: exec format error",),
         (NO_SHEBANG,),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -1678,7 +1678,7 @@ RULES = (
             ),
             WRONG_ARCH,
         ),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -1691,7 +1691,7 @@ RULES = (
             r"wanted (?:linux/)?\w+, actual:? ",
         ),
         (WRONG_ARCH, NO_EMULATION),
-        look=CARD,
+        more=CARD,
         kind="image",
     ),
     Rule(
@@ -1703,7 +1703,7 @@ RULES = (
             r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
         ),
         (WRONG_ARCH, NO_SHEBANG, NO_EMULATION),
-        look=CARD,
+        more=CARD,
         kind="image",
     ),
     Rule(
@@ -1721,7 +1721,7 @@ RULES = (
                 "Run `file` on that library, and install the one for this machine (`uname -m`).",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "image-missing",
@@ -1752,9 +1752,9 @@ RULES = (
                 tell="the name in the message has no tag and no registry",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
-        unless=r"failed to resolve source metadata[^\n]*(?:denied|authori[sz]|forbidden)",
+        excludes=r"failed to resolve source metadata[^\n]*(?:denied|authori[sz]|forbidden)",
     ),
     Rule(
         "pull-limit",
@@ -1776,7 +1776,7 @@ RULES = (
                 given=~text_has(r"unauthenticated pull"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -1787,12 +1787,12 @@ RULES = (
             Cause(
                 "snap-void",
                 "Docker is a snap, which cannot see the folder in which it was started.",
-                "Run it in a folder inside your home directory, or replace the snap by Docker Engine: `sudo snap "
+                "Run it in a folder inside your home directory, or replace the snap with Docker Engine: `sudo snap "
                 "remove docker`, then https://docs.docker.com/engine/install/.",
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="build",
     ),
     Rule(
@@ -1813,7 +1813,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1840,7 +1840,7 @@ RULES = (
                 given=text_has(r"unknown flag|<<"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1855,7 +1855,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look="`docker buildx ls`",
+        more="`docker buildx ls`",
         kind="build",
     ),
     Rule(
@@ -1870,8 +1870,8 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
-        beside=r"response from daemon|layer|dockerd|docker build|failed to solve",
+        more=BUILD,
+        requires=r"response from daemon|layer|dockerd|docker build|failed to solve",
         kind="build",
     ),
     Rule(
@@ -1885,7 +1885,7 @@ RULES = (
                 "Delete it with `docker builder prune --all`, and build again.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="build",
     ),
     Rule(
@@ -1902,7 +1902,7 @@ RULES = (
                 "Wait for other builds to finish. If there are none, run `sudo systemctl restart docker`.",
             ),
         ),
-        look="`docker buildx ls`",
+        more="`docker buildx ls`",
         kind="build",
     ),
     Rule(
@@ -1929,7 +1929,7 @@ RULES = (
             ),
             STORE_FULL,
         ),
-        look=STORAGE,
+        more=STORAGE,
         level=BROAD,
         kind="build",
     ),
@@ -1962,7 +1962,7 @@ RULES = (
                 given=text_has(r"parent snapshot|content digest"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -1993,7 +1993,7 @@ RULES = (
                 given=unless_text_has(r"read-only|input/output"),
             ),
         ),
-        look=STORAGE,
+        more=STORAGE,
         kind="disk",
     ),
     Rule(
@@ -2016,13 +2016,13 @@ RULES = (
             WSL_1,
             Cause(
                 "kernel-emulated",
-                "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not offer the system calls "
+                "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not support the system calls "
                 "that this needs.",
                 "Use a virtual machine or another host.",
                 tell="`systemd-detect-virt` prints a container's name",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2050,7 +2050,7 @@ RULES = (
             ),
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2069,7 +2069,7 @@ RULES = (
                 "Update the packages of Docker, containerd or runc, and libseccomp2 together, then restart Docker.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2084,7 +2084,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2104,7 +2104,7 @@ RULES = (
                 "`SystemdCgroup = true` in containerd's config.toml, and restart it.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2133,7 +2133,7 @@ RULES = (
                 given=WSL | CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2150,7 +2150,7 @@ RULES = (
             DOCKER_SNAP,
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2167,7 +2167,7 @@ RULES = (
             ),
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2202,8 +2202,8 @@ RULES = (
                 "Put `MSYS_NO_PATHCONV=1` before the command, or run it in PowerShell or WSL.",
             ),
         ),
-        look=CLIENT,
-        beside=r"docker|container|OCI|podman",
+        more=CLIENT,
+        requires=r"docker|container|OCI|podman",
         kind="command",
     ),
     Rule(
@@ -2211,7 +2211,7 @@ RULES = (
         "exec /usr/bin/sh: operation not permitted",
         (r"exec:? \\?\"?(/[^\s\"\\:]+)\\?\"?: operation not permitted",),
         (SECCOMP_OLD, DOCKER_SNAP, NOEXEC),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="command",
     ),
@@ -2241,7 +2241,7 @@ RULES = (
                 tell="`namei -l FILE` shows a folder without `x`",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -2266,7 +2266,7 @@ RULES = (
                 tell="`ls -l` finds it in the image only, or not at all",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="command",
     ),
@@ -2280,7 +2280,7 @@ RULES = (
         ),
         (WINDOWS_LINES,),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -2302,7 +2302,7 @@ RULES = (
                 tell="`file FILE` prints ASCII text, and it has GROUP or INPUT",
             ),
         ),
-        look=CARD,
+        more=CARD,
         level=BROAD,
     ),
     Rule(
@@ -2330,7 +2330,7 @@ RULES = (
                 given=text_has(r"13: Permission|are you root"),
             ),
         ),
-        look="`ps aux | grep -e apt -e dpkg`",
+        more="`ps aux | grep -e apt -e dpkg`",
     ),
     Rule(
         "apt-key",
@@ -2345,7 +2345,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-unsigned",
@@ -2359,8 +2359,8 @@ RULES = (
                 "sources, use a newer base image.",
             ),
         ),
-        look=BUILD,
-        unless=r"NO_PUBKEY A4B469963BF863CC",
+        more=BUILD,
+        excludes=r"NO_PUBKEY A4B469963BF863CC",
     ),
     Rule(
         "apt-two-entries",
@@ -2375,7 +2375,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-key-download",
@@ -2389,7 +2389,7 @@ RULES = (
                 "current web page.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-tools",
@@ -2414,7 +2414,7 @@ RULES = (
                 given=text_has(r"apt-key: (?:command )?not found"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-signature",
@@ -2430,7 +2430,7 @@ RULES = (
                 tell="`ls -ld /tmp` does not begin with `drwxrwxrwt`",
             ),
         ),
-        look=STORAGE,
+        more=STORAGE,
         level=BROAD,
     ),
     Rule(
@@ -2454,7 +2454,7 @@ RULES = (
             TWO_SOURCES,
             INTERRUPTED,
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="build",
     ),
@@ -2482,7 +2482,7 @@ RULES = (
                 given=text_has(r"\(= [^)]+\) but \S+ is to be installed"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="build",
     ),
@@ -2510,7 +2510,7 @@ RULES = (
                 given=text_has(r"NODATA|Clearsigned"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2526,7 +2526,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2547,7 +2547,7 @@ RULES = (
                 tell="`date` does not show the current time",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2577,7 +2577,7 @@ RULES = (
             ),
             NOT_UPDATED,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="build",
     ),
     Rule(
@@ -2598,7 +2598,7 @@ RULES = (
                 tell="it works in another network",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2606,7 +2606,7 @@ RULES = (
         "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist",
         (r"Failed to download metadata for repo|Cannot prepare internal mirrorlist",),
         (OTHER_RELEASE, NETWORK_DOWN),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2638,7 +2638,7 @@ RULES = (
                 tell="the distribution's web site lists the package for this release",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2651,7 +2651,7 @@ RULES = (
             r"unexpected status from \w+ request to (https?://[^/\s]+)\S*: 5\d\d",
         ),
         (NETWORK_DOWN, PROXY, TRY_AGAIN),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="image",
     ),
@@ -2674,7 +2674,7 @@ RULES = (
                 tell="it works without those options",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2704,7 +2704,7 @@ RULES = (
             ),
             OTHER_ENGINE,
         ),
-        look=GRANT,
+        more=GRANT,
         level=GENERAL,
         kind="gpu",
     ),
@@ -2729,7 +2729,7 @@ RULES = (
                 tell="`docker context ls` lists several engines",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         level=GENERAL,
         kind="engine",
     ),
@@ -2766,7 +2766,7 @@ RULES = (
         "E: Failed to fetch http://archive.ubuntu.com/ubuntu/pool/main/c/curl/curl_8.5.0.deb  404  Not Found",
         (r"(?-i:\bE: )(?:Failed to fetch|Unable to fetch some archives)", r"Some index files failed to download"),
         (STALE_LISTS, NETWORK_DOWN, TRY_AGAIN),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="build",
     ),
@@ -2789,7 +2789,7 @@ RULES = (
                 tell="`docker context ls` or `docker buildx ls` lists several",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         level=GENERAL,
         kind="image",
     ),
@@ -2808,7 +2808,7 @@ RULES = (
                 "Read its output with `docker logs NAME`: its last error names the cause.",
             ),
         ),
-        look="`docker ps --all`",
+        more="`docker ps --all`",
         level=GENERAL,
         kind="engine",
     ),
@@ -2823,11 +2823,11 @@ RULES = (
         (
             Cause(
                 "unhealthy",
-                "A container that others wait for has ended, or does not pass its health check ({0}).",
+                "A container that other services depend on has ended, or does not pass its health check ({0}).",
                 "Run `docker compose logs` to see its error.",
             ),
         ),
-        look=COMPOSE,
+        more=COMPOSE,
         level=GENERAL,
         program=True,
     ),
@@ -2843,7 +2843,7 @@ RULES = (
                 "Remove it from devcontainer.json, and install what it provides in the Dockerfile.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
     ),
     Rule(
@@ -2879,7 +2879,7 @@ RULES = (
                 tell="the log names it",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=GENERAL,
         kind="engine",
     ),
@@ -2930,7 +2930,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=COMPOSE,
+        more=COMPOSE,
         level=GENERAL,
         program=True,
     ),
@@ -2984,7 +2984,7 @@ RULES = (
                 given=text_has(r"exec:? \\?[\"`]?\.{0,2}/"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="command",
     ),
@@ -2999,7 +2999,7 @@ RULES = (
                 "If the service needs it, set it in .env beside the compose file.",
             ),
         ),
-        look=COMPOSE,
+        more=COMPOSE,
         level=NOTE,
     ),
     Rule(
@@ -3039,7 +3039,7 @@ RULES = (
                 "Delete it, download it again, and check it with `dpkg-deb --info FILE`.",
             ),
         ),
-        look="`file *.deb`",
+        more="`file *.deb`",
     ),
     Rule(
         "apt-waits",
@@ -3053,7 +3053,7 @@ RULES = (
                 "install -y ...`, or write `ENV TZ=Etc/UTC` before it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
     ),
     Rule(
@@ -3072,7 +3072,7 @@ RULES = (
                 "Nothing is needed. `DEBIAN_FRONTEND=noninteractive` silences it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=NOTE,
     ),
 )

@@ -129,7 +129,7 @@ RULES = (
                 "`git add FILE`.",
             ),
         ),
-        look="`./launch doctor --only merge`",
+        more="`./launch doctor --only merge`",
         program=True,
     ),
     Rule(
@@ -159,7 +159,7 @@ RULES = (
                 "/usr/bin/sudo`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "git-owner",
@@ -174,7 +174,7 @@ RULES = (
                 "on a Windows or network drive: `git config --global --add safe.directory FOLDER`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         certain=True,
     ),
     Rule(
@@ -191,7 +191,7 @@ RULES = (
                 'On the host, run `sudo chown -R "$USER" .git` in the repository.',
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "temporary-folder-noexec",
@@ -206,13 +206,13 @@ RULES = (
             ),
             Cause(
                 "library-not-mapped",
-                "The library cannot be mapped into memory: SELinux or a limit of memory forbids it.",
+                "The library cannot be mapped into memory: SELinux or a memory limit prevents it.",
                 "Check `ulimit -v` (it should be unlimited), and `sudo ausearch -m avc -ts recent` on the host.",
                 tell="the folder is not mounted with noexec",
                 given=text_has(r"Cannot allocate memory|Permission denied|avc:"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "save-failed",
@@ -233,7 +233,7 @@ RULES = (
             ),
             NOT_WRITABLE,
         ),
-        look=DISK,
+        more=DISK,
         level=BROAD,
     ),
     Rule(
@@ -249,7 +249,7 @@ RULES = (
                 tell="`touch /tmp/x` fails with `Permission denied` or `Read-only file system`",
             ),
         ),
-        look=DISK,
+        more=DISK,
     ),
     Rule(
         "disk-full",
@@ -283,7 +283,7 @@ RULES = (
                 tell="`df -i` shows 100%",
             ),
         ),
-        look=DISK,
+        more=DISK,
         kind="disk",
     ),
     Rule(
@@ -321,7 +321,7 @@ RULES = (
                 standalone="Start it with `docker run --gpus all ...` instead of mounting /dev.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "no-home",
@@ -345,7 +345,7 @@ RULES = (
                 standalone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-folder",
@@ -365,7 +365,7 @@ RULES = (
                 "Dockerfile.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "home-of-root",
@@ -395,7 +395,7 @@ RULES = (
                 given=text_has(r"/root/(?:\.local/(?:bin|share/uv)|\.pyenv|(?:mini|ana)conda|\.cargo|\.venv|\.nvm)"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cache-owner",
@@ -413,7 +413,7 @@ RULES = (
             r"(?:Failed|Unable) to (?:create|write|open)[^\n]{0,40}[`'\"](/[^\s`'\"]+)[\s\S]{0,80}Permission denied",
         ),
         (OTHER_OWNER, NOT_WRITABLE, SELINUX_REFUSES),
-        look=MOUNTS,
+        more=MOUNTS,
         level=BROAD,
     ),
     Rule(
@@ -450,7 +450,7 @@ RULES = (
                 given=CONTAINER & text_has(r"rootless|uid=0|root@"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "read-only",
@@ -459,7 +459,7 @@ RULES = (
         (
             Cause(
                 "mounted-read-only",
-                "{0} is mounted read-only, on purpose, as data folders of a project are.",
+                "{0} is mounted read-only on purpose, like a project's data folders.",
                 "Write to outputs/ or a cache; to allow writing, remove `readonly` (or `:ro`, `--read-only`) from "
                 "the mount.",
                 tell="`findmnt -T FILE` in the container shows `ro`, and on the host `rw`",
@@ -482,7 +482,7 @@ RULES = (
                 given=text_must_have(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "network-drive",
@@ -496,7 +496,7 @@ RULES = (
             r"\[Errno 121\] Remote I/O error",
         ),
         (DRIVE_GONE, NO_LOCKS, DRIVE_FAILS),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -512,7 +512,7 @@ RULES = (
                 "For uv, set `UV_LINK_MODE=copy`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "lock-held",
@@ -538,7 +538,7 @@ RULES = (
             ),
             replace(NO_LOCKS, given=None),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -575,7 +575,7 @@ RULES = (
                 tell="`findmnt -T FILE` shows nfs, cifs, fuse, or 9p",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -604,7 +604,7 @@ RULES = (
                 given=unless_text_has(r"WinError 3[23]|used by another process"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -626,7 +626,7 @@ RULES = (
             ),
             NO_LOCKS,
         ),
-        look="`sudo dmesg | grep -i error`",
+        more="`sudo dmesg | grep -i error`",
         level=BROAD,
         program=True,
     ),
@@ -638,7 +638,7 @@ RULES = (
             r"(?<!nvidia-smi): Input/output error(?!$)|I/O error, dev ",
         ),
         (DRIVE_FAILS, NO_LOCKS),
-        look="`sudo dmesg | grep -i error`",
+        more="`sudo dmesg | grep -i error`",
         program=True,
     ),
     Rule(
@@ -660,7 +660,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "lfs-failed",
@@ -696,7 +696,7 @@ RULES = (
                 given=text_has(r"does not exist|40[134]|Authori[sz]ation|Auth"),
             ),
         ),
-        look="`git lfs logs last`",
+        more="`git lfs logs last`",
         program=True,
     ),
     Rule(
@@ -710,7 +710,7 @@ RULES = (
         ),
         (LFS_POINTER, WEB_PAGE, NOT_SAVED_WHOLE),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-newer",
@@ -739,7 +739,7 @@ RULES = (
                 given=text_has(r"pickle\.load\("),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-zip",
@@ -755,7 +755,7 @@ RULES = (
                 given=~torch_below("1.6"),
             ),
         ),
-        look="`unzip -l FILE`",
+        more="`unzip -l FILE`",
     ),
     Rule(
         "python-cache-broken",
@@ -769,7 +769,7 @@ RULES = (
                 "reinstall it with `pip install --force-reinstall --no-deps PACKAGE`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-device",
@@ -784,7 +784,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-form",
@@ -807,7 +807,7 @@ RULES = (
         ),
         level=BROAD,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "file-incomplete",
@@ -826,9 +826,9 @@ RULES = (
             r"invalid hash value \(expected",
         ),
         (NOT_SAVED_WHOLE, WEB_PAGE, SAVED_BY_SEVERAL),
-        unless=r"spawn_main",
+        excludes=r"spawn_main",
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-not-read",
@@ -852,7 +852,7 @@ RULES = (
                 given=text_has(r"VideoCapture|video|camera|webcam|frame = |\.mp4|\.avi"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -879,7 +879,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "weights-only",
@@ -905,7 +905,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-load-too-old",
@@ -921,7 +921,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-other-model",
@@ -971,7 +971,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "dataset-empty",
@@ -998,7 +998,7 @@ RULES = (
                 tell="`ls` shows files, but in other folders or with other extensions",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -1022,7 +1022,7 @@ RULES = (
                 tell="`ls -la` shows an empty folder that belongs to root",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),
@@ -1058,7 +1058,7 @@ RULES = (
                 given=CONTAINER & text_has(r"['\"]/(?:home|mnt|data|media|datasets?|Users)/"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),
@@ -1080,7 +1080,7 @@ RULES = (
             ),
             SELINUX_REFUSES,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),

@@ -31,7 +31,7 @@ def lookup(text: str, causes: Mapping[str, Cause]) -> Cause | None:
     return next((causes[id] for id in rule_ids(text) if id in causes), None)
 
 
-def known_cause(text: str, otherwise: Cause) -> Cause:
+def known_cause(text: str, fallback: Cause) -> Cause:
     """The most likely cause of a text, with the status of `otherwise`; that one itself if the text is unknown.
 
     What a user's program does wrong is no cause here: the programs are the checks' own.
@@ -40,6 +40,6 @@ def known_cause(text: str, otherwise: Cause) -> Cause:
 
     found = diagnose(text)
     if found.confidence not in (CERTAIN, LIKELY) or found.program:
-        return otherwise
+        return fallback
     first = found.causes[0]
-    return replace(otherwise, id=first.cause.id, why=first.why, remedy=first.remedy, standalone=first.standalone)
+    return replace(fallback, id=first.cause.id, why=first.why, remedy=first.remedy, standalone=first.standalone)

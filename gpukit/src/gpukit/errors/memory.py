@@ -37,7 +37,7 @@ HOST_MEMORY_WSL = Cause(
 )
 DATASET_COPIES = Cause(
     "workers-copy-dataset",
-    "Each data loader worker comes to hold a copy of the dataset, because it consists of many Python objects.",
+    "Each data loader worker ends up with a copy of the dataset, because the dataset consists of many Python objects.",
     "Use fewer workers, and keep the data in NumPy arrays or tensors, or read it from files (`numpy.memmap`, Arrow).",
     tell="memory grows during the epoch, and more slowly with fewer workers",
     given=text_must_have(r"DataLoader"),
@@ -91,7 +91,7 @@ RULES = (
         "OSError: [Errno 24] Too many open files",
         (r"Too many open files", r"received 0 items of ancdata"),
         (OPEN_FILES,),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-memory",
@@ -113,7 +113,7 @@ RULES = (
             r"Error while \w+(?: to)? shared memory segment",
         ),
         (SHM_FULL, SHM_LEFT, HOST_MEMORY),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-object-gone",
@@ -128,14 +128,14 @@ RULES = (
             ),
             SHM_FULL,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-object",
         "RuntimeError: unable to open shared memory object </torch_4242_99> in read-write mode",
         (r"unable to open shared memory object",),
         (SHM_FULL, OPEN_FILES),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "bus-error",
@@ -158,7 +158,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "semaphores",
@@ -172,7 +172,7 @@ RULES = (
                 standalone="Run `sudo chmod 1777 /dev/shm`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "build-memory",
@@ -192,7 +192,7 @@ RULES = (
                 "Set `MAX_JOBS=2` before the command, or install a prebuilt wheel.",
             ),
         ),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "heads-per-gpu",
@@ -206,7 +206,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "memory-of-engine",
@@ -235,7 +235,7 @@ RULES = (
                 given=text_has("desired GPU memory utilization"),
             ),
         ),
-        look=SMI,
+        more=SMI,
     ),
     Rule(
         "gpu-memory-full",
@@ -262,7 +262,7 @@ RULES = (
             r"Failed to CUDA (?:malloc|calloc)",
         ),
         (GPU_FULL, GPU_TAKEN, FRAGMENTS, UNIFIED_FULL),
-        look=SMI,
+        more=SMI,
     ),
     Rule(
         "library-memory",
@@ -275,7 +275,7 @@ RULES = (
         ),
         (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gpu-memory-or-libraries",
@@ -295,7 +295,7 @@ RULES = (
             TORCH_BUILD,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "pinned-memory",
@@ -316,7 +316,7 @@ RULES = (
                 "WSL, give it more memory in .wslconfig.",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "array-too-large",
@@ -329,7 +329,7 @@ RULES = (
                 "Read the data in parts (`numpy.memmap`, a DataLoader), or use a smaller dtype.",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
         program=True,
     ),
     Rule(
@@ -342,7 +342,7 @@ RULES = (
             r"^(?:RuntimeError: )?could not create a primitive$",  # oneDNN; of a primitive descriptor: another cause
         ),
         (HOST_MEMORY,),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "worker-killed",
@@ -356,7 +356,7 @@ RULES = (
             r"due to (?:the node running low on memory|memory pressure)",
         ),
         (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, DATASET_COPIES),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "bad-alloc",
@@ -366,7 +366,7 @@ RULES = (
             HOST_MEMORY,
             Cause(
                 "incompatible-library",
-                "A compiled library asked for a nonsensical size, as one does that was built for another torch or "
+                "A compiled library requested an impossible size. This happens if it was built for another torch or "
                 "compiler.",
                 "Install that package's release for the installed torch.",
                 tell="`free -h` shows plenty of memory",
@@ -379,7 +379,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-crashed",
@@ -402,7 +402,7 @@ RULES = (
                 given=text_has(r"\bcv2\b|opencv|set_num_threads"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "heap-damaged",
@@ -424,7 +424,7 @@ RULES = (
             ),
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-gone",
@@ -445,7 +445,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-ended",
@@ -462,7 +462,7 @@ RULES = (
             STOPPED,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-slow",
@@ -471,12 +471,13 @@ RULES = (
         (
             Cause(
                 "loader-timeout",
-                "The data loader's workers did not deliver in time: the disk or network is slow, there are too few "
+                "The data loader's workers did not return a batch in time: the disk or network is slow, there are "
+                "too few "
                 "processors, or a worker hangs in a lock.",
                 'Use fewer workers than processors and `multiprocessing_context="spawn"`, or increase `timeout`.',
             ),
         ),
-        look="`./launch verify --only loader`",
+        more="`./launch verify --only loader`",
     ),
     Rule(
         "ended-from-outside",
@@ -496,7 +497,7 @@ RULES = (
         ),
         (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, STOPPED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "hangup",
@@ -511,14 +512,14 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "stopped",
         "SignalException: Process 4242 got signal: 15",
         (r"got signal: (?:15|2)\b", r"DUE TO TIME LIMIT", r"Received (?:15|2) death signal"),
         (STOPPED,),
-        look="`docker events --since 1h`",
+        more="`docker events --since 1h`",
         program=True,
     ),
     Rule(
@@ -549,7 +550,7 @@ RULES = (
             ),
             HOST_MEMORY,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "locked-memory",
@@ -567,7 +568,7 @@ RULES = (
                 "Add `--ulimit memlock=-1` to runArgs of devcontainer.json, or to `docker run`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "socket-path",
@@ -582,7 +583,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "memory-out",
@@ -593,7 +594,7 @@ RULES = (
             r"(?:cannot|can't) allocate memory\b(?! in static TLS)|\bnot enough memory\b",
         ),
         (GPU_FULL, HOST_MEMORY),
-        look=SMI,
+        more=SMI,
         level=GENERAL,
     ),
     Rule(
@@ -609,7 +610,7 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "unified-memory-table",
@@ -617,7 +618,7 @@ RULES = (
         (r"\| *Not Supported *\| +(?:\d+%|N/A) ",),
         (UNIFIED_FIGURES,),
         level=NOTE,
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "shm-note",
@@ -633,6 +634,6 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

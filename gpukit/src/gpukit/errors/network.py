@@ -148,7 +148,7 @@ RULES = (
                 given=text_must_have(r"Clock skew detected"),
             ),
         ),
-        look=CLOCK,
+        more=CLOCK,
     ),
     Rule(
         "certificate-expired",
@@ -164,7 +164,7 @@ RULES = (
             CERTIFICATES_MISSING,
             CLOCK_WRONG,
         ),
-        look=CLOCK,
+        more=CLOCK,
     ),
     Rule(
         "certificate-name",
@@ -189,7 +189,7 @@ RULES = (
                 tell="another network shows the same certificate",
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -211,7 +211,7 @@ RULES = (
             ),
             CERTIFICATES_MISSING,
         ),
-        look=HOST,
+        more=HOST,
     ),
     Rule(
         "certificate",
@@ -247,7 +247,7 @@ RULES = (
                 given=unless_text_has(r"huggingface\.co|github\.com|nvcr\.io|docker\.io|pytorch\.org|kaggle\.com"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -272,7 +272,7 @@ RULES = (
                 given=only(PODMAN),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -296,7 +296,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=HOST,
+        more=HOST,
     ),
     Rule(
         "proxy",
@@ -336,7 +336,7 @@ RULES = (
                 given=unless_text_has(r"\b407\b"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         kind="image",
     ),
     Rule(
@@ -374,7 +374,7 @@ RULES = (
                 given=text_has(r"ubuntu1[468]\.04|bionic|xenial|trusty|python(?:2|3\.[4-7])\b|handshake failure"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -403,7 +403,7 @@ RULES = (
                 given=~text_has(HUB),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -417,7 +417,7 @@ RULES = (
             r"visit https://huggingface\.co/\S+ to ask for access|Make sure to request access at",
         ),
         (HUB_NO_TOKEN, HUB_TERMS, HUB_TOKEN_RIGHTS),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -439,9 +439,9 @@ RULES = (
             r"Unauthorized[^\n]{0,80}(?:hf_hub|huggingface)[^\n]{0,40}token",
         ),
         (HUB_NO_TOKEN, HUB_WRONG_TOKEN, HUB_TOKEN_RIGHTS),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
-        unless=r"Repository Not Found|RepositoryNotFoundError",
+        excludes=r"Repository Not Found|RepositoryNotFoundError",
     ),
     Rule(
         "hub-name",
@@ -462,7 +462,7 @@ RULES = (
                 HUB_WRONG_TOKEN, given=text_must_have(r"Invalid (?:user token|credentials)|is expired|Illegal header")
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -475,7 +475,7 @@ RULES = (
             HUB_NAME,
             replace(HUB_WRONG_TOKEN, given=text_must_have(r"Invalid (?:user token|credentials)|is expired")),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -499,8 +499,8 @@ RULES = (
             ),
             Cause(
                 "model-incomplete",
-                "The local folder is incomplete: a download or a save was interrupted, or a checkpoint's inner "
-                "folder is meant.",
+                "The local folder is incomplete: a download or a save was interrupted, or the path should name a "
+                "folder inside it.",
                 "Download it again with `hf download NAME`, or save it with `save_pretrained` for the model and for "
                 "the tokenizer.",
                 tell="`ls` on the folder shows no config.json, or no *.safetensors",
@@ -515,7 +515,7 @@ RULES = (
             ),
             replace(TRANSFORMERS_OLD, given=text_must_have(r"no file named pytorch_model\.bin|Unrecognized model in")),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -544,7 +544,7 @@ RULES = (
                 given=CONTAINER & text_has(r"HF_HOME|cache_dir"),
             ),
         ),
-        look="`hf cache ls`",
+        more="`hf cache ls`",
         program=True,
     ),
     Rule(
@@ -569,8 +569,8 @@ RULES = (
                 given=text_must_have(r"hf-mirror|HF_ENDPOINT"),
             ),
         ),
-        look=HOST,
-        unless=r"outgoing traffic has been disabled|OfflineMode",
+        more=HOST,
+        excludes=r"outgoing traffic has been disabled|OfflineMode",
         program=True,
     ),
     Rule(
@@ -589,7 +589,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "dataset-script",
@@ -607,7 +607,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "hf-transfer",
@@ -645,7 +645,7 @@ RULES = (
                 given=text_must_have(r"hf_transfer[^\n]*not available"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -663,7 +663,7 @@ RULES = (
             TRANSFORMERS_OLD,
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "transformers-too-old",
@@ -698,7 +698,7 @@ RULES = (
             ),
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tokenizer-class",
@@ -714,7 +714,7 @@ RULES = (
             ),
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wandb-access",
@@ -758,7 +758,7 @@ RULES = (
                 given=text_has(r"\b403\b|permission|entity"),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -774,7 +774,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look="`mlflow --version`",
+        more="`mlflow --version`",
         program=True,
     ),
     Rule(
@@ -797,7 +797,7 @@ RULES = (
                 given=text_must_have(r"Blocking request with non-local"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -814,7 +814,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wandb-network",
@@ -843,7 +843,7 @@ RULES = (
                 given=text_must_have(r"ServiceStart|ServicePoll|MailboxError"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -874,7 +874,7 @@ RULES = (
                 given=text_has(r"IDENTIFICATION HAS CHANGED|key mismatch"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -882,7 +882,7 @@ RULES = (
         "git@github.com: Permission denied (publickey).",
         (r"Permission denied \((?:publickey|password)[^)]*\)",),
         (SSH_NO_KEY, SSH_KEY_UNKNOWN),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -910,7 +910,7 @@ RULES = (
                 given=text_must_have(r"Authentication failed|password authentication was removed"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -926,7 +926,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -954,7 +954,7 @@ RULES = (
                 given=text_has(r"out of memory|No space left|signal 9|unable to write"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -977,7 +977,7 @@ RULES = (
                 "`http://127.0.0.1:5000` on the machine.",
             ),
         ),
-        look="`docker compose ps`",
+        more="`docker compose ps`",
         program=True,
     ),
     Rule(
@@ -1013,7 +1013,7 @@ RULES = (
             NETWORK_DOWN,
             PROXY,
         ),
-        look=HOST,
+        more=HOST,
         kind="image",
     ),
     Rule(
@@ -1046,13 +1046,13 @@ RULES = (
             ),
             Cause(
                 "image-name-unknown",
-                "The registry has no image with this name: registries answer so for images that do not exist as well.",
+                "The registry has no image with this name: registries also deny access to images that do not exist.",
                 "Correct the name. An image of your own must be built before a container is created from it.",
                 tell="the registry's web page does not list the image",
                 given=text_has(r"pull access denied|repository does not exist"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -1090,7 +1090,7 @@ RULES = (
                 tell="`ss -ltnp | grep :PORT` lists it",
             ),
         ),
-        look=PORTS,
+        more=PORTS,
         program=True,
         kind="port",
     ),
@@ -1101,8 +1101,8 @@ RULES = (
         (
             Cause(
                 "address-not-here",
-                "A program is to listen on, or send from, an address that this machine or container does not have.",
-                "Use `0.0.0.0` as the address to listen on. For a training on several machines, `MASTER_ADDR` must "
+                "A program tries to listen on, or send from, an address that this machine or container does not have.",
+                "Use `0.0.0.0` as the address to listen on. For training on several machines, `MASTER_ADDR` must "
                 "be the address of rank 0's machine.",
                 tell="`ip addr` does not list the address",
             ),
@@ -1121,7 +1121,7 @@ RULES = (
                 tell="`ss -s` shows tens of thousands of connections",
             ),
         ),
-        look="`ip addr`",
+        more="`ip addr`",
         level=GENERAL,
         program=True,
     ),
@@ -1130,7 +1130,7 @@ RULES = (
         "fatal: Could not read from remote repository.",
         (r"Could not read from remote repository|Please make sure you have the correct access rights",),
         (SSH_NO_KEY, SSH_KEY_UNKNOWN, GIT_ADDRESS),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1160,7 +1160,7 @@ RULES = (
                 tell="`env | grep -i proxy` prints an address",
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1205,7 +1205,7 @@ RULES = (
                 given=text_must_have(r"public link|Too many users"),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         level=GENERAL,
         program=True,
     ),
@@ -1238,7 +1238,7 @@ RULES = (
                 given=text_has(r"(?:site|dist)-packages/|lib/python3"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1260,7 +1260,7 @@ RULES = (
             ),
             HUB_UNREACHABLE,
         ),
-        look=TOKENS,
+        more=TOKENS,
         level=GENERAL,
         program=True,
     ),
@@ -1305,7 +1305,7 @@ RULES = (
                 given=text_must_have(r"timed? ?out|timeout|deadline"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1333,7 +1333,7 @@ RULES = (
                 given=text_must_have(r"\[Errno 32\]|BrokenPipe|Broken pipe"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -1373,7 +1373,7 @@ RULES = (
                 tell="`docker port NAME` does not list it",
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),

@@ -263,7 +263,7 @@ RULES = (
                 given=text_has(r"\b404\b"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="uv",
     ),
     Rule(
@@ -283,7 +283,7 @@ RULES = (
                 "ninja`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "build-isolation",
@@ -308,7 +308,7 @@ RULES = (
                 given=text_has(NOT_ISOLATED),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-python-headers",
@@ -324,7 +324,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-compiler",
@@ -343,7 +343,7 @@ RULES = (
             r"fatal error: '?(?:std(?:def|lib|io|int)|limits|math|string|bits/\w+)(?:\.h)?'?: No such file",
         ),
         (NO_COMPILER, WINDOWS_COMPILER),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cmake-no-torch",
@@ -369,7 +369,7 @@ RULES = (
                 given=text_has(r"No module named '?torch\b"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "source-too-old",
@@ -403,7 +403,7 @@ RULES = (
             ),
             TOO_OLD_FOR_TORCH,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "submodules",
@@ -414,7 +414,7 @@ RULES = (
             r"(?:third_party|csrc)/\S+[^\n]{0,40}(?:is empty|does not exist)",
         ),
         (SUBMODULES,),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "not-a-package",
@@ -429,7 +429,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         program=True,
     ),
     Rule(
@@ -446,7 +446,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         program=True,
     ),
     Rule(
@@ -478,7 +478,7 @@ RULES = (
                 given=text_has(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-nvcc",
@@ -515,8 +515,8 @@ RULES = (
                 given=text_has(r"macosx|darwin|\barm64-apple"),
             ),
         ),
-        look=VERIFY,
-        unless=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
+        more=VERIFY,
+        excludes=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "glibc-too-new",
@@ -531,7 +531,7 @@ RULES = (
                 "24.04.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gcc-too-new",
@@ -554,7 +554,7 @@ RULES = (
             ),
             WRONG_TOOLKIT,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-ninja",
@@ -579,7 +579,7 @@ RULES = (
                 tell="`python -m pip show ninja` finds it",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-git",
@@ -598,7 +598,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "no-build-tool",
@@ -632,7 +632,7 @@ RULES = (
                 tell="the package has no wheels at all",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "toolkit-other-than-torch",
@@ -660,7 +660,7 @@ RULES = (
             WRONG_TOOLKIT,
             ISOLATED_TORCH,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvcc-too-old-for-package",
@@ -675,7 +675,7 @@ RULES = (
             ),
             WRONG_TOOLKIT,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "arch-list-empty",
@@ -689,7 +689,7 @@ RULES = (
         (
             Cause(
                 "arch-list-empty",
-                "The build asks the GPU for which architecture to compile, and no GPU is visible, as in every image "
+                "The build detects the GPU's architecture to compile for, and no GPU is visible, as in every image "
                 "build.",
                 "Set the compute capability of your GPU before this step: `export TORCH_CUDA_ARCH_LIST=9.0` (in a "
                 "Dockerfile: `ENV TORCH_CUDA_ARCH_LIST=9.0`). `nvidia-smi --query-gpu=name,compute_cap --format=csv` "
@@ -698,7 +698,7 @@ RULES = (
             ),
             replace(CPU_BUILD, given=CPU_TORCH),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "musl",
@@ -725,7 +725,7 @@ RULES = (
                 given=unless_text_has(r"ld-linux|libc\.so\.6"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "executable-stack",
@@ -740,7 +740,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "static-tls",
@@ -756,7 +756,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-parts",
@@ -778,7 +778,7 @@ RULES = (
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-too-new",
@@ -792,7 +792,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mixed-cuda-libraries",
@@ -809,7 +809,7 @@ RULES = (
                 given=text_has(r"site-packages/nvidia/"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mixed-torch",
@@ -835,7 +835,7 @@ RULES = (
                 tell="`echo $LD_LIBRARY_PATH` prints such a folder",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "built-for-other-torch",
@@ -860,7 +860,7 @@ RULES = (
                 given=unless_text_has(r"torch_extensions/"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "link-library",
@@ -894,7 +894,7 @@ RULES = (
                 given=text_must_have(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "bitsandbytes",
@@ -925,7 +925,7 @@ RULES = (
                 given=JETSON,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torchvision-other",
@@ -956,7 +956,7 @@ RULES = (
                 given=JETSON,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torchvision-not-imported",
@@ -976,7 +976,7 @@ RULES = (
                 tell="`import torchvision` prints a warning",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tensorflow-without-cuda",
@@ -1005,8 +1005,8 @@ RULES = (
                 given=NO_CARD,
             ),
         ),
-        look=VERIFY,
-        unless=r"Ignore above cudart dlerror if you do not have a GPU",
+        more=VERIFY,
+        excludes=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "built-for-other-cuda",
@@ -1059,7 +1059,7 @@ RULES = (
                 given=only(JETSON),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "other-libc",
@@ -1083,7 +1083,7 @@ RULES = (
                 given=text_must_have(r"vscode|code-server|attach docker container"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "other-libstdcxx",
@@ -1106,7 +1106,7 @@ RULES = (
                 given=text_has(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "openmp-twice",
@@ -1121,7 +1121,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-threading",
@@ -1135,7 +1135,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-broken",
@@ -1150,7 +1150,7 @@ RULES = (
                 "--force-reinstall mkl numpy`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-unavailable",
@@ -1172,7 +1172,7 @@ RULES = (
                 given=text_has(r"No module named '?numpy"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-2",
@@ -1203,7 +1203,7 @@ RULES = (
                 given=text_has(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-names",
@@ -1231,7 +1231,7 @@ RULES = (
                 given=text_must_have(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "protobuf",
@@ -1259,7 +1259,7 @@ RULES = (
                 given=text_must_have(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-distutils",
@@ -1275,7 +1275,7 @@ RULES = (
             ),
             DEBIAN_DISTUTILS,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "python-too-new",
@@ -1300,7 +1300,7 @@ RULES = (
                 given=text_must_have(r"ImpImporter"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "setuptools",
@@ -1332,7 +1332,7 @@ RULES = (
                 given=text_must_have(r"name 'packaging'"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "python-too-old",
@@ -1360,7 +1360,7 @@ RULES = (
                 given=python_from("3.11") & text_has(r"not subscriptable|for \|:"),
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "python-required",
@@ -1379,7 +1379,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "uv-requires-python",
@@ -1398,7 +1398,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-index-order",
@@ -1418,7 +1418,7 @@ RULES = (
                 "`[tool.uv.sources]`. On the command line: `--index-strategy unsafe-best-match`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "not-in-index",
@@ -1441,7 +1441,7 @@ RULES = (
             ),
             OFFLINE,
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "venv-broken",
@@ -1459,7 +1459,7 @@ RULES = (
                 "Delete it and create it again: `rm -r .venv && uv venv`. A project's container needs none.",
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "no-bdist-wheel",
@@ -1472,8 +1472,8 @@ RULES = (
                 "`pip install -U setuptools wheel`, then install the package again.",
             ),
         ),
-        look=BUILD,
-        unless=r"bdist_wheel[\s\S]*Successfully installed",
+        more=BUILD,
+        excludes=r"bdist_wheel[\s\S]*Successfully installed",
     ),
     Rule(
         "setuptools-too-new",
@@ -1491,7 +1491,7 @@ RULES = (
                 "for `must be ...`), then `pip install --no-build-isolation PACKAGE`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "windows-compiler",
@@ -1503,7 +1503,7 @@ RULES = (
             r"found|failed)",
         ),
         (WINDOWS_COMPILER,),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "openssl-python",
@@ -1517,7 +1517,7 @@ RULES = (
                 "old one first: `sudo apt-get remove python3-openssl`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "local-version",
@@ -1544,8 +1544,8 @@ RULES = (
                 given=text_has(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
             ),
         ),
-        look=VERIFY,
-        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+        more=VERIFY,
+        excludes=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
     ),
     Rule(
         "conda-not-found",
@@ -1569,7 +1569,7 @@ RULES = (
                 given=text_has(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wheel-does-not-fit",
@@ -1620,9 +1620,9 @@ RULES = (
             ),
             INDEX,
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
-        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+        excludes=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
     ),
     Rule(
         "pip-left-conflict",
@@ -1648,8 +1648,8 @@ RULES = (
                 given=text_has(r"\bColab\b|google-colab|/content/|kaggle"),
             ),
         ),
-        look=VERIFY,
-        unless=r"which is incompatible[\s\S]*\bSuccessfully installed ",
+        more=VERIFY,
+        excludes=r"which is incompatible[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "packages-contradict",
@@ -1676,8 +1676,8 @@ RULES = (
             REQUIREMENTS_CONFLICT,
             Cause(
                 "uv-other-platform",
-                "uv resolves for every Python and system that the project allows, and a package has no release for "
-                "one of them.",
+                "uv resolves for every Python version and system that the project allows, and a package has no "
+                "release for one of them.",
                 'Allow only those that you use, in pyproject.toml: `requires-python = ">=3.12,<3.13"`, and under '
                 "`[tool.uv]` `environments = [\"sys_platform == 'linux'\"]`.",
                 tell="the message names a split or another system or Python than this one",
@@ -1713,7 +1713,7 @@ RULES = (
                 given=text_must_have(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
     ),
     Rule(
@@ -1730,7 +1730,7 @@ RULES = (
                 "`pip install -U datasets`",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "version-check",
@@ -1760,8 +1760,8 @@ RULES = (
             NOT_RESTARTED,
             OTHER_PYTHON,
         ),
-        look=VERIFY,
-        unless=r"which is incompatible",
+        more=VERIFY,
+        excludes=r"which is incompatible",
     ),
     Rule(
         "cannot-uninstall",
@@ -1776,7 +1776,7 @@ RULES = (
             Cause(
                 "cannot-uninstall",
                 "pip cannot replace a package that the system or conda installed ({0}).",
-                "Work in a virtual environment: `uv venv`. Otherwise install beside it: `pip install "
+                "Work in a virtual environment: `uv venv`. Otherwise install it alongside: `pip install "
                 "--ignore-installed PACKAGE`.",
                 tell="the package lies in /usr/lib/python3/dist-packages or came with conda",
             ),
@@ -1788,7 +1788,7 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-release",
@@ -1836,7 +1836,7 @@ RULES = (
                 ),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -1855,7 +1855,7 @@ RULES = (
             r"triton|cv2|deepspeed|jax|tensorflow|tensorflow\.\w+|typing_extensions)(?:\.[\w.]+)?)'? has no attribute",
         ),
         (OTHER_RELEASE, NOT_RESTARTED, SHADOWED),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -1882,7 +1882,7 @@ RULES = (
             ),
             replace(NEEDS_TORCH, given=unless_text_has(NOT_ISOLATED, "torchrun")),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "jupyter-kernel",
@@ -1911,7 +1911,7 @@ RULES = (
                 given=text_has(r"NoSuchKernel|No such kernel"),
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-old-page",
@@ -1925,7 +1925,7 @@ RULES = (
                 "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
         level=NOTE,
     ),
     Rule(
@@ -1939,7 +1939,7 @@ RULES = (
                 "`pip install jupyterlab notebook`; if it is installed, `python -m jupyterlab` starts it.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-xsrf",
@@ -1953,7 +1953,7 @@ RULES = (
                 "`Authorization` header.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-root",
@@ -1970,7 +1970,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "base-would-change",
@@ -1983,7 +1983,7 @@ RULES = (
                 "Remove the package from pyproject.toml, or allow the base's version.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="build",
     ),
     Rule(
@@ -2000,7 +2000,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "conda-init",
@@ -2015,7 +2015,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "conda-no-environment",
@@ -2029,7 +2029,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "conda-terms",
@@ -2038,13 +2038,13 @@ RULES = (
         (
             Cause(
                 "conda-terms",
-                "Anaconda's default channels ask to accept their terms, and conda runs without a terminal.",
-                "Use conda-forge alone: `conda create -n NAME -c conda-forge --override-channels python`. To accept "
+                "Anaconda's default channels require you to accept their terms, and conda runs without a terminal.",
+                "Use only conda-forge: `conda create -n NAME -c conda-forge --override-channels python`. To accept "
                 "them: `conda tos accept --override-channels --channel CHANNEL`.",
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "no-venv",
@@ -2058,7 +2058,7 @@ RULES = (
                 "it with `uv venv`.",
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "uv-lock-newer",
@@ -2084,7 +2084,7 @@ RULES = (
                 given=text_has(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-lock",
@@ -2098,7 +2098,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-python",
@@ -2119,7 +2119,7 @@ RULES = (
                 tell="`uv python list --all-versions` does not show the version",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
     ),
     Rule(
@@ -2134,7 +2134,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-disk-full",
@@ -2148,7 +2148,7 @@ RULES = (
                 "disk: `UV_CACHE_DIR`, and `GPUKIT_NATIVE` in a project.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="uv",
     ),
@@ -2177,7 +2177,7 @@ RULES = (
                 given=text_has(r"not found in known hashes|\+cu\d+|\+cpu"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "python-library",
@@ -2208,7 +2208,7 @@ RULES = (
                 given=text_has(r"ImportError: libpython"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "system-library",
@@ -2237,7 +2237,7 @@ RULES = (
             ),
             replace(OLD_LIBRARY, given=text_must_have(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "torchcodec",
@@ -2269,7 +2269,7 @@ RULES = (
                 given=text_has(r"undefined symbol"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "ffmpeg",
@@ -2295,7 +2295,7 @@ RULES = (
                 given=text_must_have(r"backend"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "no-flash-attention",
@@ -2324,8 +2324,8 @@ RULES = (
             ),
             OTHER_PYTHON,
         ),
-        look=VERIFY,
-        unless=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
+        more=VERIFY,
+        excludes=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
     ),
     Rule(
         "no-such-user",
@@ -2356,7 +2356,7 @@ RULES = (
                 given=text_must_have(r"No user exists for uid|You don't exist"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "deepspeed-op",
@@ -2382,7 +2382,7 @@ RULES = (
             ),
             STALE_EXTENSION,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2397,7 +2397,7 @@ RULES = (
             r"'NoneType' object has no attribute 'origin'",
         ),
         (NOT_COMPILED, SHADOWED, STALE_EXTENSION),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2419,7 +2419,7 @@ RULES = (
                 tell="the device in the message is not the intended one",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2444,13 +2444,13 @@ RULES = (
             Cause(
                 "kernel-does-not-start",
                 "The kernel's Python lacks ipykernel, or a file of the project has the name of a standard module.",
-                "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as random.py "
-                "or logging.py beside the notebook.",
+                "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as "
+                "random.py or logging.py in the notebook's folder.",
                 tell="it fails before the first cell runs",
                 given=text_has(r"Failed to start the Kernel|No module named|Kernel died before replying"),
             ),
         ),
-        look="`sudo dmesg | grep -i 'out of memory'`",
+        more="`sudo dmesg | grep -i 'out of memory'`",
         level=BROAD,
     ),
     Rule(
@@ -2479,13 +2479,13 @@ RULES = (
             ),
             Cause(
                 "arm-openblas",
-                "NumPy's OpenBLAS takes the arm64 processor for another one, as on Jetsons.",
+                "NumPy's OpenBLAS does not detect the arm64 processor correctly, as on Jetsons.",
                 "`export OPENBLAS_CORETYPE=ARMV8`, or install a newer NumPy.",
                 tell="it is an arm64 machine, and `import numpy` fails",
                 given=ARM64,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2530,7 +2530,7 @@ RULES = (
                 given=text_has(r"cv2/qt/plugins|even though it was found|libxcb"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2550,7 +2550,7 @@ RULES = (
                 tell="both files in the traceback are the program's own",
             ),
         ),
-        look=VENV,
+        more=VENV,
         level=BROAD,
     ),
     Rule(
@@ -2565,7 +2565,7 @@ RULES = (
                 '`open(path, encoding="utf-8")`.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2591,9 +2591,9 @@ RULES = (
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        unless=r"A matching Triton is not available|some optimizations will not be enabled",
+        excludes=r"A matching Triton is not available|some optimizations will not be enabled",
     ),
     Rule(
         "kernels-not-loaded",
@@ -2616,9 +2616,9 @@ RULES = (
                 given=text_has(r"cannot open shared object"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
+        requires=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
     ),
     Rule(
         "windows-library",
@@ -2642,7 +2642,7 @@ RULES = (
                 given=text_has(r"not a valid Win32|WinError 193"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -2670,7 +2670,7 @@ RULES = (
                 tell="its documentation names an extra",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2689,14 +2689,15 @@ RULES = (
             NOT_RESTARTED,
             Cause(
                 "installed-but-broken",
-                "The package is installed, and importing it fails, so its user reports it as missing ({0}).",
-                "Import it alone to see the error: `python -c 'import PACKAGE'`.",
+                "The package is installed but cannot be imported, so the package that needs it reports it as missing "
+                "({0}).",
+                "Import it by itself to see the error: `python -c 'import PACKAGE'`.",
                 tell="`python -m pip list` has it",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"Error|Exception",
+        requires=r"Error|Exception",
     ),
     Rule(
         "undefined-symbol",
@@ -2719,9 +2720,9 @@ RULES = (
             ),
             STALE_EXTENSION,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"\.py\b|python|Import ?error|torch|site-packages|_ext\b|cuda|^undefined symbol",
+        requires=r"\.py\b|python|Import ?error|torch|site-packages|_ext\b|cuda|^undefined symbol",
     ),
     Rule(
         "library-missing",
@@ -2744,7 +2745,7 @@ RULES = (
             ),
             OLD_LIBRARY,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -2772,7 +2773,7 @@ RULES = (
                 ),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         program=True,
     ),
@@ -2803,9 +2804,9 @@ RULES = (
             ),
             BUILD_MEMORY,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"torch|cuda|nvcc|\bpip\b|python|\.py\b|setup|ninja|cmake|extension|CalledProcessError|error: command",
+        requires=r"torch|cuda|nvcc|\bpip\b|python|\.py\b|setup|ninja|cmake|extension|CalledProcessError|error: command",
     ),
     Rule(
         "wheel-not-built",
@@ -2850,10 +2851,10 @@ RULES = (
                 NEEDS_TORCH, given=text_has(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         kind="uv",
-        unless=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
+        excludes=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "no-module",
@@ -2869,7 +2870,7 @@ RULES = (
                 tell="the program's source has a file or folder of this name",
             ),
         ),
-        look=VENV,
+        more=VENV,
         level=GENERAL,
         program=True,
     ),
@@ -2887,10 +2888,10 @@ RULES = (
                 "Use what the message names instead, or install an older release of that package.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
-        beside=r"Error|Exception",
+        requires=r"Error|Exception",
     ),
     Rule(
         "other-version",
@@ -2920,7 +2921,7 @@ RULES = (
             ),
             SHADOWED,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2943,7 +2944,7 @@ RULES = (
                 tell="`find / -name NAME -type f 2>/dev/null` finds it",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         program=True,
     ),
@@ -2958,7 +2959,7 @@ RULES = (
                 "`export UV_LINK_MODE=copy` hides it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=NOTE,
     ),
     Rule(
@@ -2972,7 +2973,7 @@ RULES = (
                 '`sudo chown -R "$USER" ~/.cache/pip` makes it usable.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -2986,7 +2987,7 @@ RULES = (
                 "If you use that package, install both in one command; `pip check` lists them.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3003,7 +3004,7 @@ RULES = (
                 "If TensorFlow should use the GPU: `pip install -U 'tensorflow[and-cuda]'`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3017,7 +3018,7 @@ RULES = (
                 "`pip install triton` in Linux, `pip install triton-windows` in Windows, if you want them.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3032,7 +3033,7 @@ RULES = (
                 'Nothing is needed: PyTorch\'s own (`attn_implementation="sdpa"`) is about as fast.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3046,7 +3047,7 @@ RULES = (
                 "`pip install -U ipywidgets`, then restart the kernel.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3060,7 +3061,7 @@ RULES = (
                 "`export LC_ALL=C.UTF-8` hides it.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3075,7 +3076,7 @@ RULES = (
                 "If you use `torchvision.io`, install torch and torchvision together, from the same index.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
 )

@@ -19,7 +19,7 @@ RULES = (
         (CUDA_AFTER_FORK,),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "main-guard",
@@ -34,7 +34,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "start-method-twice",
@@ -49,7 +49,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "not-picklable",
@@ -68,7 +68,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "quantized-move",
@@ -95,7 +95,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "meta-tensor",
@@ -115,8 +115,8 @@ RULES = (
             ),
             Cause(
                 "loader-releases-differ",
-                "The releases of torch, transformers, accelerate, and the package that loads the model do not fit "
-                "each other.",
+                "The releases of torch, transformers, accelerate, and the package that loads the model are not "
+                "compatible with each other.",
                 "Run `pip install -U transformers accelerate` and update the package that the traceback names, or "
                 "install the releases that the project lists.",
                 tell="the program does not use `device_map`, and its code worked with older releases",
@@ -130,7 +130,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-devices",
@@ -173,7 +173,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "half-on-cpu",
@@ -187,7 +187,7 @@ RULES = (
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "type-not-served",
@@ -202,7 +202,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-pad-token",
@@ -220,7 +220,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "unequal-lengths",
@@ -237,7 +237,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "flash-dtype",
@@ -256,7 +256,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "relative-import",
@@ -271,7 +271,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-chat-template",
@@ -285,7 +285,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "optimizer-state",
@@ -301,7 +301,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-dtypes",
@@ -339,7 +339,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "empty-tensor",
@@ -367,7 +367,7 @@ RULES = (
         ),
         level=BROAD,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shapes",
@@ -396,9 +396,9 @@ RULES = (
                 "the one that belongs to the model.",
             ),
         ),
-        unless=r"(?:The size of tensor \w|must match the size of tensor \w) \(0\)",
+        excludes=r"(?:The size of tensor \w|must match the size of tensor \w) \(0\)",
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "batch-of-one",
@@ -413,7 +413,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tensor-to-numpy",
@@ -431,7 +431,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gradients",
@@ -471,7 +471,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "loss-scale",
@@ -493,7 +493,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "scaler-halves",
@@ -507,7 +507,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "arguments",
@@ -521,7 +521,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shapes-differ",
@@ -543,8 +543,8 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        beside=r"torch|tensor|numpy|tensorflow|\bcuda|\bmodel\b|input and weight",
-        look=VERIFY,
+        requires=r"torch|tensor|numpy|tensorflow|\bcuda|\bmodel\b|input and weight",
+        more=VERIFY,
     ),
     Rule(
         "not-implemented",
@@ -563,7 +563,7 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-internal",
@@ -572,13 +572,13 @@ RULES = (
         (
             Cause(
                 "torch-bug",
-                "PyTorch met a state that it does not expect: a bug of this release.",
+                "PyTorch reached a state that it does not expect: a bug in this release.",
                 "Update PyTorch; if it remains, search PyTorch's issues for that line.",
                 tell="`./launch verify` passes",
             ),
             LIBRARIES_MIXED,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

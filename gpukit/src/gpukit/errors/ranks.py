@@ -37,10 +37,10 @@ RANK_FAILED = Cause(
 )
 OUT_OF_STEP = Cause(
     "ranks-out-of-step",
-    "The ranks are not at the same place: one is much slower or makes other calls. Often only rank 0 "
+    "The ranks are not at the same point: one is much slower or makes other calls. Often only rank 0 "
     "evaluates, saves, or prepares data.",
     "Run it with `TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`, which records "
-    "where each rank waits. If a step is only slow, pass `timeout=timedelta(hours=2)` to "
+    "where each rank waits. If a step is just slow, pass `timeout=timedelta(hours=2)` to "
     "`init_process_group`.",
     tell="no rank has an earlier error, and it worked for a while",
 )
@@ -63,7 +63,7 @@ WRONG_INTERFACE = Cause(
 )
 NAME_UNKNOWN = Cause(
     "host-name-unknown",
-    "A host name of the training does not resolve to an address that works here.",
+    "A host name that the ranks use does not resolve to an address that works here.",
     "Use IP addresses, or add the names: `docker run --add-host NAME:ADDRESS ...`, or a line in "
     "/etc/hosts. On a single machine: `torchrun --standalone ...`.",
     tell="`getent hosts NAME` prints nothing or a wrong address",
@@ -96,7 +96,7 @@ RULES = (
         "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
         (r"Duplicate GPU detected ?: rank", r"Multiple Ranks are using the same GPU"),
         (TOO_MANY_RANKS, NO_SET_DEVICE),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "not-torchrun",
@@ -121,9 +121,9 @@ RULES = (
                 given=text_has(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
-        beside=r"environ|expected, but not set|torch|distributed|accelerate|deepspeed",
+        requires=r"environ|expected, but not set|torch|distributed|accelerate|deepspeed",
     ),
     Rule(
         "local-rank-argument",
@@ -136,7 +136,7 @@ RULES = (
                 "Start it with `torchrun`, and read `LOCAL_RANK` from the environment.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
         program=True,
     ),
@@ -162,7 +162,7 @@ RULES = (
                 tell="it fails at the end of the training",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -176,7 +176,7 @@ RULES = (
             r"unable to resolve hostname[^\n]{0,20}gloo|gloo[^\n]{0,80}(?:resolve|address)",
         ),
         (WRONG_INTERFACE, NAME_UNKNOWN),
-        look=COLLECTIVE,
+        more=COLLECTIVE,
     ),
     Rule(
         "nccl-rdma",
@@ -205,7 +205,7 @@ RULES = (
                 given=text_has(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
             ),
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
     ),
     Rule(
         "ranks-differ",
@@ -217,7 +217,7 @@ RULES = (
             r"last enqueued NCCL work[^\n]{0,200}last completed[^\n]{0,200}(?:mismatch|desync)",
         ),
         (RANKS_DIFFER,),
-        look=DETAIL,
+        more=DETAIL,
         program=True,
     ),
     Rule(
@@ -236,7 +236,7 @@ RULES = (
                 "`ddp_find_unused_parameters=True`), or remove those parameters.",
             ),
         ),
-        look=DETAIL,
+        more=DETAIL,
         program=True,
     ),
     Rule(
@@ -258,7 +258,7 @@ RULES = (
                 tell="the model does not use gradient checkpointing",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -272,7 +272,7 @@ RULES = (
                 'Move the tensor to the GPU, or use both backends: `init_process_group("cpu:gloo,cuda:nccl")`.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
         program=True,
     ),
@@ -287,7 +287,7 @@ RULES = (
                 "Set `USE_LIBUV=0` in the environment.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -305,7 +305,7 @@ RULES = (
             RANK_FAILED,
             Cause(
                 "rendezvous-closed",
-                "The other nodes have already finished or given up, so this one cannot join any more.",
+                "The other nodes have already finished or given up, so this one can no longer join.",
                 "Start all nodes again within a minute of each other, with a new `--rdzv-id`.",
                 tell="this node started later than the others",
                 given=text_has(r"RendezvousClosedError"),
@@ -317,7 +317,7 @@ RULES = (
                 tell="it fails at once, at the start, on every try",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "rendezvous",
@@ -352,7 +352,7 @@ RULES = (
             ),
             NAME_UNKNOWN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-usage",
@@ -362,7 +362,7 @@ RULES = (
             r"mismatch in rank count|already checked in",
         ),
         (TOO_MANY_RANKS, NO_SET_DEVICE, RANKS_DIFFER),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -374,7 +374,7 @@ RULES = (
             r"NCCL library is not backwards compatible",
         ),
         (OTHER_NCCL,),
-        look="`NCCL_DEBUG=VERSION`",
+        more="`NCCL_DEBUG=VERSION`",
     ),
     Rule(
         "imex",
@@ -398,8 +398,8 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=NCCL_DEBUG,
-        beside=r"fail|error|not (?:working|found|available)|no such|denied|unable|cannot",
+        more=NCCL_DEBUG,
+        requires=r"fail|error|not (?:working|found|available)|no such|denied|unable|cannot",
     ),
     Rule(
         "p2p-consumer",
@@ -412,7 +412,7 @@ RULES = (
                 "Set `NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1`, or start with `accelerate launch`, which sets both.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -432,8 +432,8 @@ RULES = (
             r"has most likely crashed",
         ),
         (RANK_FAILED, OUT_OF_STEP, GPU_PATH),
-        look=NCCL_DEBUG,
-        beside=r"nccl|\brank|torch|distributed|watchdog",
+        more=NCCL_DEBUG,
+        requires=r"nccl|\brank|torch|distributed|watchdog",
     ),
     Rule(
         "gloo-waited",
@@ -445,7 +445,7 @@ RULES = (
             r"Gloo connectFullMesh failed",
         ),
         (RANK_FAILED, WRONG_INTERFACE, FIREWALL),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-network",
@@ -456,14 +456,14 @@ RULES = (
             r"Network is unreachable)",
         ),
         (WRONG_INTERFACE, FIREWALL, RANK_FAILED),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
     ),
     Rule(
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
         (r"ncclSystemError", r"NCCL[^\n]{0,160}unhandled system error", r"unhandled system error[^\n]{0,60}NCCL"),
         (replace(SHM_FULL, given=CONTAINER), WRONG_INTERFACE, RANK_FAILED, GPU_PATH),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -476,7 +476,7 @@ RULES = (
             GPU_PATH,
             DRIVER_TOO_OLD,
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -493,7 +493,7 @@ RULES = (
             ),
             NO_SET_DEVICE,
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -510,7 +510,7 @@ RULES = (
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
             ),
         ),
-        look=HOST,
+        more=HOST,
         certain=True,
     ),
     Rule(
@@ -526,7 +526,7 @@ RULES = (
                 tell="`ls -l` on every node finds the file, or not",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -541,7 +541,7 @@ RULES = (
                 "Start as many processes as there are GPUs, add `slots=8` to the host file, or pass `--oversubscribe`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -556,7 +556,7 @@ RULES = (
                 "Set `OMPI_MCA_btl_vader_single_copy_mechanism=none` to silence it.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -578,14 +578,14 @@ RULES = (
                 tell="`ls /job/hostfile` finds it, or the command has `--hostfile`",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-failed",
         "RuntimeError: NCCL communicator failed",
         (r"\bnccl\w*\b[^\n]{0,80}(?:error|failed|failure|timed out|timeout)",),
         (RANK_FAILED, GPU_PATH, WRONG_INTERFACE),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=GENERAL,
     ),
     Rule(
@@ -599,11 +599,11 @@ RULES = (
         (
             Cause(
                 "nccl-chatter",
-                "This is only a remark: NCCL works without that part.",
+                "This is only a note: NCCL works without that part.",
                 "You do not have to do anything.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -617,7 +617,7 @@ RULES = (
                 "You do not have to do anything.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
 )

@@ -31,7 +31,7 @@ JETSON_RUNTIME = Cause(
     "jetson-runtime",
     "On this Jetson, the container was started without NVIDIA's runtime.",
     "Start it with `--runtime=nvidia`, or with `./launch`.",
-    tell="the container was started with `--gpus` alone or without both",
+    tell="the container was started with only `--gpus`, or with neither option",
     given=JETSON,
     standalone="Start it with `--runtime=nvidia`.",
 )
@@ -101,13 +101,13 @@ RULES = (
             Cause(
                 "apptainer-nvccli",
                 "Apptainer or Singularity was started with `--nvccli`, which needs NVIDIA's Container Toolkit.",
-                "Use `--nv` alone.",
+                "Use only `--nv`.",
                 tell="the command has `--nvccli`",
                 given=text_has(r"apptainer|singularity"),
             ),
             PARTS,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -133,7 +133,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look="`./launch doctor --only engine,driver`",
+        more="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
     Rule(
@@ -150,7 +150,7 @@ RULES = (
                 tell="`lspci | grep -i nvidia` lists more GPUs than `nvidia-smi -L`",
             ),
         ),
-        look="`./launch doctor --only driver,mig,gpu`",
+        more="`./launch doctor --only driver,mig,gpu`",
         kind="gpu",
     ),
     Rule(
@@ -174,7 +174,7 @@ RULES = (
                 "`podman --cgroup-manager=cgroupfs ...`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -192,7 +192,7 @@ RULES = (
         (
             Cause(
                 "userns-apparmor",
-                "AppArmor forbids unprivileged user namespaces, which rootless engines and Apptainer need. This "
+                "AppArmor blocks unprivileged user namespaces, which rootless engines and Apptainer need. This "
                 "is the default on Ubuntu 23.10 and newer.",
                 "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting "
                 "into /etc/sysctl.d/60-userns.conf.",
@@ -201,7 +201,7 @@ RULES = (
             ),
             Cause(
                 "userns-off",
-                "The kernel's settings forbid user namespaces, or allow too few.",
+                "The kernel's settings disable user namespaces, or allow too few.",
                 "Run `sudo sysctl -w user.max_user_namespaces=28633`; on older Debian also `sudo sysctl -w "
                 "kernel.unprivileged_userns_clone=1`.",
                 tell="`sysctl user.max_user_namespaces` prints 0 or a low number",
@@ -209,14 +209,14 @@ RULES = (
             ),
             Cause(
                 "userns-in-container",
-                "A container around it forbids namespaces.",
+                "The outer container does not allow namespaces.",
                 "Start the outer container with `--security-opt seccomp=unconfined --security-opt "
                 "apparmor=unconfined`, or use the host's engine.",
                 tell="it ran in a container",
                 given=CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -236,7 +236,7 @@ RULES = (
                 "install --allow-downgrades containerd.io=VERSION`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -247,7 +247,7 @@ RULES = (
             r"(?:runc|crun|OCI runtime)[^\n]{0,300}mknod[^\n]{0,80}(?:permission denied|not permitted)",
         ),
         (ROOTLESS_DEVICES, ENGINE_INSIDE),
-        look=ENGINE,
+        more=ENGINE,
         kind="gpu",
     ),
     Rule(
@@ -266,7 +266,7 @@ RULES = (
                 "if SELinux is enforcing.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="mount",
     ),
     Rule(
@@ -303,7 +303,7 @@ RULES = (
                 given=text_has(r"lchown[^\n]{0,200}invalid argument"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -317,7 +317,7 @@ RULES = (
                 "Write the full name, such as `docker.io/pytorch/pytorch`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         certain=True,
         kind="image",
     ),
@@ -336,7 +336,7 @@ RULES = (
                 "nvidia-container-toolkit.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -367,7 +367,7 @@ RULES = (
                 given=text_has(r"executing hook|fsopen_mount"),
             ),
         ),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -388,7 +388,7 @@ RULES = (
                 "container again.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -403,7 +403,7 @@ RULES = (
                 standalone="Use `docker run --gpus all ...`.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         certain=True,
     ),
     Rule(
@@ -419,7 +419,7 @@ RULES = (
             ),
             TOOLKIT_MISSING,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -427,7 +427,7 @@ RULES = (
         'could not select device driver "cdi" with capabilities',
         (r"could not select device driver \\?\"cdi\\?\"", r"CDI (?:is|support is) (?:not enabled|disabled)"),
         (CDI_OFF, ENGINE_TOO_OLD, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -444,7 +444,7 @@ RULES = (
             ),
             MODULE_MISSING,
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -452,7 +452,7 @@ RULES = (
         'could not select device driver "" with capabilities: [[gpu]]',
         (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
         (NO_GPU_HERE, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -479,7 +479,7 @@ RULES = (
                 given=text_has(r"Found [1-9]\d* CDI devices"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -491,7 +491,7 @@ RULES = (
             r"nvidia\.com/gpu=\S+ is not an absolute path",
         ),
         (ENGINE_TOO_OLD, CDI_OFF),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -514,7 +514,7 @@ RULES = (
                 tell="`free -h` shows much memory under `buff/cache`",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "jetson-devices",
@@ -537,7 +537,7 @@ RULES = (
             ),
             JETSON_RELEASE,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -559,7 +559,7 @@ RULES = (
                 tell="`ls /usr/local/cuda/lib64` shows another version of the library",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "driver-silent",
@@ -580,7 +580,7 @@ RULES = (
                 given=text_has(r"timed out"),
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -595,7 +595,7 @@ RULES = (
                 "`zgrep CGROUP_BPF /proc/config.gz` shows the setting.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -609,7 +609,7 @@ RULES = (
             r"/proc/sys/kernel/overflowuid: permission denied",
         ),
         (ROOTLESS_DEVICES, ENGINE_INSIDE, TOOLKIT_OUTDATED),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -623,7 +623,7 @@ RULES = (
             r"mount error: open failed: /sys/fs/cgroup",
         ),
         (TOOLKIT_OUTDATED, ROOTLESS_DEVICES, ENGINE_INSIDE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -631,7 +631,7 @@ RULES = (
         "nvidia-container-cli: mount error: file creation failed: .../libnvidia-ml.so.1: file exists",
         (r"mount error: file creation failed: [^\n]{0,300}/([\w.+-]+): file exists",),
         (IMAGE_HAS_DRIVER,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -655,7 +655,7 @@ RULES = (
                 given=text_has(r"site-packages"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "ldconfig",
@@ -669,7 +669,7 @@ RULES = (
                 "(Ubuntu and Debian: `@/sbin/ldconfig.real` if that file exists).",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -709,7 +709,7 @@ RULES = (
                 given=text_has(r"read-only file system|no space left"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
         kind="gpu",
     ),
@@ -728,7 +728,7 @@ RULES = (
             ),
             JETSON_RUNTIME,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -741,7 +741,7 @@ RULES = (
             r"invalid discovery mode: \w+",
         ),
         (CONFIGURATION,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -753,9 +753,9 @@ RULES = (
             r"nvidia-container-cli[^\n]{0,40}(?:double free|segfault|[Ss]egmentation fault|core dumped)",
         ),
         (TOOLKIT_OUTDATED, PARTS),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
-        beside=r"nvidia",
+        requires=r"nvidia",
     ),
     Rule(
         "toolkit-parts",
@@ -769,9 +769,9 @@ RULES = (
             r"inject NVIDIA hook: stat \S+: no such file|failed to locate NVIDIA Container Runtime Hook",
         ),
         (PARTS,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
-        beside=r"nvidia|morestack on g0|help topic for .prestart",
+        requires=r"nvidia|morestack on g0|help topic for .prestart",
     ),
     Rule(
         "wsl-driver",
@@ -786,7 +786,7 @@ RULES = (
                 tell="it worked before the update",
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -801,7 +801,7 @@ RULES = (
             r"Could not find any nv (?:files|libraries) on this host",
         ),
         (DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
-        look="`./launch doctor --only engine,driver`",
+        more="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
     Rule(
@@ -818,7 +818,7 @@ RULES = (
             ),
             CDI_STALE,
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -841,7 +841,7 @@ RULES = (
                 tell="it works when it is started later",
             ),
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -856,7 +856,7 @@ RULES = (
                 tell="`ls` on the host does not find it",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="engine",
     ),
     Rule(
@@ -880,7 +880,7 @@ RULES = (
             ),
             TOOLKIT_OUTDATED,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -908,7 +908,7 @@ RULES = (
                 given=text_has(r"yaml:|unexpected end|invalid character|EOF"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -920,7 +920,7 @@ RULES = (
             r"crun: cannot stat `?/\S*(?:nvidia|libcuda)\S*`?: No such file",
         ),
         (CDI_STALE,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -955,7 +955,7 @@ RULES = (
                 tell="`kubectl get pods -A | grep nvidia` shows no running pod",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "no-graphics",
@@ -990,7 +990,7 @@ RULES = (
                 tell="`echo $DISPLAY` prints nothing",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
     ),
     Rule(
@@ -1011,14 +1011,14 @@ RULES = (
                 tell="`ldconfig -p | grep -e nvcuvid -e nvidia-encode` on the host prints nothing",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "runtime-fails",
         "nvidia-container-runtime did not terminate successfully: exit status 1",
         (r"nvidia-container-runtime[^\n]{0,20} did not terminate successfully",),
         (PARTS, CONFIGURATION, DRIVER_STUCK),
-        look=GRANT,
+        more=GRANT,
         level=GENERAL,
         kind="gpu",
     ),

@@ -52,11 +52,11 @@ class Engine:
             raise self.explain(errors, f"`docker {arguments[0]}` failed")
         return output
 
-    def explain(self, output: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
+    def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
-        refusal = refusals.explain(output, otherwise, self.cpu_helps, kinds)
+        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds)
         host = self.env.get("DOCKER_HOST")
-        if host and refusal.id in refusals.DOWN:
+        if host and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )

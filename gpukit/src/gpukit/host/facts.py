@@ -77,7 +77,7 @@ def hardware(machine: Machine) -> list[str]:
     found = []
     for card in machine.gpus or ():
         known = cards.Card(card.name, "", card.capability or "")
-        found.append(cards.hardware(known, machine.arch or "") or cards.by_chip(card.name, machine.arch or ""))
+        found.append(cards.hardware(known, machine.arch or "") or cards.hardware_of_chip(card.name, machine.arch or ""))
     return [id for id in dict.fromkeys(found) if id]
 
 
@@ -200,7 +200,7 @@ def _on_bus(arch: str) -> list[Card]:
             kind, vendor = text(f"{folder}/class") or "", text(f"{folder}/vendor")
             if vendor == "0x10de" and kind[:6] in ("0x0300", "0x0302"):
                 name = _in_database((text(f"{folder}/device") or "")[2:])
-                id = cards.by_chip(name, arch)
+                id = cards.hardware_of_chip(name, arch)
                 number = cards.data("cards")[id]["capability"] if id else capability(name)
                 found.append(Card(name or "NVIDIA GPU", number, None))
     return found

@@ -72,8 +72,8 @@ class Background:
     The thread is a daemon: one that hangs in the kernel (a dead network mount) must not keep doctor from ending.
     """
 
-    def __init__(self, look: Callable[[], Any], seconds: float, otherwise: Any) -> None:
-        self._value, self._until = otherwise, time.monotonic() + seconds
+    def __init__(self, look: Callable[[], Any], seconds: float, fallback: Any) -> None:
+        self._value, self._until = fallback, time.monotonic() + seconds
         self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
         self._thread.start()
 

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from gpukit.errors.known import match_rules
-from gpukit.errors.refusals import BUILDING
+from gpukit.errors.refusals import BUILD_KINDS
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -75,7 +75,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, output = project.engine.stream(*command)
     if code:
-        raise project.engine.explain(output, "The image cannot be built", BUILDING)
+        raise project.engine.explain(output, "The image cannot be built", BUILD_KINDS)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:

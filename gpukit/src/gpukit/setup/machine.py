@@ -91,7 +91,7 @@ class Machine(Host):
         return run(["modinfo", "-F", "version", "nvidia"], LONG_TIMEOUT).out.strip()
 
 
-def mentions(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
+def in_sources(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
     """Whether apt knows this address already, from another file than these."""
     plain = re.sub(r"^https?://", "", address).rstrip("/").replace("$(ARCH)", "")
     return any(plain in text for file, text in sources.items() if file not in but)

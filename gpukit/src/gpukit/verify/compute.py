@@ -8,7 +8,7 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
-from gpukit.verify.device import on_cpu, without
+from gpukit.verify.device import on_cpu, skipped_without_gpu
 from gpukit.verify.remedies import DOCTOR, REBUILD
 from gpukit.verify.torch_errors import COMMON, CUDNN, diagnose
 from gpukit.verify.torch_process import TorchError
@@ -21,7 +21,7 @@ FAILS_ON_CPU = Cause(
 WRONG = Cause("gpu-results-wrong", "This device computes wrong results.", ECC_STATE)
 WRONG_ON_CPU = Cause("cpu-results-wrong", "The CPU computes wrong results with this torch.", REBUILD)
 
-NO_CPP = Cause(
+NO_CPP_COMPILER = Cause(
     "no-cpp-compiler",
     "There is no C++ compiler.",
     "Add g++ to apt.txt, then rebuild the image",
@@ -33,13 +33,13 @@ NO_HEADERS = Cause(
     "Add python3-dev to apt.txt, then rebuild the image",
     error_texts=("Python.h: No such file or directory", "Python.h"),
 )
-NO_C = Cause(
+NO_C_COMPILER = Cause(
     "no-compiler",
     "There is no C compiler.",
     "Add gcc to apt.txt, then rebuild the image",
     error_texts=("Failed to find C compiler. Please specify via CC environment variable", "failed to find c compiler"),
 )
-NO_LINK = Cause(
+NO_LIBCUDA = Cause(
     "libcuda-not-listed",
     "The linker does not find the driver's CUDA library (libcuda).",
     DOCTOR,
@@ -57,19 +57,19 @@ NO_TRITON = Cause(
     REBUILD,
     error_texts=("Cannot find a working triton installation", "TritonMissing"),
 )
-NAMELESS = Cause(
+NO_USER_NAME = Cause(
     "no-such-user",
     "This user has no name (no entry in /etc/passwd), which torch.compile requires.",
     REBUILD,
     error_texts=("uid not found",),
 )
-NO_ROOM = Cause(
+DISK_FULL = Cause(
     "disk-full",
     "The disk is full.",
     "Free space on the disk of /tmp",
     error_texts=("No space left on device", "Disk quota exceeded"),
 )
-NO_EXECUTION = Cause(
+NOEXEC = Cause(
     "temporary-folder-noexec",
     "Compiled code cannot be loaded from the temporary folder: it is mounted noexec.",
     "Set TORCHINDUCTOR_CACHE_DIR to another folder, such as /workspace/outputs/.inductor",
@@ -79,13 +79,13 @@ COMPILER_HANGS = Cause(
     "compiler-hangs", "The compiler hangs.", "Watch `top` while this check runs.", error_texts=("no answer in",)
 )
 NOT_COMPILED = Cause("torch-compile-fails", "torch.compile fails for an unknown reason.", REBUILD)
-SWITCHED_OFF = Cause(
+COMPILE_DISABLED = Cause(
     "compile-disabled", "Compilation is disabled.", "`unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE`"
 )
 COMPILED_WRONG = Cause(
     "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: `copier update --trust`"
 )
-COMPILING = (NO_C, NO_CPP, NO_HEADERS, NO_LINK, PTXAS, NO_TRITON, NAMELESS, NO_ROOM, NO_EXECUTION)
+COMPILING = (NO_C_COMPILER, NO_CPP_COMPILER, NO_HEADERS, NO_LIBCUDA, PTXAS, NO_TRITON, NO_USER_NAME, DISK_FULL, NOEXEC)
 
 INEXACT = Cause(
     "matmul-inexact",
@@ -99,32 +99,32 @@ FORCED_TF32 = Cause(
     status=WARN,
 )
 # The errors of torch and cuBLAS without fp8 support for a GPU that has it in hardware: not a fault of the GPU.
-NOT_OFFERED = ("CUBLAS_STATUS_NOT_SUPPORTED", "only supported on CUDA devices", "no attribute '_scaled_mm'")
+FP8_NOT_SUPPORTED = ("CUBLAS_STATUS_NOT_SUPPORTED", "only supported on CUDA devices", "no attribute '_scaled_mm'")
 NO_CUDNN = Cause(
     "cudnn-not-found", "torch does not find cuDNN: convolutions are slow or fail.", REBUILD, error_texts=("libcudnn",)
 )
 CUDNN_WRONG = Cause("convolution-results-wrong", "A convolution gives a different result than on the CPU.", ECC_STATE)
 ATTENTION_WRONG = Cause("attention-results-wrong", "Attention gives a different result than on the CPU.", ECC_STATE)
-NO_LEARNING = Cause(
+LOSS_NOT_DECREASING = Cause(
     "half-precision-fails",
     "The loss does not decrease, or is NaN or infinite: half precision does not work on this GPU.",
     ECC_STATE,
 )
-CHANGED = Cause(
+RESUME_DIFFERS = Cause(
     "resumed-run-differs",
     "The steps after resuming differ from those of the uninterrupted run.",
     ECC_STATE,
     status=WARN,
 )
-NOT_AGAIN = Cause(
+NOT_DETERMINISTIC = Cause(
     "not-deterministic",
     "The same steps with the same seed give different results: the kernels are not deterministic.",
     "Set `CUBLAS_WORKSPACE_CONFIG=:4096:8` if runs must be repeatable; if that does not help, check the memory: "
     "`nvidia-smi -q -d ECC`",
     status=WARN,
 )
-NO_PROGRESS = Cause("loss-not-finite", "The loss is NaN or infinite.", ECC_STATE)
-NO_CHECKPOINT = Cause(
+LOSS_NOT_FINITE = Cause("loss-not-finite", "The loss is NaN or infinite.", ECC_STATE)
+CHECKPOINT_FAILS = Cause(
     "checkpoint-fails",
     "The checkpoint cannot be written or read.",
     "It is written to the workspace: follow the checks `mounts` and `room`, and free space with `df -h . /tmp`",
@@ -149,8 +149,8 @@ def tensor(probes: Any, stack: Stack) -> Finding:
     for result in probes.tensors:
         cpu = result.device == "cpu"
         if result.error:
-            otherwise = FAILS_ON_CPU if cpu else FAILS
-            return diagnose(result.error, () if cpu else COMMON, otherwise, _where(result.device), "a matrix product")
+            fallback = FAILS_ON_CPU if cpu else FAILS
+            return diagnose(result.error, () if cpu else COMMON, fallback, _where(result.device), "a matrix product")
         if not result.equal:
             wrong = WRONG_ON_CPU if cpu else WRONG
             return wrong(f"{_where(result.device)}: a wrong matrix product", "the exact product")
@@ -160,13 +160,13 @@ def tensor(probes: Any, stack: Stack) -> Finding:
 ON_GPU = ("tensor",)  # what the checks below need
 
 
-def _outcome(probes: Any, stack: Stack, read: str, wrong: tuple[Cause, ...] = (), otherwise: Cause = FAILS) -> Any:
+def _outcome(probes: Any, stack: Stack, read: str, wrong: tuple[Cause, ...] = (), fallback: Cause = FAILS) -> Any:
     """SKIP without a GPU, FAIL after an error, otherwise the worker's answer."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     outcome = getattr(probes, read)
     if outcome.error:
-        return diagnose(outcome.error, (*wrong, *COMMON), otherwise, _where(outcome.device), "")
+        return diagnose(outcome.error, (*wrong, *COMMON), fallback, _where(outcome.device), "")
     return outcome.answer
 
 
@@ -182,7 +182,7 @@ def matmul(probes: Any, stack: Stack) -> Finding:
     for result in answer["results"]:
         name = result["name"]
         if result.get("message"):
-            if name == "fp8" and any(words in result["message"] for words in NOT_OFFERED):
+            if name == "fp8" and any(words in result["message"] for words in FP8_NOT_SUPPORTED):
                 right.append("fp8 not supported by this torch")
                 continue
             kind, _, text = result["message"].partition(": ")
@@ -231,7 +231,7 @@ def attention(probes: Any, stack: Stack) -> Finding:
     return passed(f"correct in {answer['kind']}: {', '.join(answer['ways']) or 'the default'}")
 
 
-@check("amp", "Mixed precision", needs=ON_GPU, causes=(NO_LEARNING, *COMMON, FAILS))
+@check("amp", "Mixed precision", needs=ON_GPU, causes=(LOSS_NOT_DECREASING, *COMMON, FAILS))
 def amp(probes: Any, stack: Stack) -> Finding:
     """The loss decreases in twenty steps with autocast in fp16 and GradScaler."""
     answer = _outcome(probes, stack, "amp")
@@ -239,7 +239,7 @@ def amp(probes: Any, stack: Stack) -> Finding:
         return answer
     seen = f"loss {answer['first']:.3g} to {answer['last']:.3g} in 20 steps, scale {answer['scale']:g}"
     if not (math.isfinite(answer["last"]) and answer["last"] < answer["first"]):
-        return NO_LEARNING(seen, "a decreasing loss")
+        return LOSS_NOT_DECREASING(seen, "a decreasing loss")
     return passed(seen)
 
 
@@ -247,7 +247,7 @@ def amp(probes: Any, stack: Stack) -> Finding:
     "compile",
     "torch.compile",
     needs=("import", "room", "gpu", "kernels", "ptxas", "tensor"),
-    causes=(*COMPILING, COMPILER_HANGS, NOT_COMPILED, SWITCHED_OFF, COMPILED_WRONG),
+    causes=(*COMPILING, COMPILER_HANGS, NOT_COMPILED, COMPILE_DISABLED, COMPILED_WRONG),
     level="full",
 )
 def compiles(probes: Any, stack: Stack) -> Finding:
@@ -259,7 +259,7 @@ def compiles(probes: Any, stack: Stack) -> Finding:
     if result.error:
         return _compile_error(result.error, where, probes)
     if not result.compiled:
-        return SWITCHED_OFF(f"{where}: nothing was compiled", expected)
+        return COMPILE_DISABLED(f"{where}: nothing was compiled", expected)
     if not result.equal:
         return COMPILED_WRONG(f"{where}: a different result", expected)
     return passed(f"{where}, in {result.seconds:.0f} s")
@@ -268,7 +268,7 @@ def compiles(probes: Any, stack: Stack) -> Finding:
 def _compile_error(error: TorchError, where: str, probes: Any) -> Finding:
     expected = "a compiled function"
     if probes.compiler is None:
-        return NO_CPP(f"{where}: no g++", expected)
+        return NO_CPP_COMPILER(f"{where}: no g++", expected)
     if not probes.python_header:
         return NO_HEADERS(f"{where}: no Python.h", expected)
     if error.kind == "Timeout":
@@ -280,7 +280,7 @@ def _compile_error(error: TorchError, where: str, probes: Any) -> Finding:
     "training",
     "Training and resuming",
     needs=("tensor", "mounts"),
-    causes=(NO_CHECKPOINT, NO_PROGRESS, CHANGED, NOT_AGAIN, *COMMON),
+    causes=(CHECKPOINT_FAILS, LOSS_NOT_FINITE, RESUME_DIFFERS, NOT_DETERMINISTIC, *COMMON),
     level="full",
 )
 def training(probes: Any, stack: Stack) -> Finding:
@@ -290,13 +290,17 @@ def training(probes: Any, stack: Stack) -> Finding:
     whole, resumed = probes.training
     for outcome in filter(None, (whole, resumed)):
         if outcome.error:
-            return diagnose(outcome.error, COMMON, NO_CHECKPOINT, _where(outcome.device), "ten steps and a checkpoint")
+            return diagnose(
+                outcome.error, COMMON, CHECKPOINT_FAILS, _where(outcome.device), "ten steps and a checkpoint"
+            )
     losses, again = whole.answer["losses"], resumed.answer["losses"]
     if not all(math.isfinite(loss) for loss in losses):
-        return NO_PROGRESS(f"{_where(whole.device)}: loss {losses[-1]}", "a finite loss")
+        return LOSS_NOT_FINITE(f"{_where(whole.device)}: loss {losses[-1]}", "a finite loss")
     # The same operations in the same order: bitwise equal on the CPU, nearly equal where sums are parallel.
     if resumed.answer["start"] != 5 or any(abs(a - b) > 1e-5 * abs(a) for a, b in zip(losses[5:], again)):
-        return CHANGED(f"{_where(whole.device)}: loss {again[-1]:.6g} after resuming", f"{losses[-1]:.6g}")
+        return RESUME_DIFFERS(f"{_where(whole.device)}: loss {again[-1]:.6g} after resuming", f"{losses[-1]:.6g}")
     if losses != whole.answer["again"]:
-        return NOT_AGAIN(f"{_where(whole.device)}: loss {whole.answer['again'][-1]:.9g} again", f"{losses[-1]:.9g}")
+        return NOT_DETERMINISTIC(
+            f"{_where(whole.device)}: loss {whole.answer['again'][-1]:.9g} again", f"{losses[-1]:.9g}"
+        )
     return passed(f"{_where(whole.device)}: ten steps, checkpoint, resumed with the same losses")

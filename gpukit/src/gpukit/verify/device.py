@@ -10,9 +10,9 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import DOCTOR, UPDATE
-from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN, meanings
+from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN, cause_ids
 
-WITHOUT = "GPUKIT_DEVICE or the project asks for no GPU."
+NO_GPU_REQUESTED = "GPUKIT_DEVICE or the project asks for no GPU."
 
 HIDDEN = Cause(
     "gpu-hidden",
@@ -30,7 +30,7 @@ NOT_GIVEN = Cause(
         "nvidia-smi: command not found",
     ),
 )
-CLOSED = Cause(
+DEVICE_DENIED = Cause(
     "device-denied",
     "The container has the GPU's device files, but this user has no permission to open them.",
     "On the host: `ls -l {node}` shows their owner; on a Jetson, add its groups with `--group-add`",
@@ -78,21 +78,21 @@ OLD_DRIVER = Cause(
         "CUDA driver version is insufficient for CUDA runtime version",
     ),
 )
-TAKEN_AWAY = Cause(
+GPU_LOST = Cause(
     "container-lost-gpu",
     "The container has lost access to its GPU (as after `systemctl daemon-reload` on the host), or the driver failed.",
     "Restart the container.",
     error_texts=("CUDA unknown error", "Failed to initialize NVML: Unknown Error"),
 )
-NONE_ALLOWED = Cause(
+NO_USABLE_GPU = Cause(
     "gpu-not-started",
     "CUDA finds no GPU that it can use.",
     DOCTOR,
     error_texts=("no CUDA-capable device is detected", "invalid device ordinal"),
 )
-NOT_KNOWN = Cause("cuda-does-not-start", "CUDA does not start, for an unknown reason.", DOCTOR)
-STARTING = (FABRIC, MISMATCH, COMPATIBILITY, OLD_DRIVER, BUSY, ECC, MEMORY_TAKEN, TAKEN_AWAY, NONE_ALLOWED)
-OTHER_CARD = Cause(
+UNKNOWN_FAILURE = Cause("cuda-does-not-start", "CUDA does not start, for an unknown reason.", DOCTOR)
+START_FAILURES = (FABRIC, MISMATCH, COMPATIBILITY, OLD_DRIVER, BUSY, ECC, MEMORY_TAKEN, GPU_LOST, NO_USABLE_GPU)
+NOT_A_TARGET = Cause(
     "card-not-a-target",
     "This GPU is not a target of the project: settings made for its targets may not fit.",
     UPDATE,
@@ -135,12 +135,12 @@ def on_cpu(probes: Any, stack: Stack) -> bool:
     "gpu",
     "GPU",
     needs=("import", "cuda"),
-    causes=(HIDDEN, NOT_GIVEN, CLOSED, NO_LIBRARY, PROHIBITED, *STARTING, NOT_KNOWN),
+    causes=(HIDDEN, NOT_GIVEN, DEVICE_DENIED, NO_LIBRARY, PROHIBITED, *START_FAILURES, UNKNOWN_FAILURE),
 )
 def gpu(probes: Any, stack: Stack) -> Finding:
     """torch finds a GPU; if not, the step between the host and CUDA at which access to it fails."""
     if on_cpu(probes, stack):
-        return skipped(WITHOUT)
+        return skipped(NO_GPU_REQUESTED)
     found = probes.devices.found
     if found:
         seen = ", ".join(device.name for device in found)
@@ -153,37 +153,37 @@ def gpu(probes: Any, stack: Stack) -> Finding:
     if not probes.gpu_nodes:
         return NOT_GIVEN("no GPU device in /dev", "a GPU")
     if probes.inaccessible_nodes:
-        return CLOSED(
+        return DEVICE_DENIED(
             f"{', '.join(probes.inaccessible_nodes)}: permission denied", "a GPU", node=probes.inaccessible_nodes[0]
         )
     if not probes.cuda_library:
         return NO_LIBRARY("libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in probes.smi.cards):
         return PROHIBITED(message or "none", "a GPU")
-    starting = {cause.id: cause for cause in STARTING}
-    for name in meanings(message):
+    starting = {cause.id: cause for cause in START_FAILURES}
+    for name in cause_ids(message):
         if name in starting:
             return starting[name](message, "a GPU")
-    return known_cause(message, NOT_KNOWN)(message or "none", "a GPU")
+    return known_cause(message, UNKNOWN_FAILURE)(message or "none", "a GPU")
 
 
-def without(probes: Any, stack: Stack) -> Finding | None:
+def skipped_without_gpu(probes: Any, stack: Stack) -> Finding | None:
     """SKIP if there is no GPU."""
     if probes.devices.found:
         return None
-    return skipped(WITHOUT if on_cpu(probes, stack) else "There is no GPU.")
+    return skipped(NO_GPU_REQUESTED if on_cpu(probes, stack) else "There is no GPU.")
 
 
-@check("card", "Target GPU", needs=("gpu",), causes=(OTHER_CARD,))
+@check("card", "Target GPU", needs=("gpu",), causes=(NOT_A_TARGET,))
 def card(probes: Any, stack: Stack) -> Finding:
     """The compute capability is that of one of the project's targets."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     seen = ", ".join(f"{device.name} ({device.capability})" for device in probes.devices.found)
     expected = "compute capability " + " or ".join(stack.capabilities)
     if all(device.capability in stack.capabilities for device in probes.devices.found):
         return passed(seen, expected)
-    return OTHER_CARD(seen, expected)
+    return NOT_A_TARGET(seen, expected)
 
 
 @check("kernels", "Kernels", needs=("gpu",), causes=(NO_KERNELS, ONLY_PTX))
@@ -191,7 +191,7 @@ def kernels(probes: Any, stack: Stack) -> Finding:
     """Compiled code (SASS) runs on its own major version; the driver compiles PTX at first use; nothing else runs.
     torch warns if the GPU is newer than its newest kernels, such as GB10 (12.1). With compiled code of the same major
     version, that warning is harmless."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     sass, ptx = from_arch_list(list(probes.devices.arch_list))
     seen = " ".join(probes.devices.arch_list) or "none"
@@ -212,7 +212,7 @@ def kernels(probes: Any, stack: Stack) -> Finding:
 @check("ptxas", "Triton assembler", needs=("gpu",), causes=(OLD_PTXAS,))
 def ptxas(probes: Any, stack: Stack) -> Finding:
     """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     if probes.assembler is None:
         return skipped("There is no Triton with its own assembler.")

@@ -7,7 +7,7 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack
-from gpukit.verify.device import without
+from gpukit.verify.device import skipped_without_gpu
 
 # Those that NVIDIA's list attributes to hardware; errors of programs (13, 31, 43, 45) are not among them.
 XIDS = {
@@ -22,13 +22,13 @@ XIDS = {
     120: "an error of the GPU's system processor (GSP)",
 }
 
-UNCORRECTED = Cause(
+UNCORRECTABLE = Cause(
     "gpu-memory-fault",
     "ECC found uncorrectable memory errors: results since then may be wrong.",
     "Restart the host; if they occur again, replace the GPU",
     error_texts=("uncorrectable ECC error encountered", "Xid 48"),
 )
-NO_SPARES = Cause(
+NO_SPARE_ROWS = Cause(
     "gpu-memory-no-spare-rows",
     "A defective row of the GPU's memory could not be remapped: no spare row is left.",
     "Replace the GPU.",
@@ -64,18 +64,18 @@ EXCLUSIVE = Cause(
 NO_SMI = "nvidia-smi does not work here"
 
 
-@check("health", "GPU health", needs=("gpu",), causes=(UNCORRECTED, NO_SPARES, PENDING, RECOVERY))
+@check("health", "GPU health", needs=("gpu",), causes=(UNCORRECTABLE, NO_SPARE_ROWS, PENDING, RECOVERY))
 def health(probes: Any, stack: Stack) -> Finding:
     """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     if not probes.smi.cards:
         return skipped(f"{NO_SMI}: {probes.smi.message or 'it lists no GPU'}.")
     for card in probes.smi.cards:
         if card.failure:
-            return NO_SPARES(f"{card.name}: no spare row left", "none failed")
+            return NO_SPARE_ROWS(f"{card.name}: no spare row left", "none failed")
         if card.uncorrected:
-            return UNCORRECTED(f"{card.name}: {count(card.uncorrected, 'uncorrected error')}", "none")
+            return UNCORRECTABLE(f"{card.name}: {count(card.uncorrected, 'uncorrected error')}", "none")
     for card in probes.smi.cards:
         if card.pending:
             return PENDING(f"{card.name}: rows or pages pending", "none")
@@ -90,7 +90,7 @@ def health(probes: Any, stack: Stack) -> Finding:
 @check("mode", "Compute mode", needs=("gpu",), causes=(EXCLUSIVE,))
 def mode(probes: Any, stack: Stack) -> Finding:
     """Several processes can use a GPU at the same time, such as a notebook and a training run."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     modes = list(dict.fromkeys(card.mode for card in probes.smi.cards if card.mode not in ("", "N/A")))
     if not modes:
@@ -103,7 +103,7 @@ def mode(probes: Any, stack: Stack) -> Finding:
 @check("xid", "Xid errors", needs=("gpu",), causes=(XID,))
 def xid(probes: Any, stack: Stack) -> Finding:
     """Xid errors of the driver in the kernel's log, which most containers cannot read."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     if probes.xids is None:
         return skipped("The kernel's log cannot be read here; on the host: sudo dmesg | grep Xid.")

@@ -33,7 +33,7 @@ BROKEN_ON_GPU = Cause(
     error_texts=("no kernel image is available for execution on the device",),
 )
 # What an ImportError often means, and not here: `packages` and `conflicts` have passed.
-RULED_OUT = ("other-release",)
+EXCLUDED = ("other-release",)
 
 
 @check(
@@ -68,6 +68,6 @@ def _broken(each: Imported, others: str) -> Finding:
     text = diagnose(error.log)
     named = text.confidence in (CERTAIN, LIKELY) and not text.program
     first = text.causes[0] if named else None
-    if first is not None and first.cause.id not in RULED_OUT:
+    if first is not None and first.cause.id not in EXCLUDED:
         return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
     return cause(seen, each.place, **names)

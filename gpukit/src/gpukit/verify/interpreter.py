@@ -16,18 +16,18 @@ CPU_PYTHON = Cause(
     "Use only features that Python {here} and {there} both have.",
     status=WARN,
 )
-ANOTHER = Cause(
+OTHER_VERSION = Cause(
     "python-other-version",
     "This is another version of Python than the base's: another base image, or another Python earlier on PATH.",
     REBUILD,
 )
-VENV = Cause(
+VENV_ACTIVE = Cause(
     "venv-active",
     "A virtual environment is active. The packages are installed in the image's own Python.",
     "`deactivate`",
     error_texts=("No module named 'torch'",),
 )
-STALE = Cause(
+WORKSPACE_VENV = Cause(
     "workspace-venv",
     "The workspace has a virtual environment, from the host or an earlier project: editors and uv use it "
     "instead of the image's own Python.",
@@ -36,7 +36,7 @@ STALE = Cause(
 )
 
 
-@check("python", "Python", causes=(CPU_PYTHON, ANOTHER))
+@check("python", "Python", causes=(CPU_PYTHON, OTHER_VERSION))
 def python(probes: Any, stack: Stack) -> Finding:
     """The base's compiled packages work with one minor version of Python."""
     expected = minor(stack.python)
@@ -44,15 +44,15 @@ def python(probes: Any, stack: Stack) -> Finding:
         return passed(probes.python, expected)
     if on_cpu(probes, stack):
         return CPU_PYTHON(probes.python, expected, here=minor(probes.python), there=expected)
-    return ANOTHER(probes.python, expected)
+    return OTHER_VERSION(probes.python, expected)
 
 
-@check("venv", "Virtual environment", causes=(VENV, STALE))
+@check("venv", "Virtual environment", causes=(VENV_ACTIVE, WORKSPACE_VENV))
 def venv(probes: Any, stack: Stack) -> Finding:
     """A virtual environment hides the base's torch, or silently replaces it."""
     prefix, base = probes.prefixes
     if prefix != base:
-        return VENV(prefix, base)
+        return VENV_ACTIVE(prefix, base)
     if probes.workspace_venv:
-        return STALE(probes.workspace_venv, "no .venv")
+        return WORKSPACE_VENV(probes.workspace_venv, "no .venv")
     return passed(prefix)

@@ -9,16 +9,16 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.compute import FAILS
-from gpukit.verify.device import on_cpu, without
+from gpukit.verify.device import on_cpu, skipped_without_gpu
 from gpukit.verify.remedies import DOCTOR, START
 from gpukit.verify.torch_errors import COMMON, diagnose
 from gpukit.verify.torch_process import TorchError
 
-LEAST_GB = 1.0  # if the stack sets no size; Docker's default of 64 MB leads to a bus error
-LEAST_FREE_GB = 0.03  # for this check and a small batch
+MIN_GB = 1.0  # if the stack sets no size; Docker's default of 64 MB leads to a bus error
+MIN_FREE_GB = 0.03  # for this check and a small batch
 UNITS = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 1024.0}
 
-SMALL = Cause(
+SHM_SMALL = Cause(
     "shared-memory-small",
     "A DataLoader with workers fails with a bus error when shared memory is full.",
     START,
@@ -134,20 +134,20 @@ def gigabytes(size: str) -> float:
     return float(number) * UNITS[unit or "b"]
 
 
-@check("shm", "Shared memory", causes=(SHM_FULL, SMALL))
+@check("shm", "Shared memory", causes=(SHM_FULL, SHM_SMALL))
 def shm(probes: Any, stack: Stack) -> Finding:
     """The size of /dev/shm, which DataLoader workers use to pass batches."""
     if probes.shm_gb is None:
         return skipped("There is no /dev/shm.")
     promised = stack.memory.shm_size
-    least = gigabytes(promised) if promised else LEAST_GB
+    least = gigabytes(promised) if promised else MIN_GB
     whose = "the host's, " if stack.memory.ipc == "host" else ""
-    seen, expected = f"{probes.shm_gb:.2g} GB", promised or f"{whose}at least {LEAST_GB:g} GB"
-    if probes.shm_free_gb is not None and probes.shm_free_gb < LEAST_FREE_GB:
+    seen, expected = f"{probes.shm_gb:.2g} GB", promised or f"{whose}at least {MIN_GB:g} GB"
+    if probes.shm_free_gb is not None and probes.shm_free_gb < MIN_FREE_GB:
         return SHM_FULL(f"{seen}, {probes.shm_free_gb * 1024:.0f} MB free", expected)
     if probes.shm_gb >= 0.95 * least:
         return passed(seen, expected)
-    return SMALL(seen, expected)
+    return SHM_SMALL(seen, expected)
 
 
 @check(
@@ -170,7 +170,7 @@ def loader(probes: Any, stack: Stack) -> Finding:
 @check("peers", "GPU-GPU copies", needs=("tensor",), causes=(PEERS_WRONG, *COMMON, FAILS), level="full")
 def peers(probes: Any, stack: Stack) -> Finding:
     """Copies from each GPU to each other GPU are correct, with peer-to-peer access or through host memory."""
-    if missing := without(probes, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
     if len(probes.devices.found) < 2:
         return skipped("There is one GPU.")

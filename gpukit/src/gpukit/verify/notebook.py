@@ -9,7 +9,7 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
 
-ANOTHER = Cause(
+OTHER_PYTHON = Cause(
     "jupyter-other-python",
     "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
     "`jupyter kernelspec remove -f {name}`, then rebuild the image",
@@ -23,7 +23,7 @@ NO_KERNEL = Cause(
 )
 
 
-@check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))
+@check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, OTHER_PYTHON))
 def jupyter(probes: Any, stack: Stack) -> Finding:
     """Notebooks run in this Python."""
     kernel = probes.kernel
@@ -33,5 +33,5 @@ def jupyter(probes: Any, stack: Stack) -> Finding:
         return NO_KERNEL(kernel.message, "a kernel")
     own = probes.prefixes[0]
     if kernel.prefix != own:
-        return ANOTHER(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)
+        return OTHER_PYTHON(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)
     return passed(f"{kernel.name}: this Python")

@@ -10,9 +10,9 @@ from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import BUILD, REBUILD
 
-OF_TORCH = ("torch", "torchvision", "torchaudio")
+TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 OLD_IMAGE = Cause("image-older-than-wheel", "The image is older than vendor/: it has another version of gpukit.", BUILD)
-BEHIND = Cause(
+NOT_INSTALLED = Cause(
     "requirement-not-installed",
     "{package} is not installed, and {file} requires it: it was added after the image was built, or removed since.",
     BUILD,
@@ -30,7 +30,7 @@ NOT_LISTED = Cause(
     "Add the package that has it, often of the same name: `./launch add {module}`",
     error_texts=("ModuleNotFoundError: No module named",),
 )
-UNMET = Cause(
+TORCH_MIXED = Cause(
     "torch-packages-mixed",
     "PyTorch's packages are from different releases: {package} requires {wanted}.",
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
@@ -67,7 +67,7 @@ def gpukit(probes: Any, stack: Stack) -> Finding:
     return OLD_IMAGE(versions.installed, versions.vendored)
 
 
-@check("packages", "Packages", causes=(BEHIND, OUT_OF_RANGE, NOT_LISTED))
+@check("packages", "Packages", causes=(NOT_INSTALLED, OUT_OF_RANGE, NOT_LISTED))
 def packages(probes: Any, stack: Stack) -> Finding:
     """The packages that pyproject.toml requires are installed, in versions within its ranges, and requirements.txt's
     pins. The sources import no other packages. Only metadata is read."""
@@ -78,7 +78,7 @@ def packages(probes: Any, stack: Stack) -> Finding:
         first, *others = requirements.unmet
         more = f"; {count(len(others), 'more requirement')} not met" if others else ""
         seen = f"{first.package} {first.seen}" if first.seen else f"{first.package} is not installed"
-        cause = OUT_OF_RANGE if first.seen else BEHIND
+        cause = OUT_OF_RANGE if first.seen else NOT_INSTALLED
         finding = cause(seen + more, first.requirement, package=first.package, file=first.file)
         return replace(finding, status=WARN) if first.tool else finding
     if probes.unknown_imports:
@@ -89,17 +89,21 @@ def packages(probes: Any, stack: Stack) -> Finding:
     return passed(f"{count(requirements.count, 'requirement')} met")
 
 
-@check("conflicts", "Package conflicts", causes=(UNMET, CONFLICT, DAMAGED, CONFLICT_BESIDE))
+@check("conflicts", "Package conflicts", causes=(TORCH_MIXED, CONFLICT, DAMAGED, CONFLICT_BESIDE))
 def conflicts(probes: Any, stack: Stack) -> Finding:
     """What the installed packages require of each other, by `uv pip check`. Conflicts within the base are ignored.
     torch itself requires exact versions of cuDNN, NCCL, and Triton, and torchvision one of torch."""
     if probes.conflicts is None:
         return skipped("uv, which finds conflicts, is not installed or does not run.")
     needed = probes.requirements.needed
-    for each in sorted(probes.conflicts, key=lambda each: (each.package not in OF_TORCH, each.package not in needed)):
+    for each in sorted(
+        probes.conflicts, key=lambda each: (each.package not in TORCH_PACKAGES, each.package not in needed)
+    ):
         if not each.wanted:
             return DAMAGED(each.line, package=each.package)
         seen = f"{each.wanted_name} {each.seen or 'is not installed'}"
-        cause = UNMET if each.package in OF_TORCH else CONFLICT if each.package in needed else CONFLICT_BESIDE
+        cause = (
+            TORCH_MIXED if each.package in TORCH_PACKAGES else CONFLICT if each.package in needed else CONFLICT_BESIDE
+        )
         return cause(seen, each.wanted, package=each.package, wanted=each.wanted)
     return passed("none")

@@ -20,7 +20,7 @@ from gpukit.host.cards import data
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import build, requirements
 from gpukit.verify.container import Container
-from gpukit.verify.device import WITHOUT
+from gpukit.verify.device import NO_GPU_REQUESTED
 from gpukit.verify.native import RECREATE, WORDING
 from gpukit.verify.rich_table import rich_table
 from gpukit.verify.torch_process import PACKAGES
@@ -63,7 +63,10 @@ REMEDIES = {
     "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
     "Free space: `df -h /tmp /dev/shm`": "checkpoint-fails disk-full",
 }
-WORDS = {**WORDING, **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()}}
+STANDALONE_WORDING = {
+    **WORDING,
+    **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()},
+}
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
     "from gpukit.verify.standalone import main; sys.exit(main(sys.argv[1:]))"
@@ -74,7 +77,7 @@ HAS_TORCH = (
 )
 
 
-class Here(Container):
+class Environment(Container):
     """This environment. A pyproject.toml in the current folder may be anybody's."""
 
     @property
@@ -92,7 +95,9 @@ def main(argv: list[str] | None = None) -> int:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
         return _no_torch()
     checks = [adapted(each) for each in CHECKS if each.id not in LEFT_OUT]
-    return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local(None)))
+    return command(
+        "verify", ABOUT, checks, Environment, argv, None, rich_table, lambda: stacks.needs(facts.local(None))
+    )
 
 
 def _no_torch() -> int:
@@ -128,7 +133,8 @@ def _has_torch(python: str) -> bool:
 
 def adapted(each: Check) -> Check:
     causes = (
-        replace(cause, standalone=WORDS.get(cause.id, {}).get("remedy", cause.standalone)) for cause in each.causes
+        replace(cause, standalone=STANDALONE_WORDING.get(cause.id, {}).get("remedy", cause.standalone))
+        for cause in each.causes
     )
     each = replace(each, causes=tuple(causes))
     if each.id == "torch":
@@ -171,9 +177,9 @@ def _cuda(probes: Any, stack: Stack) -> Finding:
 
 
 def _reworded(finding: Finding, install: str) -> Finding:
-    if finding.cause == WITHOUT:
+    if finding.cause == NO_GPU_REQUESTED:
         return replace(finding, cause="There is no GPU.")
     names = {**finding.names, "install": install}
-    sentences = WORDS.get(finding.cause_id, {})
+    sentences = STANDALONE_WORDING.get(finding.cause_id, {})
     known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*names}}
     return replace(finding, **{name: text.format(**names) for name, text in known.items()})

@@ -73,7 +73,7 @@ COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, LIBRARIES, CUDNN, H
 
 
 # What the errors of other rules, and other errors of a process, mean here.
-MEANINGS = {
+CAUSE_OF_RULE = {
     "gpu-memory-full": MEMORY_TAKEN.id,
     "count-memory": MEMORY_TAKEN.id,
     "forward-compatibility": "cuda-compat-geforce",
@@ -102,7 +102,7 @@ def summary(error: TorchError) -> str:
     return last_line(error.text) or error.kind
 
 
-def diagnose(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where: str, expected: str) -> Finding:
+def diagnose(error: TorchError, causes: Iterable[Cause], fallback: Cause, where: str, expected: str) -> Finding:
     """The first of these causes that the error has by its kind, its text, or the process's output before it.
 
     Without one, the most likely cause of that text that any rule knows.
@@ -112,15 +112,15 @@ def diagnose(error: TorchError, causes: Iterable[Cause], otherwise: Cause, where
     killed = KILLED if error.status == -signal.SIGKILL else ()
     for names in (
         (*killed, *EXCEPTIONS.get(error.kind, ())),
-        meanings(f"{error.kind}: {error.text}"),
-        meanings(error.log),
+        cause_ids(f"{error.kind}: {error.text}"),
+        cause_ids(error.log),
     ):
         for name in names:
             if name in table:
                 return table[name](seen, expected)
-    return known_cause(f"{error.kind}: {error.text}\n{error.log}", otherwise)(seen, expected)
+    return known_cause(f"{error.kind}: {error.text}\n{error.log}", fallback)(seen, expected)
 
 
-def meanings(text: str) -> list[str]:
+def cause_ids(text: str) -> list[str]:
     """The ids of verify's causes that a text can have, the most likely first."""
-    return [MEANINGS.get(id, id) for id in rule_ids(text)] if text.strip() else []
+    return [CAUSE_OF_RULE.get(id, id) for id in rule_ids(text)] if text.strip() else []

@@ -20,7 +20,9 @@ BROKEN = Cause(
     REBUILD,
     status=WARN,
 )
-NOTHING = Cause("tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN)
+WRITES_NOTHING = Cause(
+    "tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN
+)
 
 
 def dry_run(module: str) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def _mlflow(folder: str) -> None:
         mlflow.log_metric("loss", 1.0)
 
 
-@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, NOTHING), level="full")
+@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, WRITES_NOTHING), level="full")
 def tracking(probes: Any, stack: Stack) -> Finding:
     """Each installed tracker logs one metric, offline, to a temporary folder."""
     if not probes.trackers:
@@ -65,5 +67,5 @@ def tracking(probes: Any, stack: Stack) -> Finding:
         if outcome.error:
             return BROKEN(f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
         if not outcome.answer["files"]:
-            return NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
+            return WRITES_NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
     return passed(f"{', '.join(MODULES[outcome.device] for outcome in probes.trackers)}: logged offline")

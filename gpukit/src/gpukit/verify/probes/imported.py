@@ -15,7 +15,7 @@ from gpukit.verify.probes.software import Software, found
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
 LIMIT = 120
-QUIET = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
+OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ ON_GPU = {  # by the name that is imported
     "unsloth": OnGpu(),
     "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
 }
-NOT_ITS_OWN = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Imports(Machine, Software):
             if self._importer is None:
                 # If only one process can use the GPU, it is not this one.
                 hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.gpu_nodes and self.exclusive else {}
-                self._importer = TorchProcess({**QUIET, **hidden})
+                self._importer = TorchProcess({**OFFLINE, **hidden})
             done.append(self._one(module, package.call if package is not None and on_gpu else ""))
         return done
 
@@ -126,7 +126,7 @@ def modules(distribution: metadata.Distribution) -> list[str]:
     top = top or sorted({_first(str(file)) for file in distribution.files or ()} - {""})
     own = re.sub(r"[-_.]+", "_", distribution.metadata["Name"]).lower()
     names = [name for name in top if name.lower() == own]
-    return names or [name for name in top if name[:1] != "_" and name not in NOT_ITS_OWN]
+    return names or [name for name in top if name[:1] != "_" and name not in NOT_MODULES]
 
 
 def _first(file: str) -> str:
