@@ -20,29 +20,29 @@ NEEDS = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docke
 TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 # A run's own codes: Python and uv end with 1 or 2 if they fail, which must not look like WRONG.
-FINE, WRONG, SKIPPED = 0, 10, 11
+PASSED, FAILED, SKIPPED = 0, 10, 11
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
 CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 COMMAND = "uvx --with jsonschema --with docker copier"
-HERE = "--here"  # in the second process, to which uv gives the packages
+CHILD = "--child"  # in the second process, to which uv gives the packages
 
 
 def main() -> int:
     sys.dont_write_bytecode = True  # imports must leave nothing in the project or in the template's clone
     project = Path.cwd()
-    message = next((argument for argument in sys.argv[1:] if argument != HERE), "")
+    message = next((argument for argument in sys.argv[1:] if argument != CHILD), "")
     try:
-        if HERE in sys.argv[1:]:
+        if CHILD in sys.argv[1:]:
             return guarded(check, project)
-        code = max(guarded(put_wheel, project), guarded(start, project), key=[FINE, SKIPPED, WRONG].index)
+        code = max(guarded(put_wheel, project), guarded(start, project), key=[PASSED, SKIPPED, FAILED].index)
     except KeyboardInterrupt:
         say("hooks", "interrupted. If the wheel is missing, `./launch` prints the command that adds it.")
         return 0 if "COPIER_OPERATION" in os.environ else 130  # Copier handles Ctrl-C itself
-    if code == WRONG:
+    if code == FAILED:
         return 1
     if message:
         print(f"\n{message.strip()}", file=sys.stderr, flush=True)
-    return 1 if code != FINE and os.environ.get("GPU_TEMPLATE_STRICT") else 0
+    return 1 if code != PASSED and os.environ.get("GPU_TEMPLATE_STRICT") else 0
 
 
 def guarded(step: Callable[[Path], int], project: Path) -> int:
@@ -67,14 +67,14 @@ def put_wheel(project: Path) -> int:
     except OSError as error:
         say("wheel", f"not written: {error.strerror or error}. `./launch` prints the command that adds it.")
         return SKIPPED
-    return FINE
+    return PASSED
 
 
 def start(project: Path) -> int:
     """Check with the packages of this interpreter, else of one that uv provides, else without them."""
     conflicts = unmerged(project)
     if conflicts:
-        say("validate", f"not run: merge conflicts in {listed(conflicts)}. Resolve them, then run ./launch verify.")
+        say("validate", f"not run: merge conflicts in {joined(conflicts)}. Resolve them, then run ./launch verify.")
         return SKIPPED
     missing = [module for module in needed(project) if not importable(module)]
     code = with_uv(missing) if missing else None
@@ -85,14 +85,14 @@ def check(project: Path) -> int:
     from validation import runner
 
     code = runner.run(project)
-    if code == WRONG or not smoking():
+    if code == FAILED or not smoke_enabled():
         return code  # a project with a defect is not started
     import smoke
 
     return max(code, smoke.run(project))
 
 
-def smoking() -> bool:
+def smoke_enabled() -> bool:
     return os.environ.get("GPU_TEMPLATE_SMOKE") != "off"
 
 
@@ -101,7 +101,7 @@ def needed(project: Path) -> list[str]:
     modules = ["jsonschema"]
     if (project / "compose.yaml").exists():
         modules.append("yaml")
-    if smoking():
+    if smoke_enabled():
         import smoke
 
         if smoke.plan(project).container:
@@ -119,7 +119,7 @@ def with_uv(missing: list[str]) -> int | None:
     import subprocess
 
     uv = os.environ.get("UV") or shutil.which("uv")
-    names = listed(missing)
+    names = joined(missing)
     if not uv:
         say("hooks", f"uv is not installed, so {names} cannot be fetched. For all checks: {COMMAND} ...")
         return None
@@ -128,7 +128,7 @@ def with_uv(missing: list[str]) -> int | None:
     command = [uv, "run", "-qq", "--isolated", "--no-project", "--python", sys.executable, *packages, "python"]
     environment = {"UV_HTTP_TIMEOUT": "15", **os.environ}
     try:
-        with subprocess.Popen([*command, __file__, HERE], env=environment) as process:
+        with subprocess.Popen([*command, __file__, CHILD], env=environment) as process:
             try:
                 process.wait(timeout=2)
             except subprocess.TimeoutExpired:
@@ -137,7 +137,7 @@ def with_uv(missing: list[str]) -> int | None:
             code = process.returncode
     except OSError as error:
         code = error.strerror
-    if code in (FINE, WRONG, SKIPPED):
+    if code in (PASSED, FAILED, SKIPPED):
         return code
     say("hooks", f"uv could not provide {names} (offline?). For all checks: {COMMAND} ...")
     return None
@@ -167,7 +167,7 @@ def has_marker(path: Path) -> bool:
         return False
 
 
-def listed(names: list[str], most: int = 5) -> str:
+def joined(names: list[str], most: int = 5) -> str:
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 

@@ -30,9 +30,9 @@ from urllib.parse import quote
 from gpukit.errors import refusals as errors
 from gpukit.project import devcontainer
 
-FINE, WRONG, SKIPPED = 0, 10, 11
+PASSED, FAILED, SKIPPED = 0, 10, 11
 MAIN = ".devcontainer/devcontainer.json"
-LOOK = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
+LIST_GPUS = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
 
 
 class Plan(NamedTuple):
@@ -62,9 +62,9 @@ def plan(project: Path) -> Plan:
         return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
     try:
         image = os.environ.get("BASE_IMAGE") or json.loads((project / "stack.json").read_bytes())["image"]
-        status = ask(engine, "/_ping")
+        status = request_status(engine, "/_ping")
         if status == 200 and mode == "auto":
-            status = ask(engine, f"/images/{quote(image, safe='/:@')}/json")
+            status = request_status(engine, f"/images/{quote(image, safe='/:@')}/json")
             if status == 404:
                 return Plan(mode, f"{image} is not on this machine yet; ./launch build fetches it", image, engine)
     except PermissionError:
@@ -81,12 +81,12 @@ def plan(project: Path) -> Plan:
 def run(project: Path) -> int:
     planned = plan(project)
     if planned.mode == "off":
-        return FINE
+        return PASSED
     if planned.reason:
         say(f"not run: {planned.reason}.")
         return SKIPPED
-    code = built(project) if planned.mode == "build" else started(project, planned)
-    if code == WRONG and os.environ.get("COPIER_OPERATION") == "copy":
+    code = build_and_verify(project) if planned.mode == "build" else start_base_image(project, planned)
+    if code == FAILED and os.environ.get("COPIER_OPERATION") == "copy":
         return SKIPPED  # it was reported; a failure would delete the project
     return code
 
@@ -108,7 +108,7 @@ def endpoint() -> str:
     return "unix:///var/run/docker.sock"
 
 
-def ask(engine: str, path: str, method: str = "GET") -> int:
+def request_status(engine: str, path: str, method: str = "GET") -> int:
     """An HTTP request on the engine's socket; the status of the answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(5 if method == "GET" else 30)
@@ -121,7 +121,7 @@ def ask(engine: str, path: str, method: str = "GET") -> int:
 # auto: the base image, with the project's flags.
 
 
-def started(project: Path, planned: Plan) -> int:
+def start_base_image(project: Path, planned: Plan) -> int:
     try:
         import docker
     except ImportError:
@@ -129,43 +129,47 @@ def started(project: Path, planned: Plan) -> int:
         return SKIPPED
     config = devcontainer.load(project / MAIN, os.environ)
     client = docker.DockerClient(base_url=planned.engine, timeout=60)
-    with contextlib.closing(client), tempfile.TemporaryDirectory(prefix="smoke-") as spare, soon(planned.image):
-        arguments, left_out = translated(config, client, Path(spare))
+    with (
+        contextlib.closing(client),
+        tempfile.TemporaryDirectory(prefix="smoke-") as spare,
+        report_if_slow(planned.image),
+    ):
+        arguments, left_out = docker_arguments(config, client, Path(spare))
         if left_out:
             say(f"without {' '.join(left_out)}, which it cannot translate.")
         try:
-            seen = once(client, planned, project, arguments)
+            seen = run_container(client, planned, project, arguments)
         except docker.errors.APIError as error:
-            kind, sentence = meaning(error)
-            if kind != "gpu" or not asks(arguments):
+            kind, sentence = explain_error(error)
+            if kind != "gpu" or not requests_gpu(arguments):
                 return refused(error, kind, sentence)
             try:
-                once(client, planned, project, without_gpu(arguments))
+                run_container(client, planned, project, without_gpu(arguments))
             except docker.errors.APIError as second:
-                return refused(second, *meaning(second))
+                return refused(second, *explain_error(second))
             say(f"{planned.image} starts with the flags of {MAIN}, but without its GPU. {sentence}")
             return SKIPPED
-    if asks(arguments):
+    if requests_gpu(arguments):
         gpu = "its GPU request" + (f" ({', '.join(seen)})" if seen else "")
     else:
         unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
         gpu = "without a GPU, since GPUS names none" if unnamed else "no GPU asked for"
     print(f"smoke: {planned.image} starts with the flags of {MAIN}, {gpu}.", flush=True)
-    return FINE
+    return PASSED
 
 
-def meaning(error: Any) -> tuple[str, str]:
+def explain_error(error: Any) -> tuple[str, str]:
     """What kind of refusal an engine's error is, and one sentence; both empty if it is not known."""
     known = errors.classify(error.explanation or str(error))
     return (known[0], f"{known[1].why} {known[1].remedy}") if known else ("", "")
 
 
-def once(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
+def run_container(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
     """Start a container, look for GPUs in it, remove it; the names of the GPUs it saw."""
     name = f"smoke-{os.urandom(6).hex()}"
     labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
-    with removed(planned.engine, name):
-        command = {"entrypoint": ["/bin/sh"], "command": ["-c", LOOK]}
+    with removed_afterwards(planned.engine, name):
+        command = {"entrypoint": ["/bin/sh"], "command": ["-c", LIST_GPUS]}
         container = client.containers.create(planned.image, name=name, labels=labels, **command, **arguments)
         container.start()
         container.wait(timeout=60)
@@ -173,14 +177,14 @@ def once(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]
 
 
 @contextlib.contextmanager
-def removed(engine: str, name: str) -> Iterator[None]:
+def removed_afterwards(engine: str, name: str) -> Iterator[None]:
     """Remove the container whatever happens."""
 
     def remove() -> None:
         for _ in range(20):
             # 404: not there yet, where Ctrl-C came while the engine was still making it
             with contextlib.suppress(OSError, ValueError, IndexError):
-                if ask(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
+                if request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
                     return
             time.sleep(0.1)
 
@@ -196,7 +200,7 @@ def removed(engine: str, name: str) -> Iterator[None]:
                 os._exit(0)
         raise
     except BaseException:
-        ask(engine, f"/containers/{name}?force=1&v=1", "DELETE")
+        request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE")
         raise
     else:
         remove()
@@ -210,12 +214,12 @@ def refused(error: Any, kind: str, sentence: str) -> int:
         return SKIPPED
     if error.status_code == 400 or message.startswith("invalid "):
         say(f"the engine does not accept the flags of {MAIN}: {message}")
-        return WRONG
+        return FAILED
     say(f"not run: the engine reports: {message}")
     return SKIPPED
 
 
-def translated(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
+def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
     """devcontainer.json, as launch reads it, in docker-py's arguments; and the flags that docker-py lacks.
 
     Of the user's things only the mounted folders are passed: no secrets by name, no ports, no named volume. A mount
@@ -294,7 +298,7 @@ def request(value: str) -> dict[str, Any]:
     return wanted if wanted.get("device_ids") or "count" in wanted else {}
 
 
-def asks(arguments: Mapping[str, Any]) -> bool:
+def requests_gpu(arguments: Mapping[str, Any]) -> bool:
     return bool(arguments["device_requests"] or arguments.get("runtime"))
 
 
@@ -305,7 +309,7 @@ def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
 # build: the project's own image, by its own launch.
 
 
-def built(project: Path) -> int:
+def build_and_verify(project: Path) -> int:
     cpu = []
     if launch(project, "preflight") != 0 and (project / ".devcontainer/cpu").is_dir():
         say("no GPU is available here, so the CPU configuration is built.")
@@ -317,9 +321,9 @@ def built(project: Path) -> int:
     code = launch(project, *cpu, "verify")
     if code == 0:
         print(f"smoke: the image is built, and verify{' --cpu' * bool(cpu)} passed in it.", flush=True)
-        return FINE
+        return PASSED
     say("verify found something wrong in the image." if code == 1 else "verify could not check everything.")
-    return WRONG if code == 1 else SKIPPED
+    return FAILED if code == 1 else SKIPPED
 
 
 def launch(project: Path, *arguments: str) -> int:
@@ -332,7 +336,7 @@ def launch(project: Path, *arguments: str) -> int:
 
 
 @contextlib.contextmanager
-def soon(image: str) -> Iterator[None]:
+def report_if_slow(image: str) -> Iterator[None]:
     """Report what is starting if it takes longer than two seconds."""
     timer = threading.Timer(2, say, [f"starting {image} ... (GPU_TEMPLATE_SMOKE=off skips this)"])
     timer.daemon = True

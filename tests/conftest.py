@@ -42,7 +42,7 @@ def shuffle_sentences() -> None:
 
     def shuffled(self: Cause, *arguments: object, **more: object) -> None:
         made(self, *arguments, **more)
-        for name in ("why", "remedy", "tell", "alone"):
+        for name in ("why", "remedy", "tell", "standalone"):
             words = re.findall(r"\S*`[^`]*`\S*|\S+", getattr(self, name))
             object.__setattr__(self, name, " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode()))))
 

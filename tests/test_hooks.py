@@ -132,7 +132,7 @@ def test_what_the_specification_allows_stays_allowed(plain: Path) -> None:
 
 
 GPUS = '"--gpus=\\"device=${localEnv:GPUS:all}\\"",'
-WRONG = {
+FAILED = {
     # what: (file, old, new, the one problem)
     "broken JSON": (
         MAIN,
@@ -405,9 +405,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("what", FAILED)
 def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str) -> None:
-    file, old, new, expected = WRONG[what]
+    file, old, new, expected = FAILED[what]
     image = json.loads((project / "stack.json").read_text(encoding="utf-8"))["image"]
     old, expected = (text.replace("@IMAGE@", image) for text in (old, expected))
     line = (project / file).read_text(encoding="utf-8").partition(old)[0].count("\n") + 1
@@ -632,7 +632,9 @@ def test_the_wheel_is_written_before_anything_is_validated(plain: Path, whole: b
 
 def test_the_process_that_uv_starts_leaves_the_wheel_alone(plain: Path) -> None:
     environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off"}
-    done = subprocess.run([sys.executable, HOOKS / "run.py", "--here"], cwd=plain, env=environment, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, HOOKS / "run.py", "--child"], cwd=plain, env=environment, capture_output=True
+    )
     assert done.returncode == 0 and done.stdout.startswith(b"validate: ")
     assert not (plain / "vendor").exists()
 
@@ -704,7 +706,7 @@ def disturbed(*arguments, **options):
         {HOWS[how]}
     return original(*arguments, **options)
 {owner}.{name} = disturbed
-run.start = lambda project: run.FINE
+run.start = lambda project: run.PASSED
 sys.argv = ["run.py"]
 sys.exit(run.main())
 """
@@ -980,7 +982,7 @@ def test_smoke_says_how_to_be_let_in(plain: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*arguments: str) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(smoke, "ask", refuse)
+    monkeypatch.setattr(smoke, "request_status", refuse)
     assert "sudo usermod -aG docker $USER" in plan_of(plain, monkeypatch).reason
 
 
@@ -1032,7 +1034,7 @@ def test_smoke_translates_the_flags(project: Path, monkeypatch: pytest.MonkeyPat
 
     config = devcontainer.load(project / MAIN, {"HOME": str(tmp_path), "GPUS": "0,1", "HF_TOKEN": "secret"})
     client = SimpleNamespace(networks=SimpleNamespace(list=lambda names: []))
-    arguments, left_out = smoke.translated(config, client, tmp_path)
+    arguments, left_out = smoke.docker_arguments(config, client, tmp_path)
     assert left_out == ["--oom-score-adj"]
     assert arguments["device_requests"] == [
         {"Driver": "", "Count": 0, "DeviceIDs": ["0", "1"], "Capabilities": [["gpu"]], "Options": {}}
@@ -1115,7 +1117,7 @@ ENGINES = {"plain": "unix:///var/run/docker.sock", "gpu": "unix:///run/docker-gp
 def docker_at(name: str) -> str:
     """An engine's address. `gpu` is the one that grants GPU requests without having any."""
     try:
-        smoke.ask(ENGINES[name], "/_ping")
+        smoke.request_status(ENGINES[name], "/_ping")
     except OSError:
         cannot(f"no Docker engine at {ENGINES[name]}")
     return ENGINES[name]
@@ -1179,9 +1181,9 @@ def test_what_runs_is_what_was_written(
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("BASE_IMAGE", image_at(host))
     monkeypatch.setenv("GPUS", "0,1")
-    monkeypatch.setattr(smoke, "removed", lambda *arguments: contextlib.nullcontext())
+    monkeypatch.setattr(smoke, "removed_afterwards", lambda *arguments: contextlib.nullcontext())
     try:
-        assert smoke.run(project) == smoke.FINE, capsys.readouterr().err
+        assert smoke.run(project) == smoke.PASSED, capsys.readouterr().err
         made = left_behind(host, project).split()
         inspected = subprocess.run(["docker", "-H", host, "inspect", *made], capture_output=True, text=True).stdout
     finally:
@@ -1217,7 +1219,7 @@ def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) ->
 def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copier gives a hook a quarter of a second after Ctrl-C and then kills it."""
     host = docker_at("plain")
-    slow = "import smoke, run; run.put_wheel = lambda project: 0; smoke.LOOK = 'sleep 60'; "
+    slow = "import smoke, run; run.put_wheel = lambda project: 0; smoke.LIST_GPUS = 'sleep 60'; "
     slow += "smoke.asks = lambda arguments: False; raise SystemExit(run.main())"
     change(plain / MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--label=nvidia.com/gpu=none"')
     environment = {

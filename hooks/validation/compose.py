@@ -13,7 +13,7 @@ import yaml
 
 from gpukit.project.devcontainer import ConfigError, env_file
 from validation.container import Container, Mount
-from validation.flags import named, short_volume, size, ulimit
+from validation.flags import as_mapping, short_volume, size, ulimit
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 
@@ -112,9 +112,9 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     for file in [files] if isinstance(files, (str, Mapping)) else files:
         with contextlib.suppress(ConfigError):  # then its variables are missing, which is reported
             container.env.update(env_file(project / (file["path"] if isinstance(file, Mapping) else file)))
-    container.env.update(named(entry.get("environment")))
+    container.env.update(as_mapping(entry.get("environment")))
     build = entry.get("build")
-    args = named(build.get("args") if isinstance(build, Mapping) else None)
+    args = as_mapping(build.get("args") if isinstance(build, Mapping) else None)
     container.build_args = {name: env.get(name, "") if value is None else value for name, value in args.items()}
     reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
     for device in reservations.get("devices") or []:

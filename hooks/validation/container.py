@@ -35,7 +35,7 @@ class Container:
     ports: list[str] = field(default_factory=list)
 
 
-def configured(config: Any) -> Container:
+def from_devcontainer(config: Any) -> Container:
     """A container from launch's reading of devcontainer.json."""
     container = Container(init=config.init, build_args=dict(config.build_args))
     container.env.update(config.env_files)

@@ -75,7 +75,7 @@ def short_volume(text: str) -> dict[str, Any]:
     return {"type": kind, "source": source, "target": target, "readonly": "ro" in mode.split(",")}
 
 
-def named(entries: Any) -> dict[str, str | None]:
+def as_mapping(entries: Any) -> dict[str, str | None]:
     """Compose's environment or args, written as a mapping or as a list; None where there is only the name."""
     if isinstance(entries, Mapping):
         return {str(name): None if value is None else scalar(value) for name, value in entries.items()}

@@ -24,7 +24,7 @@ class Problem(NamedTuple):
         return f"{self.file}: {self.place + ': ' if self.place else ''}{self.what}; {self.remedy}"
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     if value is None:
         return "not set"
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else scalar(value)

@@ -10,9 +10,9 @@ from typing import Any
 
 from validation.container import Container
 from validation.flags import size, ulimit
-from validation.problem import CPU, MAIN, STACK, Problem, shown
+from validation.problem import CPU, MAIN, STACK, Problem, quoted
 
-DAYS_BEFORE_AN_END = 90
+NOTICE_DAYS = 90
 CREDENTIALS = re.compile(
     r"/(\.aws(?!/sso/cache$)|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)"
 )
@@ -27,7 +27,7 @@ def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
     if stack["channel"] != "pin" or not stack["end_of_life"]:
         return ""
     left = (date.fromisoformat(stack["end_of_life"]) - (today or date.today())).days
-    if left > DAYS_BEFORE_AN_END:
+    if left > NOTICE_DAYS:
         return ""
     when = "gets no fixes after" if left >= 0 else "has had no fixes since"
     remedy = "`copier update --trust -d release=current` takes the newest."
@@ -65,7 +65,7 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
         pairs.append((f"--ulimit {name}", default.ulimits.get(name), ulimit(value)))
     for flag, here, there in pairs:
         if here != there:
-            what = f"{flag} is {shown(here)}, and the memory policy in {STACK} says {shown(there)}"
+            what = f"{flag} is {quoted(here)}, and the memory policy in {STACK} says {quoted(there)}"
             yield Problem(MAIN, "/runArgs", what, "make the flag what the policy says")
 
 
@@ -74,8 +74,8 @@ def user_and_mounts(
 ) -> Iterator[Problem]:
     key = "remoteUser" if "remoteUser" in raw else "containerUser"
     if key in raw and raw[key] != stack["user"]:
-        what = f"{shown(raw[key])}, and the image's user is {shown(stack['user'])} ({STACK})"
-        yield Problem(name, f"/{key}", what, f"write {shown(stack['user'])}")
+        what = f"{quoted(raw[key])}, and the image's user is {quoted(stack['user'])} ({STACK})"
+        yield Problem(name, f"/{key}", what, f"write {quoted(stack['user'])}")
     for target in [*stack["mounts"], *stack["read_only"]]:
         mount, read_only = container.mounts.get(target), target in stack["read_only"]
         if mount is None:
@@ -138,7 +138,7 @@ def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         for key, pattern in patterns.items():
             match = re.search(pattern, line)
             if match and match[1] != stack[key]:
-                what = f"{key} is {match[1]} here, and {shown(stack[key])} in {STACK}"
+                what = f"{key} is {match[1]} here, and {quoted(stack[key])} in {STACK}"
                 yield Problem(path.name, f"line {number}", what, "make them the same")
 
 
@@ -146,7 +146,7 @@ def differences(file: str, here: Container, other: str, there: Container, gpus: 
     """Where the service `dev` of a compose file runs otherwise than the configuration that VS Code and launch read."""
 
     def problem(key: str, mine: Any, theirs: Any, remedy: str = "make them the same") -> Problem:
-        return Problem(file, f"/services/dev/{key}", f"{shown(mine)} here, {shown(theirs)} in {other}", remedy)
+        return Problem(file, f"/services/dev/{key}", f"{quoted(mine)} here, {quoted(theirs)} in {other}", remedy)
 
     if (here.gpu, here.runtime) != (there.gpu, there.runtime):
         mine, theirs = (f"{c.gpu or 'no GPU'}{' by ' + c.runtime if c.runtime else ''}" for c in (here, there))

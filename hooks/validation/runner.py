@@ -16,11 +16,11 @@ from typing import Any
 
 from gpukit.project import devcontainer
 from validation import rules, secrets
-from validation.container import Container, configured
+from validation.container import Container, from_devcontainer
 from validation.problem import COMPOSE, COMPOSE_CPU, CPU, HOST_ENV, MAIN, STACK, Problem
 from validation.schema import schema_problems
 
-FINE, WRONG, SKIPPED = 0, 10, 11
+PASSED, FAILED, SKIPPED = 0, 10, 11
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 # The host for which both files are read. GPUS decides what they request, so each way to set it is compared.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
@@ -36,12 +36,12 @@ def run(project: Path) -> int:
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         print(f"validate: {count}; nothing was changed.", file=sys.stderr, flush=True)
-        return WRONG
+        return FAILED
     skipped = f"; not checked: {' and '.join(validation.skipped)}" if validation.skipped else ""
     print(f"validate: {', '.join(validation.read)} are complete and agree{skipped}.", flush=True)
     if validation.ending:
         print(f"validate: notice: {validation.ending}", flush=True)
-    return SKIPPED if validation.skipped else FINE
+    return SKIPPED if validation.skipped else PASSED
 
 
 class Validation:
@@ -63,7 +63,7 @@ class Validation:
 
     def problems(self) -> list[Problem]:
         stack = self.file(STACK, lambda path: json.loads(path.read_text(encoding="utf-8")), "stack")
-        gpu = stack is not None and self.attempt(rules.has_gpu, stack)
+        gpu = stack is not None and self.apply_rule(rules.has_gpu, stack)
         configs = {}
         for name in (MAIN, CPU):
             if name == CPU and not (self.project / CPU).exists():
@@ -73,22 +73,22 @@ class Validation:
             raw = self.file(name, devcontainer.read, "devcontainer")
             if raw is not None:
                 configs[name] = raw
-                self.attempt(secrets.devcontainer_secrets, name, raw)
-                self.attempt(rules.safe, name, self.container(name))
+                self.apply_rule(secrets.devcontainer_secrets, name, raw)
+                self.apply_rule(rules.safe, name, self.container(name))
         if stack is not None:
-            self.ending = self.attempt(rules.ending, stack) or ""
-            self.attempt(rules.dockerfile, self.project / "Dockerfile", stack)
-            self.attempt(rules.readme, self.project / "README.md", stack)
+            self.ending = self.apply_rule(rules.ending, stack) or ""
+            self.apply_rule(rules.dockerfile, self.project / "Dockerfile", stack)
+            self.apply_rule(rules.readme, self.project / "README.md", stack)
             for name, raw in configs.items():
-                self.attempt(rules.user_and_mounts, name, raw, self.container(name), stack)
+                self.apply_rule(rules.user_and_mounts, name, raw, self.container(name), stack)
             if CPU in configs:
-                self.attempt(rules.without_cuda, configs[CPU])
+                self.apply_rule(rules.without_cuda, configs[CPU])
             if MAIN in configs and not any(problem[:2] == (MAIN, "/runArgs") for problem in self.found):
-                self.attempt(rules.gpu_and_memory, self.container(MAIN), self.container(MAIN, {"GPUS": "0"}), stack)
+                self.apply_rule(rules.gpu_and_memory, self.container(MAIN), self.container(MAIN, {"GPUS": "0"}), stack)
         self.compose(configs)
-        self.attempt(secrets.env_file_secrets, self.project, HOST_ENV)
+        self.apply_rule(secrets.env_file_secrets, self.project, HOST_ENV)
         for name in (MAIN, CPU, HOST_ENV, COMPOSE, COMPOSE_CPU, "Dockerfile", ".env.example"):
-            self.attempt(secrets.secret_values, self.project, name)
+            self.apply_rule(secrets.secret_values, self.project, name)
         return list(dict.fromkeys(self.found))
 
     def compose(self, configs: Mapping[str, Any]) -> None:
@@ -102,13 +102,13 @@ class Validation:
         base = self.file(COMPOSE, compose.read, "compose")
         if base is None:
             return
-        self.attempt(secrets.compose_secrets, COMPOSE, base)
+        self.apply_rule(secrets.compose_secrets, COMPOSE, base)
         if MAIN in configs:
             self.agreement(MAIN, COMPOSE, base)
         if CPU in configs:
             override = self.file(COMPOSE_CPU, compose.read)
             if override is not None:
-                self.attempt(secrets.compose_secrets, COMPOSE_CPU, override)
+                self.apply_rule(secrets.compose_secrets, COMPOSE_CPU, override)
                 self.agreement(CPU, COMPOSE_CPU, compose.merged(base, override))
 
     def agreement(self, config: str, file: str, content: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Validation:
         from validation.compose import service
 
         for choice in CHOICES:
-            here = self.attempt(service, content, self.project, {**HOST, **choice})
+            here = self.apply_rule(service, content, self.project, {**HOST, **choice})
             there = self.container(config, choice)
             if here is None or there is None:
                 return
@@ -134,7 +134,7 @@ class Validation:
             what = str(error).replace(f"{self.project / name}: ", "").rstrip(".")
             self.found.append(Problem(name, "", what, "`git diff` shows what changed"))
             return None
-        return self.attempt(configured, config)
+        return self.apply_rule(from_devcontainer, config)
 
     def file(self, name: str, read: Callable[[Path], Any], schema: str = "") -> Any:
         """The contents of a file, or None if it cannot be read or is not a mapping; both are problems."""
@@ -163,7 +163,7 @@ class Validation:
                 self.found += schema_problems(name, error, definition)
         return content
 
-    def attempt(self, rule: Callable[..., Any], *arguments: Any) -> Any:
+    def apply_rule(self, rule: Callable[..., Any], *arguments: Any) -> Any:
         """Apply a rule. If it fails on something that is already reported as wrong, it has nothing to add."""
         if any(argument is None for argument in arguments):
             return None

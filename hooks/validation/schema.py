@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from validation.problem import Problem, shown
+from validation.problem import Problem, quoted
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
@@ -37,7 +37,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
     elif kind == "pattern" and isinstance(instance, str):
-        what = f"{shown(instance)} is not right here"
+        what = f"{quoted(instance)} is not right here"
     else:
         what = f"breaks the rule {kind}"
     yield Problem(file, place, what, remedy)

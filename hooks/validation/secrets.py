@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project.devcontainer import env_file
-from validation.flags import named, options
+from validation.flags import as_mapping, options
 from validation.problem import Problem
 
 SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|(?:API)?KEY|SECRET|PASSWORD|PASSWD)S?(?:_|$)(?!.*(?:FILE|PATH|DIR)$)", re.I)
@@ -40,11 +40,11 @@ def compose_secrets(name: str, content: Mapping[str, Any]) -> Iterator[Problem]:
     for key, entry in content["services"].items():
         if not isinstance(entry, Mapping):
             continue
-        for variable, value in named(entry.get("environment")).items():
+        for variable, value in as_mapping(entry.get("environment")).items():
             place = f"/services/{key}/environment/{variable}"
             yield from secret(name, place, variable, value, "the bare name ({}, without a value) to environment")
         build = entry.get("build")
-        for variable, value in named(build.get("args") if isinstance(build, Mapping) else None).items():
+        for variable, value in as_mapping(build.get("args") if isinstance(build, Mapping) else None).items():
             place = f"/services/{key}/build/args/{variable}"
             yield from secret(name, place, variable, value, "`--mount=type=secret` to the Dockerfile")
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from gpukit.verify import cases, exercises, stress
-from gpukit.verify.library import CLOSE
+from gpukit.verify.library import TOLERANCE
 
 
 def test_replay_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
     """A step that runs out of memory is repeated in parts, with the parameters of the whole batch."""
     measured.update(cases.replay(device))
     assert measured["retries"] >= 1 and measured["microbatch"] < cases.SAMPLES
-    assert measured["difference"] <= CLOSE
+    assert measured["difference"] <= TOLERANCE
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -128,7 +128,7 @@ def container():
     def on(device: str, **said: Any) -> Outcome:
         return Outcome(device, {"device": device, **said})
 
-    def saw(**changes: Any) -> SimpleNamespace:
+    def probes(**changes: Any) -> SimpleNamespace:
         seen = {
             "stress": False,
             "workspace_venv": "",
@@ -194,7 +194,7 @@ def container():
         }
         return SimpleNamespace(**{**seen, **changes})
 
-    return saw
+    return probes
 
 
 @pytest.fixture

@@ -20,30 +20,30 @@ from gpukit.verify import main as verify
 
 
 @check("first", "First")
-def first(saw, stack):
-    return passed("fine") if saw.first else Cause("broken", "Broken.", "Mend it.")("bad", "fine")
+def first(probes, stack):
+    return passed("fine") if probes.first else Cause("broken", "Broken.", "Mend it.")("bad", "fine")
 
 
 @check("second", "Second", needs=("first",))
-def second(saw, stack):
-    return passed(saw.second)
+def second(probes, stack):
+    return passed(probes.second)
 
 
 @check("third", "Third", needs=("second",))
-def third(saw, stack):
+def third(probes, stack):
     return skipped("Nothing to see.")
 
 
 @check("fourth", "Fourth", needs=("third",))
-def fourth(saw, stack):
+def fourth(probes, stack):
     return passed("fine")
 
 
 CHECKS = (first, second, third, fourth)
 
 
-def look(**saw):
-    return lambda stack: contextlib.nullcontext(SimpleNamespace(**saw))
+def look(**probes):
+    return lambda stack: contextlib.nullcontext(SimpleNamespace(**probes))
 
 
 def statuses(findings):
@@ -64,7 +64,7 @@ def test_what_depends_on_a_failure_is_skipped_and_names_the_first(make_stack):
 def test_a_check_that_breaks_is_neither_pass_nor_fail(make_stack):
     findings = run(CHECKS, SimpleNamespace(first=True), make_stack())
     assert statuses(findings) == {"first": PASS, "second": SKIP, "third": SKIP, "fourth": SKIP}
-    assert not findings[1].looked
+    assert not findings[1].completed
     assert "AttributeError" in findings[1].cause
 
 
@@ -106,7 +106,7 @@ def test_command_says_when_it_cannot_look(capsys, stack_file, findings_schema, a
 
 def test_ctrl_c_ends_in_one_line(capsys, stack_file):
     @check("stuck", "Stuck")
-    def stuck(saw, stack):
+    def stuck(probes, stack):
         raise KeyboardInterrupt
 
     assert command("verify", "", [stuck], look(), ["--stack", str(stack_file())]) == 130
@@ -169,7 +169,7 @@ def in_a_project(monkeypatch, tmp_path):
 def test_explain_knows_every_error_text(capsys, rule, in_a_project):
     assert main(["explain", rule.id]) == 0
     shown = capsys.readouterr().out
-    assert rule.example in shown and rule.look in shown and shown.count("remedy  ") >= len(rule.causes)
+    assert rule.example in shown and rule.more in shown and shown.count("remedy  ") >= len(rule.causes)
 
 
 TOOLS = {"doctor": doctor, "verify": verify}
@@ -218,7 +218,7 @@ def test_ids_are_unique_and_a_check_stands_after_those_it_needs(tool):
 
 
 def test_quick_leaves_out_and_only_overrules(capsys, stack_file):
-    slow = check("slow", "Slow", level="full")(lambda saw, stack: passed("slow"))
+    slow = check("slow", "Slow", level="full")(lambda probes, stack: passed("slow"))
     argv = ["--stack", str(stack_file()), "--json"]
 
     def ids(*more):
@@ -232,8 +232,8 @@ def test_quick_leaves_out_and_only_overrules(capsys, stack_file):
 
 def test_what_is_looked_at_is_told_which_checks_come_and_whether_to_stress(capsys, stack_file):
     told = []
-    saw = {"first": True, "second": "x", "prepare": lambda ids, stress: told.append((ids, stress))}
-    command("verify", "", CHECKS, look(**saw), ["--stack", str(stack_file()), "--stress", "--only", "second"])
+    probes = {"first": True, "second": "x", "prepare": lambda ids, stress: told.append((ids, stress))}
+    command("verify", "", CHECKS, look(**probes), ["--stack", str(stack_file()), "--stress", "--only", "second"])
     assert told == [(["first", "second"], True)]
 
 

@@ -51,7 +51,7 @@ def process():
 
 def refused(process, limit=20):
     with pytest.raises(TorchError) as refusal:
-        process.ask("facts", limit=limit)
+        process.call("facts", limit=limit)
     return refusal.value
 
 
@@ -60,7 +60,7 @@ def test_answers_come_through_whatever_is_printed(fake_torch, process):
         'import os, sys\nprint("noise")\nos.write(1, b"more\\n")\nsys.stderr.write("x" * 200000)'
         + textwrap.dedent(GOOD)
     )
-    assert process().ask("facts", limit=20)["version"] == "2.14.1+cpu"
+    assert process().call("facts", limit=20)["version"] == "2.14.1+cpu"
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["installed", "run from the wheel"])
@@ -75,7 +75,7 @@ def test_a_file_of_the_project_does_not_hide_gpukit(fake_torch, tmp_path, packed
     place = writer.write(writer.from_source(ROOT / "gpukit"), tmp_path / "vendor") if packed else source
     ask = (
         f"import sys; sys.path[0] = {str(place)!r}; from gpukit.verify.torch_process import TorchProcess; "
-        "process = TorchProcess(); print(process.ask('facts', limit=20)['version']); process.end()"
+        "process = TorchProcess(); print(process.call('facts', limit=20)['version']); process.end()"
     )
     done = subprocess.run([sys.executable, "-c", ask], cwd=project, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("2.14.1+cpu\n", "")
@@ -96,7 +96,7 @@ def test_a_crash_is_reported_and_the_next_request_gets_a_new_process(fake_torch,
     assert (error.kind, error.text) == ("Death", "was ended by SIGSEGV")
     assert last_line(error.log) == "last words"
     fake_torch(GOOD)
-    assert asked.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+    assert asked.call("facts", limit=20)["version"] == "2.14.1+cpu"
 
 
 def test_after_an_error_of_cudas_the_next_gets_a_new_process(fake_torch, stack_file):
@@ -104,12 +104,12 @@ def test_after_an_error_of_cudas_the_next_gets_a_new_process(fake_torch, stack_f
     fake_torch(
         textwrap.dedent(GOOD) + 'def Generator():\n    raise RuntimeError("CUDA error: an illegal memory access")\n'
     )
-    with Container(load(stack_file())) as saw:
-        saw.devices = SimpleNamespace(found=[None])
-        (result,) = saw.tensors
+    with Container(load(stack_file())) as probes:
+        probes.devices = SimpleNamespace(found=[None])
+        (result,) = probes.tensors
         assert "illegal memory access" in result.error.text
-        assert saw._torch._process.returncode is not None
-        assert saw._torch.ask("facts", limit=20)["version"] == "2.14.1+cpu"
+        assert probes._torch._process.returncode is not None
+        assert probes._torch.call("facts", limit=20)["version"] == "2.14.1+cpu"
 
 
 def test_where_torch_is_from(fake_torch, stack_file, tmp_path, monkeypatch):
@@ -120,8 +120,8 @@ def test_where_torch_is_from(fake_torch, stack_file, tmp_path, monkeypatch):
     for index in ("", "package index"):
         if index:
             guard.TORCH_INDEX.touch()
-        with Container(load(stack_file())) as saw:
-            assert saw.torch.index == index
+        with Container(load(stack_file())) as probes:
+            assert probes.torch.index == index
 
 
 def test_gpukit_is_compared_with_the_wheel_in_vendor(fake_torch, stack_file, tmp_path, monkeypatch):
@@ -139,8 +139,8 @@ def test_gpukit_is_compared_with_the_wheel_in_vendor(fake_torch, stack_file, tmp
         lambda: (tmp_path / "vendor/gpukit-0.3.0-py3-none-any.whl").touch(),
     ):
         make()
-        with Container(load(stack_file())) as saw:
-            seen.append((saw.gpukit.installed, saw.gpukit.vendored, bool(saw.gpukit.reason)))
+        with Container(load(stack_file())) as probes:
+            seen.append((probes.gpukit.installed, probes.gpukit.vendored, bool(probes.gpukit.reason)))
     assert seen == [
         (None, None, True),
         (None, None, True),
@@ -177,7 +177,7 @@ def test_a_whole_run_on_a_machine_without_torch_s_folders(
     stack = stack_file(**cpu_only, mounts=[str(tmp_path / "none")], read_only=[str(tmp_path)])
     assert verify.main(["--json", "--stack", str(stack), "--skip", "tensor,compile"]) == 1
     findings = {finding["id"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
-    assert all(finding["looked"] for finding in findings.values())
+    assert all(finding["completed"] for finding in findings.values())
     assert findings["torch"]["status"] == "PASS"
     assert findings["mounts"]["status"] == "FAIL" or findings["user"]["status"] == "FAIL"
 
@@ -188,27 +188,27 @@ def test_folders_as_they_are(fake_torch, stack_file, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     paths = [str(tmp_path / name) for name in ("mine", "file", "none/deeper")]
     environment = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hub")}
-    with Container(load(stack_file(mounts=[*paths, "/proc/self"], read_only=["/proc"])), environment) as saw:
-        mine, file, none, proc = saw.mounts
+    with Container(load(stack_file(mounts=[*paths, "/proc/self"], read_only=["/proc"])), environment) as probes:
+        mine, file, none, proc = probes.mounts
         assert (mine.there, mine.mounted, mine.problem) == (True, False, "")
         assert not file.there
         assert (none.there, none.problem) == (False, "")
         assert proc.problem
-        assert (saw.read_only[0].mounted, saw.read_only[0].problem) == (True, "")
-        assert [cache.path for cache in saw.caches] == [str(tmp_path / ".cache"), str(tmp_path / "hub")]
-        assert saw.user.uid == os.getuid()
+        assert (probes.read_only[0].mounted, probes.read_only[0].problem) == (True, "")
+        assert [cache.path for cache in probes.caches] == [str(tmp_path / ".cache"), str(tmp_path / "hub")]
+        assert probes.user.uid == os.getuid()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "stack.json") == ["fake", "file", "mine"]
 
 
 def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
     fake_torch(GOOD)
     monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
-    with Container(load(stack_file())) as saw:
-        assert 0 < saw.ram.free_gb <= saw.ram.total_gb
-        now, newest = saw.clock
+    with Container(load(stack_file())) as probes:
+        assert 0 < probes.ram.free_gb <= probes.ram.total_gb
+        now, newest = probes.clock
         assert newest <= now
-        assert saw.processors.ours and saw.processors.near == ()
-        assert saw.inaccessible_nodes == [] or os.getuid() != 0
+        assert probes.processors.ours and probes.processors.near == ()
+        assert probes.inaccessible_nodes == [] or os.getuid() != 0
 
 
 @pytest.mark.parametrize(
@@ -250,24 +250,24 @@ def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_fi
     from gpukit.verify.smi import Card, Smi
 
     fake_torch(GOOD)
-    with Container(load(stack_file())) as saw:
-        saw.gpu_nodes, saw.smi = ["/dev/nvidia0"], Smi("580", (Card("x", mode="Exclusive_Process"),))
-        assert saw.exclusive
-        first = saw._torch._process.pid
-        assert saw._other is saw._torch
-        assert saw._torch._process.returncode is not None
-        assert saw._torch.ask("facts", limit=20)["version"] == "2.14.1+cpu"
-        assert saw._torch._process.pid != first
-        saw.smi = Smi("580", (Card("x", mode="Default"),))
-        assert saw._other is not saw._torch
+    with Container(load(stack_file())) as probes:
+        probes.gpu_nodes, probes.smi = ["/dev/nvidia0"], Smi("580", (Card("x", mode="Exclusive_Process"),))
+        assert probes.exclusive
+        first = probes._torch._process.pid
+        assert probes._other is probes._torch
+        assert probes._torch._process.returncode is not None
+        assert probes._torch.call("facts", limit=20)["version"] == "2.14.1+cpu"
+        assert probes._torch._process.pid != first
+        probes.smi = Smi("580", (Card("x", mode="Default"),))
+        assert probes._other is not probes._torch
 
 
 def test_the_real_torch_computes_and_compiles(process):
     pytest.importorskip("torch")
     asked = process()
-    assert asked.ask("facts", limit=120)["version"]
-    assert isinstance(asked.ask("devices", limit=60)["devices"], list)
-    result = asked.ask("tensor", "cpu", limit=60)
+    assert asked.call("facts", limit=120)["version"]
+    assert isinstance(asked.call("devices", limit=60)["devices"], list)
+    result = asked.call("tensor", "cpu", limit=60)
     assert (result["device"], result["equal"]) == ("cpu", True)
-    result = asked.ask("compile", "cpu", limit=180)
+    result = asked.call("compile", "cpu", limit=180)
     assert (result["device"], result["equal"], result["compiled"]) == ("cpu", True, True)

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from gpukit.errors.anchors import anchors
-from gpukit.errors.diagnose import CERTAIN, LIKELY, MOST, NOTHING, UNKNOWN, diagnose
-from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Scene, capability_below, driver_below, only
-from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, in_text
+from gpukit.errors.diagnose import CERTAIN, LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose
+from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Case, capability_below, driver_below, only
+from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, machine_in_text
 from gpukit.errors.next_steps import next_steps
-from gpukit.errors.reading import LONGEST, NotTextError, joined, read
+from gpukit.errors.reading import MAX_TEXT, NotTextError, joined, read
 from gpukit.errors.rule import LEVELS, NOTE
 from gpukit.errors.rules import RULES, cause
 from tests.gpukit.doctor.conftest import FAULTS
@@ -29,7 +29,7 @@ def texts(name):
 def test_a_text_from_a_public_thread(id, origin, text):
     found = diagnose(text)
     assert [each.rule.id for each in found.causes][:1] == [id]
-    assert 1 <= len(found.causes) <= MOST
+    assert 1 <= len(found.causes) <= MAX_CAUSES
     assert all("{0}" not in each.why + each.remedy for each in found.causes)
 
 
@@ -58,14 +58,14 @@ def test_a_rule(rule):
     found = diagnose(rule.example)
     assert found.causes[0].rule.id == rule.id
     assert (found.confidence == NOTHING) == (rule.level == NOTE)
-    assert rule.level in LEVELS and rule.look and rule.causes
+    assert rule.level in LEVELS and rule.more and rule.causes
     assert not rule.certain or len(rule.causes) == 1 or rule.causes[0].given
     groups = any(re.compile(pattern).groups for pattern in rule.patterns)
     for each in rule.causes:
         assert each.why and each.remedy
         assert groups or "{0}" not in each.why + each.remedy
         assert each.tell or each.given or each is rule.causes[0], "several causes, and nothing tells them apart"
-        assert all(text.count("`") % 2 == 0 for text in (each.why, each.remedy, each.tell, rule.look))
+        assert all(text.count("`") % 2 == 0 for text in (each.why, each.remedy, each.tell, rule.more))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_error_of_another_field_is_none_of_the_stack(text):
 def test_words_with_one_cause_are_certain_and_others_are_not():
     assert diagnose("AssertionError: Torch not compiled with CUDA enabled").confidence == CERTAIN
     found = diagnose("RuntimeError: No CUDA GPUs are available")
-    assert found.confidence == LIKELY and 2 <= len(found.causes) <= MOST
+    assert found.confidence == LIKELY and 2 <= len(found.causes) <= MAX_CAUSES
 
 
 def test_the_machine_decides():
@@ -194,7 +194,7 @@ def test_figures_decide():
 
 
 def test_a_text_says_more_of_its_machine_than_this_one():
-    scene = in_text(
+    scene = machine_in_text(
         "Linux 5.15.167.4-microsoft-standard-WSL2\nNVIDIA GeForce RTX 5090, Driver Version: 572.16  CUDA Version: 12.8"
     )
     assert (scene.system, scene.driver, scene.cuda, scene.capabilities) == ("wsl", "572.16", "12.8", ("12.0",))
@@ -205,11 +205,11 @@ def test_a_text_says_more_of_its_machine_than_this_one():
 
 
 def test_evidence_has_three_values():
-    wsl, nothing = Scene("", Machine(system="wsl", driver="")), Scene("", Machine())
+    wsl, nothing = Case("", Machine(system="wsl", driver="")), Case("", Machine())
     assert [WSL.test(wsl), (~WSL).test(wsl), WSL.test(nothing), (~WSL).test(nothing)] == [True, False, None, None]
     assert [(WSL & CONTAINER).test(wsl), (WSL | CONTAINER).test(wsl)] == [None, True]
     assert [(NO_DRIVER & WSL).test(wsl), only(CONTAINER).test(wsl)] == [True, False]
-    card = Scene("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
+    card = Case("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
     assert [capability_below("8.9").test(card), capability_below("8.6").test(card)] == [True, False]
     assert [driver_below(floor).test(card) for floor in ("570", "535")] == [True, False]
     assert driver_below("570").test(nothing) is None
@@ -277,7 +277,7 @@ def test_a_long_log_comes_down_to_what_it_says():
     text = of(steps[: len(steps) // 2] + ERROR.encode() + b"\n" + steps[len(steps) // 2 :])
     assert len(text) < 500 and ERROR in text
     noise = b"".join(b"%x:%x\n" % (number * 7919, number * 104729) for number in range(300_000))
-    assert len(of(noise + ERROR.encode() + b"\n" + noise)) <= LONGEST
+    assert len(of(noise + ERROR.encode() + b"\n" + noise)) <= MAX_TEXT
     assert ERROR in of(noise + ERROR.encode() + b"\n" + noise)
 
 

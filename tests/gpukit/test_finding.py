@@ -52,8 +52,8 @@ def test_colour_only_where_asked():
         ([finding(SKIP, cause="x")], 0, "SKIP: nothing was checked. 1 check skipped."),
         ([finding(WARN, "shm")], 0, "PASS, with warnings: shm."),
         ([finding(FAIL, "torch"), finding(FAIL, "cuda")], 1, "FAIL: torch, cuda. Start with the first."),
-        ([finding(PASS), finding(SKIP, "b", looked=False)], 2, "UNKNOWN: could not check b."),
-        ([finding(FAIL), finding(SKIP, "b", looked=False)], 1, "FAIL: a. See the remedy above."),
+        ([finding(PASS), finding(SKIP, "b", completed=False)], 2, "UNKNOWN: could not check b."),
+        ([finding(FAIL), finding(SKIP, "b", completed=False)], 1, "FAIL: a. See the remedy above."),
     ],
 )
 def test_verdict_and_exit_code(findings, code, says):

@@ -14,7 +14,7 @@ from gpukit.doctor import driver, engine, grant, running
 from gpukit.errors import refusals
 from gpukit.errors.rules import RULES, named
 from gpukit.findings.finding import Cause
-from gpukit.verify import alone, imports, native, torch_errors
+from gpukit.verify import imports, native, standalone, torch_errors
 
 SOURCE = Path(gpukit.__file__).parent
 OF_RULES = {rule.id for rule in RULES} | {cause.id for rule in RULES for cause in rule.causes}
@@ -31,13 +31,16 @@ def of_checks(part: str) -> set[str]:
 @pytest.mark.parametrize(
     "ids",
     [
-        driver.MEANINGS,
-        {each.id for each in (engine.WSL_SWITCH, engine.NO_CONTEXT, engine.TOO_NEW, engine.NOT_ALLOWED)},
-        grant.UNSERVED | grant.UNKNOWN_RUNTIME | grant.NO_PROGRAM | grant.NO_VENDOR | grant.OF_THE_DRIVER,
-        running.EARLY,
-        refusals.DOWN,
-        torch_errors.MEANINGS,
-        imports.RULED_OUT,
+        driver.CAUSES_BY_RULE,
+        {
+            each.id
+            for each in (engine.WSL_INTEGRATION, engine.NO_CONTEXT, engine.CLIENT_TOO_OLD, engine.PERMISSION_DENIED)
+        },
+        grant.NO_GPU_DRIVER | grant.UNKNOWN_RUNTIME | grant.MISSING_PROGRAM | grant.CDI_RULES | grant.DRIVER_RULES,
+        running.BEFORE_DRIVER_RULES,
+        refusals.NOT_RESPONDING,
+        torch_errors.CAUSE_OF_RULE,
+        imports.EXCLUDED,
     ],
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
 )
@@ -48,14 +51,18 @@ def test_a_text_can_have_each_id_that_is_asked_for(ids) -> None:
 def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
     exceptions = {id for ids in torch_errors.EXCEPTIONS.values() for id in ids}
     own = of_checks("verify")
-    assert {*torch_errors.MEANINGS.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
-    assert set(alone.WORDS) - own - of_checks("doctor") == set()
+    assert {*torch_errors.CAUSE_OF_RULE.values(), *exceptions, *torch_errors.KILLED, *native.WORDING} - own == set()
+    assert set(standalone.STANDALONE_WORDING) - own - of_checks("doctor") == set()
 
 
 def test_each_rule_that_is_asked_for_by_id_exists() -> None:
     asked: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("words", "named"):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id in ("match_rules", "named")
+            ):
                 asked |= {each.value for each in call.args if isinstance(each, ast.Constant)}
     assert len(asked) > 20 and named(*asked)

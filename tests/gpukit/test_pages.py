@@ -35,9 +35,9 @@ def test_every_check_stands_on_the_page_with_all_its_causes(tool, each):
     assert each.about, "say in its docstring what it looks at"
     for cause in each.causes:
         assert cause.why and cause.remedy and cause.status in (WARN, FAIL)
-        assert all(f"`{words}`" in text for words in cause.says)
+        assert all(f"`{words}`" in text for words in cause.error_texts)
     explained = explain(each)
-    assert each.title in explained and all(words in explained for cause in each.causes for words in cause.says)
+    assert each.title in explained and all(words in explained for cause in each.causes for words in cause.error_texts)
 
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
@@ -96,8 +96,8 @@ def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, fi
 def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
     from gpukit.verify.probes.seen import Devices
 
-    saw = container(devices=Devices())
-    assert record(FINDINGS, saw, make_stack(), tmp_path / "it.json").startswith("Not recorded")
+    probes = container(devices=Devices())
+    assert record(FINDINGS, probes, make_stack(), tmp_path / "it.json").startswith("Not recorded")
 
 
 def test_a_record_names_no_person_or_machine(container, make_stack):

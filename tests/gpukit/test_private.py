@@ -121,11 +121,11 @@ def test_planted_secrets_appear_nowhere(planted, stack_file, capsys, argv):
     leaky = Cause("leaky", "It said {words}.", "Try {words} again.")
 
     @check("leaky", "Leaky", causes=(leaky,))
-    def judge(saw, stack):
+    def judge(probes, stack):
         return leaky(LEAKY, LEAKY, words=LEAKY)
 
     @check("broken", "Broken")
-    def broken(saw, stack):
+    def broken(probes, stack):
         raise RuntimeError(LEAKY)
 
     report = planted / "report.md"
@@ -140,7 +140,7 @@ def test_planted_secrets_appear_nowhere(planted, stack_file, capsys, argv):
 
 def test_a_report_names_neither_person_nor_machine(planted, stack_file, capsys):
     @check("names", "Names")
-    def names(saw, stack):
+    def names(probes, stack):
         return passed(
             f"dev of ada.lovelace on enchantress7, {os.environ['HOME']}/x, /home/somebody/y, 10.1.2.3:22, "
             "me@example.org, GPU-529b3263-c96d-b557-bc75-697f04917eda, driver 580.95.05"
@@ -158,7 +158,7 @@ def test_a_report_names_neither_person_nor_machine(planted, stack_file, capsys):
 
 def test_a_report_that_cannot_be_written_is_exit_code_2(planted, stack_file, capsys):
     argv = ["--report", "/proc/none/report.md", "--stack", str(stack_file())]
-    fine = check("fine", "Fine")(lambda saw, stack: passed("fine"))
+    fine = check("fine", "Fine")(lambda probes, stack: passed("fine"))
     assert command("verify", "", (fine,), lambda stack: contextlib.nullcontext(SimpleNamespace()), argv) == 2
     assert "cannot be written" in capsys.readouterr().err
 

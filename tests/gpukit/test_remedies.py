@@ -28,7 +28,7 @@ from gpukit.cli import explain
 from gpukit.cli.main import COMMANDS, parse
 from gpukit.doctor import main as doctor
 from gpukit.errors.next_steps import STEPS
-from gpukit.errors.refusals import BUILDING
+from gpukit.errors.refusals import BUILD_KINDS
 from gpukit.errors.rule import BUILD, NOTE
 from gpukit.errors.rules import RULES
 from gpukit.findings import checks as findings
@@ -63,16 +63,16 @@ def of_causes(project: bool) -> Iterator[Sentence]:
     """As explain, doctor, and verify print them."""
     for rule in RULES:
         for cause in rule.causes:
-            for text in (cause.why, explain.called(cause.tell, project), explain.cure(cause, project)):
+            for text in (cause.why, explain.with_commands(cause.tell, project), explain.remedy_for(cause, project)):
                 yield Sentence(f"{rule.id} {cause.id}", text, project)
-        yield Sentence(f"{rule.id} look", explain.called(rule.look, project), project)
-    for check, there in explain.here(project):
+        yield Sentence(f"{rule.id} look", explain.with_commands(rule.more, project), project)
+    for check, there in explain.all_checks(project):
         if there is project:
             for cause in check.causes:
                 for text in (cause.why, remedy(cause, project)):
                     yield Sentence(f"{check.id} {cause.id}", text, project)
     for _, step in STEPS:
-        yield Sentence("next step", explain.called(step, project), project)
+        yield Sentence("next step", explain.with_commands(step, project), project)
     if project:
         for id, words in native.WORDING.items():
             yield from (Sentence(f"native {id}", text, project) for text in words.values())
@@ -111,7 +111,7 @@ def pairs() -> dict[tuple[str, str, str], str]:
         for channel in ("current", "pin"):
             stack = replace(stacks.stack([main]), project="demo", channel=channel)
             for id in HARDWARE:
-                if answer := stacks.answers(stack, id):
+                if answer := stacks.update_answers(stack, id):
                     found[main, channel, id] = answer
     return found
 
@@ -119,7 +119,9 @@ def pairs() -> dict[tuple[str, str, str], str]:
 @cache
 def ids(tool: str, project: bool) -> set[str]:
     """The checks that there are here."""
-    return {each.id for each, there in explain.here(project) if there is project} & {each.id for each in CHECKS[tool]}
+    return {each.id for each, there in explain.all_checks(project) if there is project} & {
+        each.id for each in CHECKS[tool]
+    }
 
 
 @cache
@@ -232,7 +234,7 @@ def starts(command: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
 def test_no_remedy_of_a_check_runs_that_check(project) -> None:
     wrong = []
-    for check, there in explain.here(project):
+    for check, there in explain.all_checks(project):
         tool = "doctor" if check in doctor.CHECKS else "verify"
         for cause in check.causes if there is project else ():
             for command in OURS.findall(remedy(cause, project)):
@@ -256,7 +258,7 @@ def test_what_doctor_and_verify_print_of_a_rule_does_not_start_them_again() -> N
                 tool, run = starts(command)
                 if tool == "verify" or (tool == "doctor" and rule.kind and run & {"engine", "gpu", "running"}):
                     wrong.append((rule.id, cause.id, command))
-                if rule.kind in BUILDING and f"`{command}`" == BUILD:
+                if rule.kind in BUILD_KINDS and f"`{command}`" == BUILD:
                     wrong.append((rule.id, cause.id, command))
     assert wrong == []
 
@@ -264,8 +266,8 @@ def test_what_doctor_and_verify_print_of_a_rule_does_not_start_them_again() -> N
 def test_a_look_asks_something_else_than_the_remedy() -> None:
     for project in (True, False):
         for rule in RULES:
-            look = explain.called(rule.look, project)
-            assert look or (not project and rule.look == BUILD), rule.id
+            look = explain.with_commands(rule.more, project)
+            assert look or (not project and rule.more == BUILD), rule.id
             assert starts(look.strip("`"))[0] != "explain"
 
 
@@ -308,7 +310,7 @@ def test_answers_are_accepted_by_the_rules_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("hardware", HARDWARE)
 def test_a_base_with_a_compiler_serves_all_hardware(hardware) -> None:
-    assert stacks.serving("cuda", [hardware], "minimal")
+    assert stacks.releases_for("cuda", [hardware], "minimal")
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def written() -> str:
     lines = []
     for part, these in causes().items():
         for cause in sorted(dict.fromkeys(these), key=lambda cause: (cause.id, cause.why, cause.remedy)):
-            texts = ((name, getattr(cause, name)) for name in ("why", "remedy", "alone", "tell"))
+            texts = ((name, getattr(cause, name)) for name in ("why", "remedy", "standalone", "tell"))
             lines += [f"{part} {cause.id}", *(f"  {name}: {text}" for name, text in texts if text), ""]
     for id, sentences in sorted(WORDING.items()):
         lines += [f"native {id}", *(f"  {name}: {text}" for name, text in sorted(sentences.items())), ""]

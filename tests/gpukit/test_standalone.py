@@ -19,13 +19,13 @@ from gpukit.doctor import card, driver, grant, main
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Card, Engine, Machine, from_json
 from gpukit.findings.checks import run
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Cause, commands, outside, passed
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Cause, commands, for_standalone, passed
 from gpukit.host import facts, stacks
-from gpukit.host.ask import Answer
-from gpukit.host.cards import by_chip, data
+from gpukit.host.cards import data, hardware_of_chip
+from gpukit.host.process import Result
 from gpukit.setup.steps import IDS
-from gpukit.verify import alone
 from gpukit.verify import main as verify
+from gpukit.verify import standalone
 from gpukit.wheel import writer
 from tests.conftest import ROOT
 from tests.gpukit.doctor.conftest import machine as host
@@ -66,9 +66,9 @@ def smi(name: str, driver: str, capability: str) -> str:
 esac"""
 
 
-def judged(saw: SimpleNamespace, stack, cpu: bool = False) -> dict:
-    checks = [each for each in main.adapted(main.CHECKS, cpu) if not (stack.alone and each.project)]
-    return {finding.id: finding for finding in run(checks, saw, stack)}
+def judged(probes: SimpleNamespace, stack, cpu: bool = False) -> dict:
+    checks = [each for each in main.adapted(main.CHECKS, cpu) if not (stack.standalone and each.project)]
+    return {finding.id: finding for finding in run(checks, probes, stack)}
 
 
 # What this machine is
@@ -93,7 +93,7 @@ def test_facts_of_a_project_are_its_stacks(generate) -> None:
 
 def test_programs_that_hang_are_not_waited_for(nowhere, programs, monkeypatch) -> None:
     programs(docker="exec sleep 60", nvidia_smi="exec sleep 60", nvidia_ctk="exec sleep 60")
-    monkeypatch.setattr(facts, "QUICK", 0.3)
+    monkeypatch.setattr(facts, "SHORT_TIMEOUT", 0.3)
     machine = facts.local(None)
     assert machine.engine.version is None and not machine.driver
 
@@ -138,7 +138,7 @@ def test_cards_on_the_bus_have_the_names_of_the_database(tmp_path, monkeypatch) 
     ],
 )
 def test_chips(name, arch, id) -> None:
-    assert by_chip(name, arch) == id
+    assert hardware_of_chip(name, arch) == id
 
 
 def test_an_installed_torch_is_found_without_importing_it(tmp_path, monkeypatch) -> None:
@@ -169,7 +169,7 @@ def test_every_field_stands_on_the_page() -> None:
 @pytest.mark.parametrize("id", WITH_GPU)
 def test_a_card_is_served_by_what_is_advised(id) -> None:
     known, stack = data("cards")[id], stacks.stack([id])
-    assert (stack.alone, stack.gpu, list(stack.targets)) == (True, True, [id])
+    assert (stack.standalone, stack.gpu, list(stack.targets)) == (True, True, [id])
     release = data("stacks")["releases"][stack.base][stack.release]
     assert release["confirmed"] and id in release["hardware"]
     wheel = stack.native
@@ -205,19 +205,19 @@ def test_what_no_project_needs() -> None:
 
 def test_a_driver_that_serves_an_older_build_is_said_so() -> None:
     stack = stacks.stack(["rtx-40"])
-    saw = host(cards=Answer(0, "NVIDIA GeForce RTX 4090, 550.54.14, 8.9\n"))
-    found = judged(saw, stack)["driver"]
+    probes = host(cards=Result(0, "NVIDIA GeForce RTX 4090, 550.54.14, 8.9\n"))
+    found = judged(probes, stack)["driver"]
     assert driver.TOO_OLD.found(found)
     assert "580" in found.remedy and "whl/cu126" in found.remedy
 
 
 def test_no_card_and_cards_that_nothing_serves() -> None:
     cpu = stacks.stack(["cpu"])
-    found = judged(host(cards=Answer(None), local=Machine(gpus=())), cpu)
+    found = judged(host(cards=Result(None), local=Machine(gpus=())), cpu)
     assert {found[id].status for id in ("driver", "card", "mig", "gpu")} == {SKIP}
     assert found["driver"].cause == main.NO_GPU and found["engine"].status == PASS
-    found = judged(host(cards=Answer(0, "Tesla K80, 470.1, 3.7"), local=Machine(gpus=(Card("Tesla K80", "3.7"),))), cpu)
-    assert card.UNSERVED.found(found["card"]) and found["driver"].cause == main.NO_BUILD
+    found = judged(host(cards=Result(0, "Tesla K80, 470.1, 3.7"), local=Machine(gpus=(Card("Tesla K80", "3.7"),))), cpu)
+    assert card.NOT_SUPPORTED.found(found["card"]) and found["driver"].cause == main.NO_TORCH_BUILD
 
 
 def test_the_toolkit_is_judged_without_starting_anything() -> None:
@@ -236,9 +236,9 @@ def test_the_toolkit_is_judged_without_starting_anything() -> None:
 
 
 def test_without_docker_the_rest_is_checked() -> None:
-    found = judged(host(client=Answer(None), info=Answer(None)), stacks.stack(["rtx-50"]))
+    found = judged(host(client=Result(None), info=Result(None)), stacks.stack(["rtx-50"]))
     assert found["client"].status == SKIP and "gpukit setup" in found["client"].remedy + "gpukit setup"
-    assert {found[id].status for id in main.OF_THE_ENGINE} == {SKIP}
+    assert {found[id].status for id in main.ENGINE_CHECKS} == {SKIP}
     assert {found[id].status for id in ("driver", "card", "caches")} == {PASS}
 
 
@@ -249,32 +249,32 @@ def test_commands_are_called_as_they_are_there() -> None:
     text = "`./launch doctor`, or `./launch add einops`"
     assert commands(text, project=True) == text
     assert commands(text, project=False) == "`gpukit doctor`, or `pip install einops`"
-    cause = Cause("x", "why {name}", "`./launch build`", alone="`{install} {name}`")
-    assert outside(cause("seen", name="it"), "pip install torch").remedy == "`pip install torch it`"
-    assert outside(passed("`./launch`")).seen == "`gpukit`"
+    cause = Cause("x", "why {name}", "`./launch build`", standalone="`{install} {name}`")
+    assert for_standalone(cause("seen", name="it"), "pip install torch").remedy == "`pip install torch it`"
+    assert for_standalone(passed("`./launch`")).seen == "`gpukit`"
 
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
 def test_no_remedy_needs_a_project(tool) -> None:
-    checks = main.CHECKS if tool == "doctor" else [each for each in verify.CHECKS if each.id not in alone.LEFT_OUT]
+    checks = main.CHECKS if tool == "doctor" else [each for each in verify.CHECKS if each.id not in standalone.LEFT_OUT]
     wrong = []
     for check in checks:
         for cause in () if check.project else check.causes:
-            remedy = cause.alone or cause.remedy
+            remedy = cause.standalone or cause.remedy
             if tool == "verify":
-                remedy = alone.WORDS.get(cause.id, {}).get("remedy", remedy)
+                remedy = standalone.STANDALONE_WORDING.get(cause.id, {}).get("remedy", remedy)
             remedy = commands(remedy, project=False)
             ours = re.findall(r"\bgpukit (?:--?\w+ )*(\w+)", remedy)
             if {*ours} - {"doctor", "verify", "setup", "explain"} or "copier" in remedy or "apt.txt" in remedy:
                 wrong.append((check.id, cause.id, remedy))
-    in_projects = {card.UNTRIED.id, card.NO_KERNELS.id, card.OTHER_PROCESSOR.id}  # found only there
+    in_projects = {card.NOT_A_TARGET.id, card.NO_KERNELS.id, card.WRONG_ARCHITECTURE.id}  # found only there
     assert [each for each in wrong if each[1] not in in_projects] == []
 
 
 def test_a_command_line_without_a_gpu_skips_what_the_gpu_needs(make_stack) -> None:
-    saw = host(cards=Answer(None), pci=(), module="")
-    assert judged(saw, make_stack())["driver"].status == FAIL
-    found = judged(saw, make_stack(), cpu=True)
+    probes = host(cards=Result(None), pci=(), module="")
+    assert judged(probes, make_stack())["driver"].status == FAIL
+    found = judged(probes, make_stack(), cpu=True)
     assert {found[id].status for id in ("driver", "card", "mig", "gpu", "reload", "running")} == {SKIP}
     assert not any("--cpu" in finding.remedy for finding in found.values())
 
@@ -346,7 +346,9 @@ def test_setup_for_any_hardware(nowhere) -> None:
 def test_verify_judges_the_torch_that_is_installed(container) -> None:
     from gpukit.verify.probes.seen import Device, Devices, Torch
 
-    checks = [alone.adapted(each) for each in verify.CHECKS if each.id in ("import", "torch", "cuda", "gpu", "kernels")]
+    checks = [
+        standalone.adapted(each) for each in verify.CHECKS if each.id in ("import", "torch", "cuda", "gpu", "kernels")
+    ]
 
     def found(**changes):
         return {each.id: each for each in run(checks, container(**changes), stacks.stack(["rtx-50"]))}
@@ -364,17 +366,17 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
 
 
 def test_verify_says_without_torch_what_to_install(nowhere, programs, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(alone.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(alone, "pythons", lambda: iter([]))
+    monkeypatch.setattr(standalone.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(standalone, "pythons", lambda: iter([]))
     programs(nvidia_smi=smi("NVIDIA GeForce RTX 5090", "580.95.05", "12.0"))
-    assert alone.main([]) == 2
+    assert standalone.main([]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "pip install torch==" in said and "/cu130" in said
 
 
 def test_names_of_remedies_are_those_of_causes() -> None:
     known = {cause.id for each in verify.CHECKS for cause in each.causes}
-    used = {id for named in alone.REMEDIES.values() for id in named.split()}
+    used = {id for named in standalone.REMEDIES.values() for id in named.split()}
     assert used - known == set()
 
 
@@ -387,7 +389,7 @@ def test_copier_accepts_the_advice(main_id, catalogue) -> None:
         if id == main_id:
             continue
         stack = replace(stacks.stack([main_id]), project="demo")
-        answer = stacks.answers(stack, id)
+        answer = stacks.update_answers(stack, id)
         assert answer, (main_id, id)
         alone_now = "hardware=" in answer
         targets = [id] if alone_now else [main_id, id]

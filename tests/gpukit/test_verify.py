@@ -33,7 +33,7 @@ from gpukit.verify import (
 )
 from gpukit.verify import main as verify
 from gpukit.verify.build import local_part
-from gpukit.verify.hardware import LANE
+from gpukit.verify.hardware import LANE_GB_S
 from gpukit.verify.multiprocess import gigabytes
 from gpukit.verify.probes.imported import Imported
 from gpukit.verify.probes.seen import (
@@ -65,8 +65,8 @@ NOT_COMPILED = (
 )
 
 
-def judged(saw, stack):
-    return {finding.id: finding for finding in run(verify.CHECKS, saw, stack)}
+def judged(probes, stack):
+    return {finding.id: finding for finding in run(verify.CHECKS, probes, stack)}
 
 
 def with_status(findings, *statuses):
@@ -90,8 +90,8 @@ NO_GPU = {
 
 def test_the_container_without_a_gpu(container, make_stack):
     """The project's cpu configuration: any build of that torch, and GPU checks are skipped, never passed."""
-    saw = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
-    findings = judged(saw, make_stack())
+    probes = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
+    findings = judged(probes, make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
     assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda", "read-only", "tracking"}
     assert "cpu" in findings["tensor"].seen
@@ -115,17 +115,17 @@ def test_a_project_without_a_gpu(container, make_stack, cpu_only):
 @pytest.mark.parametrize("nodes", [[], ["/dev/nvidia0"]])
 def test_a_build_for_cpus_fails_as_torch_cuda_and_python_and_nothing_else(container, make_stack, nodes):
     """What a stand-in for NVIDIA's image is, with a GPU that answers or without one."""
-    saw = container(
+    probes = container(
         torch=Torch("2.13.0a0+standin.nv26.06"), python="3.11.2", protected=None, **{**NO_GPU, "gpu_nodes": nodes}
     )
     stack = make_stack(base="ngc", torch="2.13.0a0+8145d630e8.nv26.06", cuda="13.3")
-    findings = judged(saw, stack)
+    findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == {"torch", "cuda", "python"}
     assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "read-only", "protected", "tracking"}
     assert findings["gpu"].status == findings["compile"].status == "SKIP"
 
     stack = make_stack(base="ngc", torch="2.13.0a0+standin.nv26.06", cuda=None, python="3.11")
-    findings = judged(saw, stack)
+    findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == set()
     assert with_status(findings, "PASS") >= {"torch", "cuda", "python", *ON_CPU}
 
@@ -184,11 +184,11 @@ def test_torch_from_the_package_index(container, make_stack, torch, failed):
 def test_torch_from_the_package_index_without_a_gpu(container, make_stack, cpu_only):
     """The package index's only build has CUDA."""
     torch = Torch("2.14.1", "13.0", index="package index")
-    for saw, stack in (
+    for probes, stack in (
         (container(environment={"GPUKIT_DEVICE": "cpu"}, torch=torch, **NO_GPU), make_stack()),
         (container(torch=torch, **NO_GPU), make_stack(**cpu_only)),
     ):
-        findings = judged(saw, stack)
+        findings = judged(probes, stack)
         assert with_status(findings, "FAIL", "WARN") == set()
         assert findings["torch"].status == "PASS"
         assert "package index" in findings["torch"].seen
@@ -243,19 +243,19 @@ FAULTS = {
         "gpukit",
         packages.OLD_IMAGE,
     ),
-    "another Python": ({"python": "3.13.1"}, "python", interpreter.ANOTHER),
-    "a virtual environment": ({"prefixes": ("/workspace/.venv", "/usr")}, "venv", interpreter.VENV),
-    "no torch": (lacks("ModuleNotFoundError", "No module named 'torch'"), "import", build.NOT_HERE),
-    "a library gone": (lacks("ImportError", "libcudart.so.13: cannot open shared"), "import", build.LIBRARY),
+    "another Python": ({"python": "3.13.1"}, "python", interpreter.OTHER_VERSION),
+    "a virtual environment": ({"prefixes": ("/workspace/.venv", "/usr")}, "venv", interpreter.VENV_ACTIVE),
+    "no torch": (lacks("ModuleNotFoundError", "No module named 'torch'"), "import", build.NOT_INSTALLED),
+    "a library gone": (lacks("ImportError", "libcudart.so.13: cannot open shared"), "import", build.LIBRARY_MISSING),
     "a crash": (lacks("Death", "was ended by SIGSEGV"), "import", build.CRASHES, "SIGSEGV"),
-    "a hang": (lacks("Timeout", "no answer in 120 s"), "import", build.NO_END),
+    "a hang": (lacks("Timeout", "no answer in 120 s"), "import", build.HANGS),
     "a broken torch": (lacks("SyntaxError", "invalid"), "import", build.BROKEN),
-    "replaced torch": ({"torch": Torch("2.15.0+cu130", "13.0")}, "torch", build.ANOTHER),
-    "another CUDA": ({"torch": Torch("2.14.1+cu130", "12.8")}, "cuda", build.ANOTHER_CUDA),
+    "replaced torch": ({"torch": Torch("2.15.0+cu130", "13.0")}, "torch", build.OTHER_VERSION),
+    "another CUDA": ({"torch": Torch("2.14.1+cu130", "12.8")}, "cuda", build.OTHER_CUDA),
     "a package moved": (
         {"protected_changes": [Change("torch", "2.14.1", "2.15.0")]},
         "protected",
-        build.MOVED,
+        build.PROTECTED_CHANGED,
     ),
     "no GPU given": ({**devices(), "gpu_nodes": []}, "gpu", device.NOT_GIVEN),
     "hidden": ({**devices(), "environment": {"CUDA_VISIBLE_DEVICES": ""}}, "gpu", device.HIDDEN),
@@ -271,11 +271,11 @@ FAULTS = {
     "lost": (
         devices("CUDA unknown error - this may be due to an incorrectly set up environment"),
         "gpu",
-        device.TAKEN_AWAY,
+        device.GPU_LOST,
     ),
-    "no device": (devices("No CUDA-capable device is detected"), "gpu", device.NONE_ALLOWED),
-    "new words": (devices("Error 31: something"), "gpu", device.NOT_KNOWN),
-    "another card": (devices(found=(Device("RTX 2080", "7.5"),)), "card", device.OTHER_CARD),
+    "no device": (devices("No CUDA-capable device is detected"), "gpu", device.NO_USABLE_GPU),
+    "new words": (devices("Error 31: something"), "gpu", device.UNKNOWN_FAILURE),
+    "another card": (devices(found=(Device("RTX 2080", "7.5"),)), "card", device.NOT_A_TARGET),
     "shared memory without a cap": (
         {**devices(found=(SHARED,)), "torch": Torch("2.14.1+cu130", "13.0")},
         "cap",
@@ -304,7 +304,11 @@ FAULTS = {
         "tensor",
         compute.FAILS,
     ),
-    "no compiler": (fails("InvalidCxxCompiler", "No working C++ compiler", compiler=None), "compile", compute.NO_CPP),
+    "no compiler": (
+        fails("InvalidCxxCompiler", "No working C++ compiler", compiler=None),
+        "compile",
+        compute.NO_CPP_COMPILER,
+    ),
     "no headers": (fails("CppCompileError", NOT_COMPILED), "compile", compute.NO_HEADERS),
     "no headers, in the log": (
         fails("CalledProcessError", "gcc failed", "main.c:5:10: fatal error: Python.h: No such file"),
@@ -317,20 +321,20 @@ FAULTS = {
     "switched off": (
         {"compiled": Result("cuda:0", equal=True, compiled=False)},
         "compile",
-        compute.SWITCHED_OFF,
+        compute.COMPILE_DISABLED,
     ),
     "wrong when compiled": ({"compiled": Result("cuda:0")}, "compile", compute.COMPILED_WRONG),
-    "root": ({"user": User(0, "root", "/workspace", 1000)}, "user", user.ROOTS),
-    "somebody else": ({"user": User(1001, "x", "/workspace", 1000)}, "user", user.SOMEBODY_ELSES),
-    "nobody": ({"user": User(1000, None, "/workspace", 1000)}, "user", user.NAMELESS),
+    "root": ({"user": User(0, "root", "/workspace", 1000)}, "user", user.IS_ROOT),
+    "somebody else": ({"user": User(1001, "x", "/workspace", 1000)}, "user", user.OTHER_UID),
+    "nobody": ({"user": User(1000, None, "/workspace", 1000)}, "user", user.NO_USER_NAME),
     "not mounted": ({"mounts": place(there=False)}, "mounts", places.NOT_MOUNTED),
-    "not writable": ({"mounts": place(error=errno.EACCES)}, "mounts", places.NOT_MINE),
-    "lost with it": ({"mounts": place(mounted=False)}, "mounts", places.LOST),
+    "not writable": ({"mounts": place(error=errno.EACCES)}, "mounts", places.OTHER_OWNER),
+    "lost with it": ({"mounts": place(mounted=False)}, "mounts", places.NOT_KEPT),
     "not readable": ({"read_only": place("/data", error=errno.EACCES)}, "read-only", places.UNREADABLE),
-    "data not mounted": ({"read_only": place("/data", mounted=False)}, "read-only", places.ABSENT),
+    "data not mounted": ({"read_only": place("/data", mounted=False)}, "read-only", places.DATA_NOT_MOUNTED),
     "data writable": ({"read_only": place("/data")}, "read-only", places.WRITABLE),
-    "root's cache": ({"caches": place("/home/dev/.cache", error=errno.EACCES)}, "caches", places.ELSES_CACHE),
-    "small shm": ({"shm_gb": 0.0625}, "shm", multiprocess.SMALL),
+    "root's cache": ({"caches": place("/home/dev/.cache", error=errno.EACCES)}, "caches", places.CACHE_OF_OTHER),
+    "small shm": ({"shm_gb": 0.0625}, "shm", multiprocess.SHM_SMALL),
 }
 
 
@@ -435,19 +439,19 @@ OOM = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capaci
 FAULTS.update(
     {
         # The machine as the container sees it
-        "stale .venv": ({"workspace_venv": "/workspace/.venv"}, "venv", interpreter.STALE),
+        "stale .venv": ({"workspace_venv": "/workspace/.venv"}, "venv", interpreter.WORKSPACE_VENV),
         "somebody maps": (
             {"user": User(1000, "dev", "/workspace", 1000, 65534)},
             "user",
-            user.MAPPED,
+            user.OWNER_MAPPED,
         ),
-        "read-only mount": ({"mounts": place(error=errno.EROFS)}, "mounts", places.PROTECTED),
+        "read-only mount": ({"mounts": place(error=errno.EROFS)}, "mounts", places.READ_ONLY),
         "full mount": ({"mounts": place(error=errno.ENOSPC)}, "mounts", places.FULL),
-        "gone mount": ({"mounts": place(error=errno.ENOTCONN)}, "mounts", places.GONE),
+        "gone mount": ({"mounts": place(error=errno.ENOTCONN)}, "mounts", places.NOT_RESPONDING),
         "root-owned cache": (
             {"caches": place("/home/dev/.cache", error=errno.EACCES, owner=0)},
             "caches",
-            places.ROOTS_CACHE,
+            places.CACHE_OF_ROOT,
         ),
         "read-only cache": (
             {"caches": place("/hub", error=errno.EROFS), "environment": {"HF_HOME": "/hub"}},
@@ -466,7 +470,7 @@ FAULTS.update(
             "room",
             places.NO_TEMPORARY,
         ),
-        "tight tmpfs": ({"temporary": place("/tmp", free_gb=0.2)}, "room", places.TIGHT),
+        "tight tmpfs": ({"temporary": place("/tmp", free_gb=0.2)}, "room", places.TEMPORARY_LOW),
         "full shm": ({"shm_free_gb": 0.001}, "shm", multiprocess.SHM_FULL),
         "low memlock": ({"limits": {**LIMITS, "memlock": 8 << 20}}, "limits", machine.LOW_MEMLOCK),
         "few files": ({"limits": {**LIMITS, "nofile": 256}}, "limits", machine.LOW_FILES),
@@ -474,7 +478,7 @@ FAULTS.update(
         "another kernel": (
             {"kernel": Kernel("python3", "/opt/python", "/opt")},
             "jupyter",
-            notebook.ANOTHER,
+            notebook.OTHER_PYTHON,
             "kernelspec",
         ),
         "no kernel": (
@@ -562,16 +566,16 @@ FAULTS.update(
             "attention",
             compute.ATTENTION_WRONG,
         ),
-        "no learning": ({"amp": on(first=2.0, last=float("nan"), scale=1.0)}, "amp", compute.NO_LEARNING),
-        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"), None)}, "training", compute.NO_CHECKPOINT),
-        "another resume": (losses(again=[9.0] * 5), "training", compute.CHANGED),
+        "no learning": ({"amp": on(first=2.0, last=float("nan"), scale=1.0)}, "amp", compute.LOSS_NOT_DECREASING),
+        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"), None)}, "training", compute.CHECKPOINT_FAILS),
+        "another resume": (losses(again=[9.0] * 5), "training", compute.RESUME_DIFFERS),
         "memory errs": (
             {"memory_patterns": (on(bytes=1, wrong=[3], free=1, shared=False),)},
             "memory",
-            hardware.READS_BACK,
+            hardware.MEMORY_WRONG,
         ),
-        "too much granted": ({"out_of_memory": on(caught="", works=True, kept=0)}, "oom", hardware.NOT_CAUGHT),
-        "memory kept": ({"out_of_memory": on(caught="x", works=True, kept=1 << 20)}, "oom", hardware.NOT_BACK),
+        "too much granted": ({"out_of_memory": on(caught="", works=True, kept=0)}, "oom", hardware.LIMIT_INEFFECTIVE),
+        "memory kept": ({"out_of_memory": on(caught="x", works=True, kept=1 << 20)}, "oom", hardware.NOT_RELEASED),
         "not pinned": (transfer(pinned=False), "transfer", hardware.NOT_PINNED),
         "a slow link": (transfer(to=3.0), "transfer", hardware.SLOW_LINK),
         "one slow card of two": (gemms(190.0, 120.0), "gemm", hardware.UNEVEN),
@@ -589,16 +593,16 @@ FAULTS.update(
         "closed devices": (
             {**devices("No CUDA GPUs are available"), "inaccessible_nodes": ["/dev/nvidiactl"]},
             "gpu",
-            device.CLOSED,
+            device.DEVICE_DENIED,
             "ls -l /dev/nvidiactl",
         ),
-        "rows that cannot be repaired": (card(uncorrected=0, failure=True), "health", health.NO_SPARES),
+        "rows that cannot be repaired": (card(uncorrected=0, failure=True), "health", health.NO_SPARE_ROWS),
         # The machine
         "little memory": ({"ram": Ram(64.0, 1.1, 8.0, 0.0)}, "ram", machine.LITTLE_MEMORY),
         "the other socket": (
             {"processors": Processors(64, 32, None, "", frozenset(range(32, 64)), ("0-31",))},
             "cpus",
-            machine.FAR_AWAY,
+            machine.OTHER_SOCKET,
             "--cpuset-cpus=0-31",
         ),
         "a clock behind": (
@@ -606,11 +610,11 @@ FAULTS.update(
             "clock",
             machine.WRONG_CLOCK,
         ),
-        "a full workspace": ({"mounts": place(free_gb=0.3)}, "mounts", places.NARROW),
+        "a full workspace": ({"mounts": place(free_gb=0.3)}, "mounts", places.LOW_SPACE),
         "a package since the image was built": (
             unmet("einops>=0.8", "einops", None),
             "packages",
-            packages.BEHIND,
+            packages.NOT_INSTALLED,
             "einops",
         ),
         "another version of a package": (
@@ -629,7 +633,7 @@ FAULTS.update(
         "torchvision of another torch": (
             conflict("torchvision", "torch==2.15.0", "2.14.1"),
             "conflicts",
-            packages.UNMET,
+            packages.TORCH_MIXED,
             "torchvision",
             "torch==2.15.0",
         ),
@@ -678,7 +682,7 @@ FAULTS.update(
         "a tracker that writes nothing": (
             {"trackers": (on("mlflow", files=0),)},
             "tracking",
-            tracking.NOTHING,
+            tracking.WRITES_NOTHING,
             "MLflow",
         ),
         "never the same": (
@@ -689,13 +693,13 @@ FAULTS.update(
                 )
             },
             "training",
-            compute.NOT_AGAIN,
+            compute.NOT_DETERMINISTIC,
         ),
         "a slow card": (gemm(60, "NVIDIA GeForce RTX 4090"), "gemm", hardware.SLOW),
         "a hot card": (gemm(60, slowed=["hw_thermal_slowdown", "hw_slowdown"]), "clocks", hardware.HOT),
-        "a braked card": (gemm(60, slowed=["hw_power_brake_slowdown"]), "clocks", hardware.BRAKED),
-        "uncorrected errors": (card(uncorrected=2), "health", health.UNCORRECTED),
-        "no spare row": (card(uncorrected=1, failure=True), "health", health.NO_SPARES),
+        "a braked card": (gemm(60, slowed=["hw_power_brake_slowdown"]), "clocks", hardware.POWER_BRAKE),
+        "uncorrected errors": (card(uncorrected=2), "health", health.UNCORRECTABLE),
+        "no spare row": (card(uncorrected=1, failure=True), "health", health.NO_SPARE_ROWS),
         "a pending row": (card(uncorrected=0, pending=True), "health", health.PENDING),
         "recovery": (card(recovery="Reset"), "health", health.RECOVERY, "Reset"),
         "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", health.XID, health.XIDS[79]),
@@ -708,7 +712,7 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack
     seen, id, cause, *filled_in = FAULTS[name]
     findings = judged(container(**seen), make_stack())
     assert with_status(findings, "FAIL", "WARN") == {id}
-    assert all(finding.looked for finding in findings.values())
+    assert all(finding.completed for finding in findings.values())
     assert reports(findings[id], cause)
     assert all(text in findings[id].cause + findings[id].remedy for text in filled_in)
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
@@ -736,8 +740,8 @@ def test_what_only_tools_or_other_sources_need_is_a_warning(container, make_stac
 
 
 def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack):
-    saw = container(imported=[Imported("torch"), Imported("unsloth", skipped=True)])
-    finding = judged(saw, make_stack())["imports"]
+    probes = container(imported=[Imported("torch"), Imported("unsloth", skipped=True)])
+    finding = judged(probes, make_stack())["imports"]
     assert finding.status == "PASS" and "unsloth" in finding.seen
 
 
@@ -752,8 +756,8 @@ def test_the_error_of_an_import_that_explain_knows(container, make_stack):
 
 
 def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
-    saw = container(user=User(0, "root", "/workspace", 0))
-    assert judged(saw, make_stack())["user"].status == "PASS"
+    probes = container(user=User(0, "root", "/workspace", 0))
+    assert judged(probes, make_stack())["user"].status == "PASS"
 
 
 def test_every_device_computes(container, make_stack):
@@ -801,12 +805,12 @@ COMPUTING = {
     "something new": compute.FAILS,
 }
 COMPILING = {  # https://github.com/pytorch/pytorch/issues: what torch.compile raised, by its last line
-    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable": compute.NO_C,
-    "/usr/bin/ld: cannot find -lcuda: No such file or directory": compute.NO_LINK,
+    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable": compute.NO_C_COMPILER,
+    "/usr/bin/ld: cannot find -lcuda: No such file or directory": compute.NO_LIBCUDA,
     "torch._inductor.exc.TritonMissing: Cannot find a working triton installation": compute.NO_TRITON,
-    "KeyError: 'getpwuid(): uid not found: 4321'": compute.NAMELESS,
-    "OSError: [Errno 28] No space left on device: '/tmp/torchinductor_dev/x.cpp'": compute.NO_ROOM,
-    "ImportError: /tmp/x.so: failed to map segment from shared object": compute.NO_EXECUTION,
+    "KeyError: 'getpwuid(): uid not found: 4321'": compute.NO_USER_NAME,
+    "OSError: [Errno 28] No space left on device: '/tmp/torchinductor_dev/x.cpp'": compute.DISK_FULL,
+    "ImportError: /tmp/x.so: failed to map segment from shared object": compute.NOEXEC,
 }
 TOGETHER = {
     "RuntimeError: CUDA failure 'peer access is not supported between these two devices'": multiprocess.NO_PEER,
@@ -835,9 +839,9 @@ ERRORS = [
     *(("compile", fails("BackendCompilerFailed", text), cause) for text, cause in COMPILING.items()),
     *(("collective", ranks(message=text), cause) for text, cause in TOGETHER.items()),
     ("limits", {"limits": {**LIMITS, "stack": 1 << 20}}, machine.LOW_STACK),
-    ("read-only", {"read_only": place("/data", error=errno.ESTALE)}, places.GONE),
-    ("caches", {"caches": place("/c", error=errno.ENOTCONN)}, places.GONE),
-    ("training", losses(values=[float("nan")] * 10), compute.NO_PROGRESS),
+    ("read-only", {"read_only": place("/data", error=errno.ESTALE)}, places.NOT_RESPONDING),
+    ("caches", {"caches": place("/c", error=errno.ENOTCONN)}, places.NOT_RESPONDING),
+    ("training", losses(values=[float("nan")] * 10), compute.LOSS_NOT_FINITE),
 ]  # fmt: skip
 
 
@@ -876,8 +880,8 @@ def test_error_texts_that_only_explain_knows(container, make_stack, seen, id):
 
 def test_a_mistake_of_a_program_is_not_reported_as_the_cause(container, make_stack):
     """`explain` knows this text as one; the programs that verify runs are its own."""
-    saw = container(loader=broken("RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
-    assert reports(judged(saw, make_stack())["loader"], multiprocess.LOADER_FAILS)
+    probes = container(loader=broken("RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
+    assert reports(judged(probes, make_stack())["loader"], multiprocess.LOADER_FAILS)
 
 
 def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
@@ -907,7 +911,7 @@ def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80
     name = changes.pop("name", said.cards[0].name)
     gen, width = link or (said.cards[0].gen, said.cards[0].width)
     card = {"gen": gen, "width": width, "slowed": changes.pop("slowed", []), "mig": said.cards[0].mig}
-    carries = LANE[gen] * width
+    carries = LANE_GB_S[gen] * width
     seen = {
         "devices": Devices(
             (Device(name, capability, shared, 0.8 if shared else 1.0),), kinds, changes.pop("message", "")
@@ -966,7 +970,7 @@ def test_healthy_machines(container, make_stack, name):
     targets = {"it": {**make_stack().targets["rtx-50"].__dict__, "capability": capability}}
     findings = judged(container(**seen), make_stack(targets=targets))
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert all(finding.looked for finding in findings.values())
+    assert all(finding.completed for finding in findings.values())
     if name == "DGX Spark":
         assert "harmless" in findings["kernels"].seen
     if name == "stress beside a display":

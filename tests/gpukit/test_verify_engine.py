@@ -93,7 +93,7 @@ def verify(engine, tmp_path, stack_data, findings_schema):
         jsonschema.validate(printed, findings_schema)
         assert done.returncode == printed["exit_code"]
         findings = [Finding(**finding) for finding in printed["findings"]]
-        assert all(finding.looked for finding in findings)
+        assert all(finding.completed for finding in findings)
         return {finding.id: finding for finding in findings}
 
     run.project, run.hub = project, hub
@@ -109,11 +109,11 @@ FAULTS = {
     "low memlock": (("--ulimit=memlock=16384",), {}, "limits", machine.LOW_MEMLOCK),
     "few open files": (("--ulimit=nofile=256",), {}, "limits", machine.LOW_FILES),
     "little memory": (("--memory=1g",), {}, "ram", machine.LITTLE_MEMORY),
-    "64 MB of shm": (("--shm-size=64m",), {}, "shm", multiprocess.SMALL),
+    "64 MB of shm": (("--shm-size=64m",), {}, "shm", multiprocess.SHM_SMALL),
     "full shm": (("--shm-size=2m",), {"before": FULL.format("/dev/shm"), "memory": {
         "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", multiprocess.SHM_FULL),
     "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", places.FULL),
-    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", places.TIGHT),
+    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", places.TEMPORARY_LOW),
     "read-only /tmp": (
         ("--read-only", "--tmpfs=/root"), {}, "room", places.NO_TEMPORARY
     ),
@@ -122,21 +122,21 @@ FAULTS = {
         ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", places.FULL
     ),
     "root-owned cache": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", places.ROOTS_CACHE
+        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", places.CACHE_OF_ROOT
     ),
-    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", places.PROTECTED),
+    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", places.READ_ONLY),
     "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", places.NOT_MOUNTED),
-    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", places.LOST),
+    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", places.NOT_KEPT),
     "data that is writable": (
         ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", places.WRITABLE
     ),
-    "root in a user's workspace": ((), {"uid": 1000}, "user", user.ROOTS),
+    "root in a user's workspace": ((), {"uid": 1000}, "user", user.IS_ROOT),
     "somebody else": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", user.SOMEBODY_ELSES
+        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", user.OTHER_UID
     ),
-    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", user.NAMELESS),
+    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", user.NO_USER_NAME),
     "a stale .venv": (
-        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", interpreter.STALE
+        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", interpreter.WORKSPACE_VENV
     ),
     "an active virtual environment": (
         (),
@@ -145,13 +145,13 @@ FAULTS = {
             "command": "/opt/v/bin/python -m gpukit",
         },
         "venv",
-        interpreter.VENV,
+        interpreter.VENV_ACTIVE,
     ),
     "a moved package": (
         (),
         {"record": "numpy==1.0\n"},
         "protected",
-        build.MOVED,
+        build.PROTECTED_CHANGED,
     ),
 }  # fmt: skip
 
@@ -183,21 +183,21 @@ HOPPER = {
     "precisions": [],
 }
 TORCH = {
-    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", build.ANOTHER),
-    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", build.LIBRARY),
+    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", build.OTHER_VERSION),
+    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", build.LIBRARY_MISSING),
     "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", build.CRASHES),
     "torch gone": (
         {"options": ("--tmpfs=/usr/local/lib/python3.11/dist-packages",)},
         {"import"},
         "import",
-        build.NOT_HERE,
+        build.NOT_INSTALLED,
     ),
     # The build and its CUDA are two questions with one answer; the right cause stands first.
     "torch for CPUs": (
         {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"it": HOPPER}},
         {"torch", "cuda"},
         "torch",
-        build.FOR_CPU,
+        build.CPU_BUILD,
     ),
 }
 
@@ -256,7 +256,7 @@ def test_no_compiler(verify):
     before = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
     findings = verify(before=before, checks="compile")
     assert failed(findings) == {"compile"}
-    assert reports(findings["compile"], compute.NO_CPP)
+    assert reports(findings["compile"], compute.NO_CPP_COMPILER)
 
 
 def test_no_headers(verify):

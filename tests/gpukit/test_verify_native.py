@@ -101,7 +101,7 @@ FAULTS = {
     "a conflict": (conflicting, "conflicts", packages.CONFLICT, "typeguard"),
     "a package that is gone": (removed, "conflicts", packages.CONFLICT, "typeguard"),
     "a broken import": (truncated, "imports", imports.BROKEN, "tyro"),
-    "torch displaced": (displaced, "protected", build.MOVED, "torch is 2.12.0"),
+    "torch displaced": (displaced, "protected", build.PROTECTED_CHANGED, "torch is 2.12.0"),
     "an environment older than the wheel": (newer_wheel, "gpukit", packages.OLD_IMAGE, "0.2"),
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.errors.refusals import BUILDING, KINDS, classify, explain
+from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain
 from gpukit.errors.rules import RULES
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
@@ -45,8 +45,8 @@ def test_an_unknown_text_is_handed_on() -> None:
 def test_a_build_is_not_judged_by_what_its_steps_print() -> None:
     text = f"nvml error: driver not loaded, never mind\n{STEP}"
     assert classify(text)[0] == "gpu"
-    assert classify(text, BUILDING) is None
-    assert explain(text, "No image", kinds=BUILDING).kind == "build"
+    assert classify(text, BUILD_KINDS) is None
+    assert explain(text, "No image", kinds=BUILD_KINDS).kind == "build"
 
 
 def test_a_user_program_in_the_log_is_no_refusal() -> None:

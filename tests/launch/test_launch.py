@@ -207,11 +207,11 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
 def test_each_command_explains_itself(small: Path, command: str) -> None:
     done = launch(small, command, "--help")
     assert done.returncode == 0
-    if command in cli.PASSED_ON:  # their own help lists their checks
+    if command in cli.OWN_PARSER:  # their own help lists their checks
         assert "--only" in done.stdout and f"./launch {command}" in done.stdout
     else:
         assert cli.COMMANDS[command][0].split()[-1] in done.stdout.replace("\n", " ")
-        assert ("--dry-run" in done.stdout) == (command not in cli.ALONE)
+        assert ("--dry-run" in done.stdout) == (command not in cli.NO_RUN_OPTIONS)
 
 
 # What it refuses

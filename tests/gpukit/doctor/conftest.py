@@ -37,20 +37,20 @@ UNITS = {
 
 def machine(**changes: Any) -> SimpleNamespace:
     """A workstation with an RTX 5070 Ti and Docker 29, but for what is said."""
-    from gpukit.doctor.host import Answer, Config, Folder, Grant, Merge, PciDevice, Specification, Toolkit
+    from gpukit.doctor.host import Config, Folder, Grant, Merge, PciDevice, Result, Specification, Toolkit
 
     texts = changes.pop("texts", {})
     seen = {
-        "client": Answer(0, "Docker version 29.1.2, build 890dcca"),
-        "info": Answer(0, json.dumps({**INFO, **changes.pop("engine", {})})),
-        "server": Answer(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
+        "client": Result(0, "Docker version 29.1.2, build 890dcca"),
+        "info": Result(0, json.dumps({**INFO, **changes.pop("engine", {})})),
+        "server": Result(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
         "endpoint": "unix:///var/run/docker.sock",
         "system": "linux",
         "arch": "amd64",
-        "cards": Answer(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
-        "mig": Answer(0, "[N/A]\n"),
-        "listed": Answer(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-11111111-2222-3333-4444-555555555555)\n"),
-        "fabric": Answer(0, "[N/A]\n"),
+        "cards": Result(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),
+        "mig": Result(0, "[N/A]\n"),
+        "listed": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-11111111-2222-3333-4444-555555555555)\n"),
+        "fabric": Result(0, "[N/A]\n"),
         "units": UNITS,
         "module": "580.95.05",
         "pci": (PciDevice("gpu", "nvidia"),),
@@ -92,8 +92,8 @@ class Record:
     sections: list[tuple[str, str]] = field(default_factory=list)
 
     @property
-    def saw(self) -> SimpleNamespace:
-        from gpukit.doctor.host import Answer, Toolkit, refused
+    def probes(self) -> SimpleNamespace:
+        from gpukit.doctor.host import Result, Toolkit, refused
         from gpukit.errors.refusals import explain
 
         changes: dict[str, Any] = {}
@@ -101,9 +101,9 @@ class Record:
             kind, *words = title.split()
             if kind in ("client", "server", "cards", "mig", "listed", "fabric", "inside") or kind == "info":
                 code = None if words[:1] in (["missing"], ["late"]) else int(words[0]) if words else 0
-                changes[kind] = Answer(code, text, late=words == ["late"])
+                changes[kind] = Result(code, text, timed_out=words == ["late"])
             elif kind == "stderr":
-                changes[words[0]] = Answer(int(words[1]), "", text)
+                changes[words[0]] = Result(int(words[1]), "", text)
             elif kind == "engine":
                 changes["engine"] = json.loads(text)
             elif kind == "refused":
@@ -118,7 +118,7 @@ class Record:
                 from gpukit.doctor.host import containers
 
                 changes["containers"] = tuple(containers(text))
-            elif kind == "saw":
+            elif kind == "probes":
                 changes.update(_plain(text))
             elif kind == "toolkit":
                 from gpukit.doctor.host import Specification

@@ -11,17 +11,16 @@ import pytest
 from gpukit.doctor import main as doctor
 from gpukit.doctor.early import early
 from gpukit.doctor.host import (
-    Answer,
+    Background,
     Config,
     Container,
     Folder,
     Grant,
     Host,
-    Later,
     Merge,
     Port,
-    _leftovers,
-    ask,
+    Result,
+    _merge_leftovers,
     containers,
     refused,
 )
@@ -31,12 +30,13 @@ from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, cards, data, hardware
-from gpukit.host.stacks import answers
+from gpukit.host.process import run as run_process
+from gpukit.host.stacks import update_answers
 from gpukit.project.stack import load
 
 
-def judged(saw, stack):
-    return {finding.id: finding for finding in run(doctor.CHECKS, saw, stack)}
+def judged(probes, stack):
+    return {finding.id: finding for finding in run(doctor.CHECKS, probes, stack)}
 
 
 def trouble(findings):
@@ -49,12 +49,12 @@ def folder(**changes):
 
 
 HEALTHY = {
-    "no numbers from nvidia-smi": {"cards": Answer(0, "Orin (nvgpu), [N/A], [N/A]\n")},
+    "no numbers from nvidia-smi": {"cards": Result(0, "Orin (nvgpu), [N/A], [N/A]\n")},
     "mounts to be made": {
         "config": Config((folder(target="/home/dev/.cache/huggingface", kind="missing", usable=True),))
     },
     "a mounted file": {"config": Config((folder(target="/home/dev/.gitconfig", kind="file"),))},
-    "a container that runs": {"inside": Answer(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
+    "a container that runs": {"inside": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
     "ports that are free": {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", False), Port(8888, "JupyterLab", "", True))},
     "no systemd": {"units": {}, "pci": None},
 }
@@ -70,7 +70,7 @@ def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
 # faults/.
 FAULTS = {
     "docker hangs": (
-        {"client": Answer(None, err="no answer in 4 s", late=True)},
+        {"client": Result(None, err="no answer in 4 s", timed_out=True)},
         "client",
         "docker-client-hangs",
         "docker --version",
@@ -81,19 +81,19 @@ FAULTS = {
         "docker-is-podman",
     ),
     "an unknown error of the engine": (
-        {"info": Answer(1, "", "something new")},
+        {"info": Result(1, "", "something new")},
         "engine",
         "docker-unknown-error",
         "docker info",
     ),
     "a card in no list": (
-        {"cards": Answer(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n")},
+        {"cards": Result(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n")},
         "card",
         "card-not-listed",
         "./launch verify",
     ),
-    "an unknown error of nvidia-smi": ({"cards": Answer(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
-    "module without tools": ({"cards": Answer(None)}, "driver", "driver-tools-not-installed"),
+    "an unknown error of nvidia-smi": ({"cards": Result(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
+    "module without tools": ({"cards": Result(None)}, "driver", "driver-tools-not-installed"),
     "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-sees-other-files"),
     "a file for a folder": (
         {"config": Config((folder(target="/workspace", kind="file"),))},
@@ -143,38 +143,38 @@ FAULTS = {
         "port-of-program",
         "MLFLOW_PORT=5001",
     ),
-    "docker does not work": ({"client": Answer(1, "", "Segmentation fault")}, "client", "docker-client-broken"),
+    "docker does not work": ({"client": Result(1, "", "Segmentation fault")}, "client", "docker-client-broken"),
     "a Mac": (
-        {"system": "macos", "cards": Answer(None), "pci": None, "module": ""},
+        {"system": "macos", "cards": Result(None), "pci": None, "module": ""},
         "driver",
         "mac-without-gpu",
         "./launch --cpu",
     ),
-    "nothing to be seen": ({"cards": Answer(None), "pci": None, "module": ""}, "driver", "driver-not-found"),
+    "nothing to be seen": ({"cards": Result(None), "pci": None, "module": ""}, "driver", "driver-not-found"),
     "a stuck driver": (
-        {"cards": Answer(9, "Failed to initialize NVML: Unknown Error\n")},
+        {"cards": Result(9, "Failed to initialize NVML: Unknown Error\n")},
         "driver",
         "driver-stuck",
         "sudo reboot",
     ),
     "a driver in part": (
-        {"cards": Answer(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
+        {"cards": Result(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
         "driver",
         "driver-half-installed",
     ),
     "no handle": (
-        {"cards": Answer(15, "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n")},
+        {"cards": Result(15, "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n")},
         "driver",
         "gpu-lost",
     ),
     "not loaded, in NVML's words": (
-        {"cards": Answer(1, "Failed to initialize NVML: Driver Not Loaded\n"), "module": ""},
+        {"cards": Result(1, "Failed to initialize NVML: Driver Not Loaded\n"), "module": ""},
         "driver",
         "driver-not-loaded",
         "sudo modprobe nvidia",
     ),
     "an error of the engine that is known": (
-        {"info": Answer(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
+        {"info": Result(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
         "engine",
         "credential-helper",
     ),
@@ -205,7 +205,7 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, fin
 
 def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack):
     text = "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system\n"
-    found = judged(host(inside=Answer(9, "", text)), make_stack())["running"]
+    found = judged(host(inside=Result(9, "", text)), make_stack())["running"]
     assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
 
 
@@ -216,7 +216,7 @@ def test_what_the_engine_refuses_for_another_reason_is_its_message(host, make_st
 
 def test_nobody_is_asked_to_wait_for_a_driver_that_hangs(host, make_stack):
     """Not for the engine's answer either, nor for one in a container."""
-    findings = judged(host(cards=Answer(None, err="no answer in 6 s", late=True), grant=None), make_stack())
+    findings = judged(host(cards=Result(None, err="no answer in 6 s", timed_out=True), grant=None), make_stack())
     assert trouble(findings) == {"driver": "WARN"}
     assert {findings[id].status for id in ("gpu", "running")} == {"SKIP"}
 
@@ -267,15 +267,15 @@ def test_a_refusal_has_the_cause_of_its_text(host, make_stack):
 
 
 def test_asking_a_command(tmp_path):
-    assert ask(["sh", "-c", "echo out; echo err >&2; exit 3"], 5) == Answer(3, "out\n", "err\n")
-    assert ask(["no-such-command-here"], 5).code is None
-    late = ask(["sleep", "5"], 0.1)
-    assert (late.code, late.late) == (None, True)
+    assert run_process(["sh", "-c", "echo out; echo err >&2; exit 3"], 5) == Result(3, "out\n", "err\n")
+    assert run_process(["no-such-command-here"], 5).code is None
+    result = run_process(["sleep", "5"], 0.1)
+    assert (result.code, result.timed_out) == (None, True)
 
 
 def test_where_nvidia_smi_is(monkeypatch, tmp_path):
     """In WSL it lies beside Windows' driver, and a PATH without that folder is common."""
-    from gpukit.host import ask as host
+    from gpukit.host import process as host
 
     beside = tmp_path / "wsl/nvidia-smi"
     beside.parent.mkdir()
@@ -314,9 +314,9 @@ def test_nothing_reachable_is_told_in_seconds(monkeypatch, capsys, stack_file, t
         tool.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("gpukit.doctor.host.SLOW", 0.4)
-    monkeypatch.setattr("gpukit.doctor.host.QUICK", 0.2)
-    monkeypatch.setattr("gpukit.doctor.host.ASKING", 0.4)
+    monkeypatch.setattr("gpukit.doctor.host.LONG_TIMEOUT", 0.4)
+    monkeypatch.setattr("gpukit.doctor.host.SHORT_TIMEOUT", 0.2)
+    monkeypatch.setattr("gpukit.doctor.host.ENGINE_TIMEOUT", 0.4)
     started = monotonic()
     assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 1
     assert monotonic() - started < 2
@@ -341,10 +341,10 @@ def test_ids_are_the_catalogues(catalogue):
 def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
     target = stack_data()["targets"]["rtx-50"]
     several = make_stack(targets={"rtx-50": target, "h100": target})
-    assert answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
-    assert answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
-    assert answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
-    assert answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
+    assert update_answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
+    assert update_answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
+    assert update_answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
+    assert update_answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
 
 
 def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
@@ -365,9 +365,9 @@ def test_early_says_what_would_stop_the_container_and_never_fails(monkeypatch, c
 EARLY = {
     "a comma": ({"config": Config((folder(source="/srv/a,b"),))}, "Mount sources: /srv/a,b."),
     "far away": ({"endpoint": "ssh://me@lab"}, "Mount sources: an engine on another machine."),
-    "no engine": ({"info": Answer(1, "", "Cannot connect to the Docker daemon")}, "Docker engine: unix:///var/run/"),
+    "no engine": ({"info": Result(1, "", "Cannot connect to the Docker daemon")}, "Docker engine: unix:///var/run/"),
     "a full disk": ({"free_gb": lambda folder: 1.0}, "Disk space: 1 GB free in /var/lib/docker."),
-    "no card": ({"cards": Answer(None), "module": "", "pci": ()}, "NVIDIA driver: no nvidia-smi, no NVIDIA GPU on"),
+    "no card": ({"cards": Result(None), "module": "", "pci": ()}, "NVIDIA driver: no nvidia-smi, no NVIDIA GPU on"),
     "warnings": ({"environments": (".venv",), "merge": Merge(rejected=("Dockerfile.rej",))}, ""),
 }
 
@@ -389,7 +389,7 @@ def test_leftovers_of_an_update(tmp_path):
     (tmp_path / ".devcontainer/devcontainer.json").write_text("<<<<<<< before\n{}\n=======\n>>>>>>> after\n")
     (tmp_path / "Dockerfile.rej").write_text("x")
     (tmp_path / "README.md").write_text("a line of <<<<<<< and nothing else\n")
-    assert _leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
+    assert _merge_leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
 
 
 def test_containers_as_docker_describes_them():
@@ -413,10 +413,10 @@ def test_what_hangs_is_left_behind():
     from time import monotonic, sleep
 
     started = monotonic()
-    later = Later(lambda: sleep(30), 0.1, "otherwise")
+    later = Background(lambda: sleep(30), 0.1, "otherwise")
     assert later.value == "otherwise"
     assert monotonic() - started < 2
-    assert Later(lambda: 1 / 1, 5, None).value == 1
+    assert Background(lambda: 1 / 1, 5, None).value == 1
 
 
 def test_today_is_a_date(stack_file):

@@ -16,7 +16,7 @@ HEALTHY = records("healthy")
 
 
 def judged(record, make_stack):
-    return run(doctor.CHECKS, record.saw, with_stack(record, make_stack))
+    return run(doctor.CHECKS, record.probes, with_stack(record, make_stack))
 
 
 @pytest.mark.parametrize("record", BROKEN, ids=lambda record: record.name)
@@ -26,7 +26,7 @@ def test_a_recorded_fault(record, make_stack, findings_schema):
     trouble = [finding for finding in findings if finding.status in ("FAIL", "WARN")]
     id, status = record.about["finds"].split()
     assert [(finding.id, finding.status) for finding in trouble] == [(id, status)]
-    assert all(finding.looked for finding in findings)
+    assert all(finding.completed for finding in findings)
     assert trouble[0].cause_id == record.about["cause"]
     assert record.about.get("remedy", "") in trouble[0].remedy
     assert "{" not in trouble[0].cause + trouble[0].remedy
@@ -35,7 +35,7 @@ def test_a_recorded_fault(record, make_stack, findings_schema):
 @pytest.mark.parametrize("record", HEALTHY, ids=lambda record: record.name)
 def test_a_healthy_machine(record, make_stack):
     findings = judged(record, make_stack)
-    assert [finding for finding in findings if finding.status in ("FAIL", "WARN") or not finding.looked] == []
+    assert [finding for finding in findings if finding.status in ("FAIL", "WARN") or not finding.completed] == []
 
 
 def test_every_record_says_where_it_is_from():

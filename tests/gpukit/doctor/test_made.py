@@ -39,8 +39,8 @@ def project(generate, tmp_path, monkeypatch):
 def findings(project, *ids):
     stack = load(project / "stack.json")
     checks = [check for check in select(doctor.CHECKS) if check.id in ids]
-    with Host(stack, project) as saw:
-        return {finding.id: finding for finding in run(checks, saw, stack)}
+    with Host(stack, project) as probes:
+        return {finding.id: finding for finding in run(checks, probes, stack)}
 
 
 def test_an_update_that_was_not_finished(project):
@@ -78,13 +78,13 @@ def test_a_taken_port(project, monkeypatch):
         port = server.getsockname()[1]
         (project / ".env").write_text(f"MLFLOW_PORT={port}\n", encoding="utf-8")
         stack = load(project / "stack.json")
-        with Host(stack, project) as saw:
-            saw.containers = ()  # without asking an engine
-            taken = {each.number: each.taken for each in saw.ports}
+        with Host(stack, project) as probes:
+            probes.containers = ()  # without asking an engine
+            taken = {each.number: each.taken for each in probes.ports}
     assert taken[port] is True
-    with Host(stack, project) as saw:
-        saw.containers = ()
-        assert {each.number: each.taken for each in saw.ports}[port] is False
+    with Host(stack, project) as probes:
+        probes.containers = ()
+        assert {each.number: each.taken for each in probes.ports}[port] is False
 
 
 def test_a_cache_that_is_gone(project):

@@ -53,12 +53,12 @@ def test_what_tools_say_is_shown_without_secrets(planted, capsys, stack_file, ar
 
 
 def test_the_engine_s_answer_names_nobody(planted, host, make_stack):
-    from gpukit.doctor.host import Answer
+    from gpukit.doctor.host import Result
     from gpukit.findings.checks import run
 
     for endpoint in ("ssh://ada@lab.example.com", "tcp://lab.example.com:2376", f"unix://{planted}/docker.sock"):
         words = f"error during connect: {endpoint}: dial lab.example.com: no route, see {planted}/.docker/x"
-        for answer in (Answer(1, "", words), Answer(None, err="no answer in 6 s", late=True)):
+        for answer in (Result(1, "", words), Result(None, err="no answer in 6 s", timed_out=True)):
             findings = run(doctor.CHECKS, host(endpoint=endpoint, info=answer), make_stack())
             said = json.dumps([finding.__dict__ for finding in findings])
             assert "ada" not in said

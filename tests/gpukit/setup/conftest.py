@@ -36,13 +36,13 @@ MORE = {
 
 def bare(**changes: Any) -> dict[str, Any]:
     """What is different on a host that has a card and nothing else."""
-    from gpukit.doctor.host import Answer, PciDevice, Toolkit
+    from gpukit.doctor.host import PciDevice, Result, Toolkit
 
     return {
-        "client": Answer(None),
-        "info": Answer(None),
-        "server": Answer(None),
-        "cards": Answer(None),
+        "client": Result(None),
+        "info": Result(None),
+        "server": Result(None),
+        "cards": Result(None),
         "module": "",
         "pci": (PciDevice("gpu", ""),),
         "toolkit": Toolkit(),
@@ -55,7 +55,7 @@ def bare(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def setting(make_stack):
+def make_context(make_stack):
     """`setting(("debian", "12"), targets=["v100"], root=True, ...)`: that host, healthy but for what is said."""
 
     def make(
@@ -63,22 +63,22 @@ def setting(make_stack):
         targets: tuple[str, ...] = ("rtx-50",),
         hardware: str = "",
         wanted: tuple[str, ...] = (),
-        begun: tuple[str, ...] = (),
+        interrupted: tuple[str, ...] = (),
         mirrors: dict[str, dict[str, str]] | None = None,
         **changes: Any,
     ):
-        from gpukit.setup.steps import Setting
+        from gpukit.setup.steps import Context
         from gpukit.setup.systems import SYSTEMS, repositories
 
         more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
-        saw = machine(**changes)
-        vars(saw).update(more)
+        probes = machine(**changes)
+        vars(probes).update(more)
         known = {**TARGETS, "v100": {**TARGETS["rtx-30"], "label": "V100", "capability": "7.0"}}
         data = {name: {**known[name], "modules": DRIVERS[name][0], "last_driver": DRIVERS[name][1]} for name in targets}
         gpu = any(target["capability"] for target in data.values())
         stack = make_stack(targets=data, driver="580" if gpu else None)
-        found = repositories(SYSTEMS[distribution], saw.arch, mirrors or {})
-        return Setting(saw, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, begun)
+        found = repositories(SYSTEMS[distribution], probes.arch, mirrors or {})
+        return Context(probes, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, interrupted)
 
     return make
 

@@ -22,7 +22,7 @@ from tests.gpukit.setup.conftest import bare
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(apply, "PROVING", 0.0)
+    monkeypatch.setattr(apply, "CHECK_TIMEOUT", 0.0)
     return tmp_path / "state/gpu-template"
 
 
@@ -34,17 +34,17 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return here
 
 
-def step(file: Path, *commands: str, proof: str = "", id: str = "one", **more) -> Step:
+def step(file: Path, *commands: str, check: str = "", id: str = "one", **more) -> Step:
     """One that makes a file."""
     return Step(
         id,
         "A file",
         "why",
-        lambda at: "nowhere",
-        lambda at: not file.exists() or file.read_text() != "done\n",
-        lambda at: [*commands, f"echo done > {file}"],
-        lambda at: proof or f"grep done {file}",
-        writes=lambda at: [str(file)],
+        lambda context: "nowhere",
+        lambda context: not file.exists() or file.read_text() != "done\n",
+        lambda context: [*commands, f"echo done > {file}"],
+        lambda context: check or f"grep done {file}",
+        writes=lambda context: [str(file)],
         **more,
     )
 
@@ -53,22 +53,22 @@ def log(state: Path) -> str:
     return next(state.glob("setup-*.log")).read_text()
 
 
-def test_a_step_is_done_proved_and_not_done_again(setting, state, packages, tmp_path, capsys) -> None:
-    at = setting(**bare(root=True))
+def test_a_step_is_done_proved_and_not_done_again(make_context, state, packages, tmp_path, capsys) -> None:
+    context = make_context(**bare(root=True))
     made = step(tmp_path / "file")
-    assert apply.apply(at, [made], lambda: at, yes=True) == 0
+    assert apply.apply(context, [made], lambda: context, yes=True) == 0
     assert "one: verified: done." in capsys.readouterr().err
     assert f"revert: rm -f {tmp_path}/file" in log(state)
-    assert apply.apply(at, [made], lambda: at, yes=True) == 0
+    assert apply.apply(context, [made], lambda: context, yes=True) == 0
     assert "is already done" in capsys.readouterr().err
     assert len(json.loads((state / "setup.json").read_text())) == 1
 
 
-def test_what_was_there_before_comes_back(setting, state, packages, tmp_path, monkeypatch) -> None:
+def test_what_was_there_before_comes_back(make_context, state, packages, tmp_path, monkeypatch) -> None:
     file = tmp_path / "daemon.json"
     file.write_text("mine\n")
-    at = setting(**bare(root=True))
-    assert apply.apply(at, [step(file)], lambda: at, yes=True) == 0
+    context = make_context(**bare(root=True))
+    assert apply.apply(context, [step(file)], lambda: context, yes=True) == 0
     assert file.read_text() == "done\n"
     monkeypatch.setattr(apply.os, "geteuid", lambda: 0)
     assert apply.undo(yes=True, dry=True) == 0
@@ -79,91 +79,95 @@ def test_what_was_there_before_comes_back(setting, state, packages, tmp_path, mo
     assert apply.undo(yes=True) == 0
 
 
-def test_a_step_that_fails_stops_there_and_goes_on_from_there(setting, state, packages, tmp_path, capsys) -> None:
+def test_a_step_that_fails_stops_there_and_goes_on_from_there(make_context, state, packages, tmp_path, capsys) -> None:
     """The second attempt keeps what the first one found: what half of it brought is taken back as well."""
     file, switch = tmp_path / "file", tmp_path / "switch"
-    at = setting(**bare(root=True))
+    context = make_context(**bare(root=True))
     steps = [step(file, f"test -e {switch}"), step(tmp_path / "other", id="two")]
-    assert apply.apply(at, steps, lambda: at, yes=True) == 1
+    assert apply.apply(context, steps, lambda: context, yes=True) == 1
     said = capsys.readouterr().err
     assert f"one: `test -e {switch}` failed: exit status 1" in said
     assert "Not done: one" in said and not (tmp_path / "other").exists()
     packages |= {"half", "whole"}
     switch.touch()
     file.write_text("done\n")  # what looks done is done again where it did not end
-    at = setting(**bare(root=True), begun=apply.Journal().begun)
-    assert at.begun == ("one",)
-    assert apply.apply(at, steps, lambda: at, yes=True) == 0
+    context = make_context(**bare(root=True), interrupted=apply.Journal().interrupted)
+    assert context.interrupted == ("one",)
+    assert apply.apply(context, steps, lambda: context, yes=True) == 0
     first, second = json.loads((state / "setup.json").read_text())
     assert (first["added"], second["added"]) == (["half", "whole"], [])
-    assert apply.way_back(first, "sudo ")[0].endswith("apt-get purge -y half whole")
+    assert apply.undo_commands(first, "sudo ")[0].endswith("apt-get purge -y half whole")
 
 
-def test_what_ends_somebody_elses_work_has_no_way_back(setting, state, packages, tmp_path) -> None:
-    at = setting(**bare(root=True))
-    assert apply.apply(at, [step(tmp_path / "file", back=False)], lambda: at, yes=True) == 0
+def test_what_ends_somebody_elses_work_has_no_way_back(make_context, state, packages, tmp_path) -> None:
+    context = make_context(**bare(root=True))
+    assert apply.apply(context, [step(tmp_path / "file", undoable=False)], lambda: context, yes=True) == 0
     assert not (state / "setup.json").exists()
 
 
-def test_commands_alone_prove_nothing(setting, state, packages, tmp_path, capsys) -> None:
-    at = setting(**bare(root=True))
-    assert apply.apply(at, [step(tmp_path / "file", proof="echo not there; false")], lambda: at, yes=True) == 1
+def test_commands_alone_prove_nothing(make_context, state, packages, tmp_path, capsys) -> None:
+    context = make_context(**bare(root=True))
+    assert (
+        apply.apply(context, [step(tmp_path / "file", check="echo not there; false")], lambda: context, yes=True) == 1
+    )
     assert "fails: not there" in capsys.readouterr().err
 
 
-def test_what_a_person_has_to_decide_does_not_stop_the_rest(setting, state, packages, tmp_path, capsys) -> None:
-    at = setting(**bare(root=True))
+def test_what_a_person_has_to_decide_does_not_stop_the_rest(make_context, state, packages, tmp_path, capsys) -> None:
+    context = make_context(**bare(root=True))
     steps = [
-        step(tmp_path / "a", id="blocked", blocks=lambda at: "Take it away first."),
-        step(tmp_path / "b", id="waiting", waits=lambda at: "Restart first."),
+        step(tmp_path / "a", id="blocked", blocks=lambda context: "Take it away first."),
+        step(tmp_path / "b", id="waiting", waits=lambda context: "Restart first."),
         step(tmp_path / "c", id="free"),
     ]
-    assert apply.apply(at, steps, lambda: at, yes=True) == 1
+    assert apply.apply(context, steps, lambda: context, yes=True) == 1
     said = capsys.readouterr().err
     assert "blocked: Take it away first." in said and "waiting: Restart first." in said and "free: verified" in said
     assert [path.name for path in sorted(tmp_path.glob("?"))] == ["c"]
 
 
-def test_it_waits_for_another_program_that_uses_apt(setting, state, packages, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(apply, "PAUSE", 0.0)
+def test_it_waits_for_another_program_that_uses_apt(
+    make_context, state, packages, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(apply, "RETRY_DELAY", 0.0)
     count = tmp_path / "count"
     busy = f"echo x >> {count}; test $(wc -l < {count}) -gt 2 || {{ echo 'E: Could not get lock /var/x'; exit 100; }}"
-    at = setting(**bare(root=True))
-    assert apply.apply(at, [step(tmp_path / "file", busy)], lambda: at, yes=True) == 0
+    context = make_context(**bare(root=True))
+    assert apply.apply(context, [step(tmp_path / "file", busy)], lambda: context, yes=True) == 0
     assert capsys.readouterr().err.count("Another program uses apt") == 2
 
 
-def test_a_key_that_is_not_the_pinned_one_is_said_by_name(setting, state, packages, tmp_path, capsys) -> None:
-    at = setting(**bare(root=True))
-    line = f'test "$(true --show-keys)" = {at.repositories["toolkit"].fingerprint}'
-    assert apply.apply(at, [step(tmp_path / "file", line)], lambda: at, yes=True) == 1
+def test_a_key_that_is_not_the_pinned_one_is_said_by_name(make_context, state, packages, tmp_path, capsys) -> None:
+    context = make_context(**bare(root=True))
+    line = f'test "$(true --show-keys)" = {context.repositories["toolkit"].fingerprint}'
+    assert apply.apply(context, [step(tmp_path / "file", line)], lambda: context, yes=True) == 1
     assert "The key at https://nvidia.github.io/libnvidia-container/gpgkey is not NVIDIA's" in capsys.readouterr().err
 
 
-def test_nobody_is_asked_where_nobody_is(setting, state, packages, tmp_path, monkeypatch) -> None:
-    at = setting(**bare(root=True))
+def test_nobody_is_asked_where_nobody_is(make_context, state, packages, tmp_path, monkeypatch) -> None:
+    context = make_context(**bare(root=True))
     monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(RefusalError, match="--apply --yes"):
-        apply.apply(at, [step(tmp_path / "file")], lambda: at, yes=False)
+        apply.apply(context, [step(tmp_path / "file")], lambda: context, yes=False)
     assert not (tmp_path / "file").exists()
 
 
-def test_the_end_of_the_input_is_no(setting, state, packages, tmp_path, monkeypatch) -> None:
+def test_the_end_of_the_input_is_no(make_context, state, packages, tmp_path, monkeypatch) -> None:
     def ends(question: str) -> str:
         raise EOFError
 
-    at = setting(**bare(root=True))
+    context = make_context(**bare(root=True))
     monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", ends)
     with pytest.raises(RefusalError, match="Nothing was done"):
-        apply.apply(at, [step(tmp_path / "file")], lambda: at, yes=False)
+        apply.apply(context, [step(tmp_path / "file")], lambda: context, yes=False)
     assert not (tmp_path / "file").exists()
 
 
-def test_neither_root_nor_sudo(setting, state, packages, tmp_path) -> None:
-    at = setting(**bare(sudo=False))
+def test_neither_root_nor_sudo(make_context, state, packages, tmp_path) -> None:
+    context = make_context(**bare(sudo=False))
     with pytest.raises(RefusalError, match="run this as root"):
-        apply.apply(at, [step(tmp_path / "file")], lambda: at, yes=True)
+        apply.apply(context, [step(tmp_path / "file")], lambda: context, yes=True)
 
 
 def test_a_way_back_that_cannot_be_read(state) -> None:

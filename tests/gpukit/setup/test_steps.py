@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.doctor.host import Answer, Specification, Toolkit
+from gpukit.doctor.host import Result, Specification, Toolkit
 from tests.conftest import cannot
 from tests.gpukit.setup.conftest import MORE, bare
 
@@ -18,51 +18,51 @@ SYSTEMS = [("ubuntu", "22.04"), ("ubuntu", "24.04"), ("debian", "12"), ("debian"
 EVERYTHING = ["driver", "docker", "toolkit", "runtime", "cdi", "group", "uv"]
 
 
-def lacks(at) -> list[str]:
-    from gpukit.setup.steps import lacking
+def lacks(context) -> list[str]:
+    from gpukit.setup.steps import missing_steps
 
-    return [step.id for step in lacking(at)]
+    return [step.id for step in missing_steps(context)]
 
 
-def commands(at, id: str) -> list[str]:
+def commands(context, id: str) -> list[str]:
     from gpukit.setup.steps import STEPS, as_user
 
-    return [as_user(line, at) for step in STEPS if step.id == id for line in step.commands(at)]
+    return [as_user(line, context) for step in STEPS if step.id == id for line in step.commands(context)]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_healthy_host_lacks_nothing(setting, system) -> None:
-    from gpukit.setup.steps import elsewhere
+def test_a_healthy_host_lacks_nothing(make_context, system) -> None:
+    from gpukit.setup.steps import other_problems
 
-    assert lacks(setting(system)) == []
-    assert elsewhere(setting(system)) == []
+    assert lacks(make_context(system)) == []
+    assert other_problems(make_context(system)) == []
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_bare_host_lacks_all_of_it_in_this_order(setting, system) -> None:
-    assert lacks(setting(system, **bare())) == EVERYTHING
+def test_a_bare_host_lacks_all_of_it_in_this_order(make_context, system) -> None:
+    assert lacks(make_context(system, **bare())) == EVERYTHING
 
 
-def test_after_docker_and_toolkit_the_rest(setting) -> None:
+def test_after_docker_and_toolkit_the_rest(make_context) -> None:
     """What each step leaves is what the next one finds; the list of GPUs waits for the driver."""
     from gpukit.setup.steps import STEPS
 
     done = bare(next_driver="580.95.05")
-    assert lacks(setting(**done)) == EVERYTHING[1:]
-    at = setting(**done)
-    waiting = {step.id: step.waits(at) for step in STEPS if step.waits(at)}
+    assert lacks(make_context(**done)) == EVERYTHING[1:]
+    context = make_context(**done)
+    waiting = {step.id: step.waits(context) for step in STEPS if step.waits(context)}
     assert waiting.keys() == {"cdi"}
-    done |= {"client": Answer(0, "Docker version 29.1.2, build 890dcca"), "packages": frozenset({"docker-ce"})}
-    stopped = Answer(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
+    done |= {"client": Result(0, "Docker version 29.1.2, build 890dcca"), "packages": frozenset({"docker-ce"})}
+    stopped = Result(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
     done["info"] = stopped
-    assert lacks(setting(**done)) == ["engine", *EVERYTHING[2:]]
-    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Answer(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
-    assert lacks(setting(**done)) == EVERYTHING[3:]
+    assert lacks(make_context(**done)) == ["engine", *EVERYTHING[2:]]
+    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Result(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
+    assert lacks(make_context(**done)) == EVERYTHING[3:]
 
 
-OLD = Answer(0, "NVIDIA GeForce RTX 5070 Ti, 570.124.04, 12.0\n")
+OLD = Result(0, "NVIDIA GeForce RTX 5070 Ti, 570.124.04, 12.0\n")
 LIST = Specification("/etc/cdi/nvidia.yaml", "580.95.05")
-NO_CARD = {"cards": Answer(None), "module": "", "pci": (), "toolkit": Toolkit(), "next_driver": ""}
+NO_CARD = {"cards": Result(None), "module": "", "pci": (), "toolkit": Toolkit(), "next_driver": ""}
 IN_DESKTOP = {"OperatingSystem": "Docker Desktop", "Runtimes": {}}
 HOSTS = {
     "an interrupted installation": ({"unfinished": True}, ["dpkg"]),
@@ -94,56 +94,56 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_a_host_lacks(setting, name) -> None:
+def test_what_a_host_lacks(make_context, name) -> None:
     changes, expected = HOSTS[name]
-    assert lacks(setting(**changes)) == expected
+    assert lacks(make_context(**changes)) == expected
 
 
-def test_kernel_modules_and_branch_are_the_hardwares(setting) -> None:
+def test_kernel_modules_and_branch_are_the_hardwares(make_context) -> None:
     from gpukit.setup.steps import STEPS
 
     def driver(*targets: str, hardware: str = "") -> list[str]:
-        return commands(setting(targets=targets, hardware=hardware, **bare()), "driver")
+        return commands(make_context(targets=targets, hardware=hardware, **bare()), "driver")
 
     assert driver("rtx-50")[-1].endswith(" nvidia-open")
     assert driver("rtx-40", "h100")[-1].endswith(" nvidia-open")
     old = driver("v100")
     assert old[-2].endswith(" nvidia-driver-pinning-580")
     assert old[-1].endswith(" cuda-drivers")
-    mixed = setting(targets=("v100", "h100"), **bare())
+    mixed = make_context(targets=("v100", "h100"), **bare())
     blocked = next(step for step in STEPS if step.id == "driver").blocks(mixed)
     assert "./launch setup --hardware v100" in blocked
     assert driver("v100", "h100", hardware="h100")[-1].endswith(" nvidia-open")
-    named = setting(targets=("v100", "h100"), hardware="h100", **bare())
+    named = make_context(targets=("v100", "h100"), hardware="h100", **bare())
     assert next(step for step in STEPS if step.id == "driver").blocks(named) == ""
 
 
-def test_the_driver_is_proved_at_the_floor_of_base_and_card(setting) -> None:
+def test_the_driver_is_proved_at_the_floor_of_base_and_card(make_context) -> None:
     from gpukit.setup.steps import STEPS
 
-    proof = next(step for step in STEPS if step.id == "driver").proof
-    assert proof(setting(**bare())).endswith(" ge 580")
-    assert setting(targets=("dgx-spark",), arch="arm64").floor == "580.95.05"
+    check = next(step for step in STEPS if step.id == "driver").check
+    assert check(make_context(**bare())).endswith(" ge 580")
+    assert make_context(targets=("dgx-spark",), arch="arm64").floor == "580.95.05"
 
 
-def test_a_driver_that_only_needs_a_restart_is_not_installed_again(setting) -> None:
-    from gpukit.setup.steps import elsewhere
+def test_a_driver_that_only_needs_a_restart_is_not_installed_again(make_context) -> None:
+    from gpukit.setup.steps import other_problems
 
-    at = setting(**bare(next_driver="580.95.05"))
-    assert "driver" not in lacks(at)
-    assert any("580.95.05 is installed and does not run yet: sudo reboot" in each for each in elsewhere(at))
-    assert "driver" in lacks(setting(**bare(next_driver="550.163.01")))
+    context = make_context(**bare(next_driver="580.95.05"))
+    assert "driver" not in lacks(context)
+    assert any("580.95.05 is installed but not loaded yet" in each for each in other_problems(context))
+    assert "driver" in lacks(make_context(**bare(next_driver="550.163.01")))
 
 
-def test_in_wsl_never_a_linux_driver(setting) -> None:
-    from gpukit.setup.steps import STEPS, elsewhere
+def test_in_wsl_never_a_linux_driver(make_context) -> None:
+    from gpukit.setup.steps import STEPS, other_problems
 
-    at = setting(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False))
-    assert lacks(at) == ["docker", "toolkit", "runtime", "cdi", "group", "uv"]
-    assert any("in Windows, and none in this WSL" in each for each in elsewhere(at))
-    assert any("--mode=wsl" in line for line in commands(at, "cdi"))
-    assert "service docker start" in commands(at, "docker")[-1]
-    notes = next(step for step in STEPS if step.id == "docker").notes(at)
+    context = make_context(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False))
+    assert lacks(context) == ["docker", "toolkit", "runtime", "cdi", "group", "uv"]
+    assert any("in Windows, and none in this WSL" in each for each in other_problems(context))
+    assert any("--mode=wsl" in line for line in commands(context, "cdi"))
+    assert "service docker start" in commands(context, "docker")[-1]
+    notes = next(step for step in STEPS if step.id == "docker").notes(context)
     assert "Docker Desktop" in notes[0]
 
 
@@ -151,20 +151,20 @@ def test_in_wsl_never_a_linux_driver(setting) -> None:
     ("file", "name"),
     [("/etc/fastos-release", "DGX OS"), ("/etc/dgx-release", "DGX OS"), ("/etc/nv_tegra_release", "JetPack")],
 )
-def test_systems_that_bring_their_own_keep_it(setting, file, name) -> None:
-    from gpukit.setup.steps import elsewhere
+def test_systems_that_bring_their_own_keep_it(make_context, file, name) -> None:
+    from gpukit.setup.steps import other_problems
 
-    at = setting(
+    context = make_context(
         ("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare(files=(file,), texts={file: "R38 (release)"})
     )
-    assert lacks(at) == ["group", "earlyoom", "uv"]
-    assert any(sentence.startswith(f"{name} brings the driver") for sentence in elsewhere(at))
+    assert lacks(context) == ["group", "earlyoom", "uv"]
+    assert any(sentence.startswith(f"{name} includes the driver") for sentence in other_problems(context))
 
 
-def test_what_ends_a_program_before_shared_memory_is_full(setting, tmp_path) -> None:
+def test_what_ends_a_program_before_shared_memory_is_full(make_context, tmp_path) -> None:
     """Its settings are read by a shell or by systemd, and the pattern fits Python's programs."""
-    at = setting(("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare())
-    *_, written, restart = commands(at, "earlyoom")
+    context = make_context(("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare())
+    *_, written, restart = commands(context, "earlyoom")
     file = tmp_path / "earlyoom"
     subprocess.run(["sh", "-c", written.replace("sudo ", "").replace("/etc/default/earlyoom", str(file))], check=True)
     read = subprocess.run(
@@ -176,45 +176,45 @@ def test_what_ends_a_program_before_shared_memory_is_full(setting, tmp_path) -> 
     for name, preferred in {"python3.12": True, "python": True, "pt_main_thread": True, "Xorg": False}.items():
         assert bool(re.search(read.stdout.strip(), name)) is preferred
     assert restart == "sudo systemctl restart earlyoom"
-    assert "earlyoom" not in lacks(setting(("ubuntu", "24.04"), ("dgx-spark", "h100"), arch="arm64"))
+    assert "earlyoom" not in lacks(make_context(("ubuntu", "24.04"), ("dgx-spark", "h100"), arch="arm64"))
 
 
-def test_what_no_step_cures_is_said_as_doctor_says_it(setting) -> None:
-    from gpukit.setup.steps import elsewhere
+def test_what_no_step_cures_is_said_as_doctor_says_it(make_context) -> None:
+    from gpukit.setup.steps import other_problems
 
-    lost = setting(cards=Answer(15, "Unable to determine the device handle for GPU0: GPU is lost."))
-    assert elsewhere(lost)[0].startswith(lost.driver.cause)
-    rootless = setting(engine={"SecurityOptions": ["name=rootless"]})
-    assert elsewhere(rootless)[0].startswith(rootless.engine.cause)
-    denied = Answer(1, "", "permission denied while trying to connect to the Docker daemon socket")
-    assert "next login" in elsewhere(setting(info=denied))[0]
+    lost = make_context(cards=Result(15, "Unable to determine the device handle for GPU0: GPU is lost."))
+    assert other_problems(lost)[0].startswith(lost.driver.cause)
+    rootless = make_context(engine={"SecurityOptions": ["name=rootless"]})
+    assert other_problems(rootless)[0].startswith(rootless.engine.cause)
+    denied = Result(1, "", "permission denied while trying to connect to the Docker daemon socket")
+    assert "next login" in other_problems(make_context(info=denied))[0]
 
 
-def test_what_stands_in_dockers_way_is_not_taken_away(setting) -> None:
+def test_what_stands_in_dockers_way_is_not_taken_away(make_context) -> None:
     from gpukit.setup.steps import STEPS
 
     docker = next(step for step in STEPS if step.id == "docker")
-    at = setting(**bare(packages=frozenset({"containerd", "podman-docker", "bash"})))
-    assert "sudo apt-get remove podman-docker containerd" in docker.blocks(at)
-    assert docker.blocks(setting(**bare())) == ""
+    context = make_context(**bare(packages=frozenset({"containerd", "podman-docker", "bash"})))
+    assert "sudo apt-get remove podman-docker containerd" in docker.blocks(context)
+    assert docker.blocks(make_context(**bare())) == ""
     for system in SYSTEMS:
         for id in EVERYTHING:
-            for line in commands(setting(system, **bare()), id):
+            for line in commands(make_context(system, **bare()), id):
                 assert "apt-get install" not in line or "--no-remove" in line
 
 
 # The commands
 
 
-def every_line(setting) -> list[str]:
-    hosts = [setting(system, **bare()) for system in SYSTEMS]
-    hosts.append(setting(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False)))
-    hosts.append(setting(("ubuntu", "22.04"), ("v100",), **bare()))
-    return [line for at in hosts for id in ("dpkg", *EVERYTHING, "engine") for line in commands(at, id)]
+def every_line(make_context) -> list[str]:
+    hosts = [make_context(system, **bare()) for system in SYSTEMS]
+    hosts.append(make_context(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False)))
+    hosts.append(make_context(("ubuntu", "22.04"), ("v100",), **bare()))
+    return [line for context in hosts for id in ("dpkg", *EVERYTHING, "engine") for line in commands(context, id)]
 
 
-def test_nothing_from_the_network_is_run_and_no_key_is_trusted_for_all(setting) -> None:
-    for line in every_line(setting):
+def test_nothing_from_the_network_is_run_and_no_key_is_trusted_for_all(make_context) -> None:
+    for line in every_line(make_context):
         assert not re.search(r"(curl|wget)[^\n]*\|", line), line
         assert "apt-key" not in line, line
         assert "trusted.gpg" not in line, line
@@ -223,22 +223,22 @@ def test_nothing_from_the_network_is_run_and_no_key_is_trusted_for_all(setting) 
             assert re.fullmatch(r"curl -fsSL https://\S+ -o ~/\.cache/gpu-template/\w+\.key", line), line
 
 
-def test_each_repository_has_its_own_pinned_key(setting) -> None:
-    for line in every_line(setting):
+def test_each_repository_has_its_own_pinned_key(make_context) -> None:
+    for line in every_line(make_context):
         if "/sources.list.d/" in line:
             assert re.search(r"^Signed-By: /|\[signed-by=/", line, re.MULTILINE), line
         if "/keyrings/" in line and "tee" not in line:
             assert re.search(r"= [0-9A-F]{40} &&", line), line
 
 
-def test_the_shell_takes_every_line(setting, capsys) -> None:
+def test_the_shell_takes_every_line(make_context, capsys) -> None:
     from gpukit.setup.main import show
-    from gpukit.setup.steps import lacking
+    from gpukit.setup.steps import missing_steps
 
     for system in SYSTEMS:
         for root in (False, True):
-            at = setting(system, **bare(root=root))
-            assert show(at, lacking(at)) == 0
+            context = make_context(system, **bare(root=root))
+            assert show(context, missing_steps(context)) == 0
             script = capsys.readouterr().out
             assert ("sudo" in script) is not root
             for check in (["sh", "-n"], ["shellcheck", "--shell=sh", "--severity=warning", "-"]):
@@ -246,15 +246,15 @@ def test_the_shell_takes_every_line(setting, capsys) -> None:
                 assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_repository_that_apt_knows_is_not_added_twice(setting) -> None:
+def test_a_repository_that_apt_knows_is_not_added_twice(make_context) -> None:
     """Two files with two keys for one address, and apt reads none of its lists any more."""
     theirs = {
         "/etc/apt/sources.list.d/theirs.list": "deb [signed-by=/k.gpg] https://download.docker.com/linux/debian x y"
     }
-    assert "tee" in " ".join(commands(setting(**bare()), "docker"))
-    assert "tee" not in " ".join(commands(setting(**bare(sources=theirs)), "docker"))
+    assert "tee" in " ".join(commands(make_context(**bare()), "docker"))
+    assert "tee" not in " ".join(commands(make_context(**bare(sources=theirs)), "docker"))
     ours = {"/etc/apt/sources.list.d/docker.sources": "URIs: https://download.docker.com/linux/debian"}
-    assert "tee" in " ".join(commands(setting(**bare(sources=ours)), "docker"))
+    assert "tee" in " ".join(commands(make_context(**bare(sources=ours)), "docker"))
 
 
 # The key
@@ -296,10 +296,10 @@ def keys(tmp_path_factory) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(
     ("served", "taken"), [("one", True), ("two", False), ("one two", False), ("two one", False), ("", False)]
 )
-def test_only_the_pinned_key_is_installed(setting, keys, tmp_path, name, served, taken) -> None:
+def test_only_the_pinned_key_is_installed(make_context, keys, tmp_path, name, served, taken) -> None:
     """Alone in its file, too: apt would trust each key that is in there."""
     mirrors = {name: {"fingerprint": keys["one"][0]}}
-    lines = commands(setting(mirrors=mirrors, **bare(root=True)), name)
+    lines = commands(make_context(mirrors=mirrors, **bare(root=True)), name)
     check = next(line for line in lines if "--show-keys" in line)
     home = tmp_path / "home"
     (home / ".cache/gpu-template").mkdir(parents=True)
@@ -315,11 +315,11 @@ def test_only_the_pinned_key_is_installed(setting, keys, tmp_path, name, served,
 # Mirrors
 
 
-def test_a_mirror_takes_the_vendors_place(setting, mirrors_file) -> None:
+def test_a_mirror_takes_the_vendors_place(make_context, mirrors_file) -> None:
     from gpukit.setup.systems import read_mirrors
 
     path = mirrors_file({"docker": {"address": "https://mirror.example/docker/{id}"}})
-    text = "\n".join(commands(setting(mirrors=read_mirrors(path), **bare()), "docker"))
+    text = "\n".join(commands(make_context(mirrors=read_mirrors(path), **bare()), "docker"))
     assert "download.docker.com" not in text
     assert "URIs: https://mirror.example/docker/debian\n" in text
     assert "curl -fsSL https://mirror.example/docker/debian/gpg " in text
@@ -346,11 +346,11 @@ def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
         read_mirrors(mirrors_file(said))
 
 
-def test_braces_that_cannot_be_filled(setting) -> None:
+def test_braces_that_cannot_be_filled(make_context) -> None:
     from gpukit.project.messages import RefusalError
 
     with pytest.raises(RefusalError, match=r"docker.address has unknown names"):
-        setting(mirrors={"docker": {"address": "https://x/{distribution}"}})
+        make_context(mirrors={"docker": {"address": "https://x/{distribution}"}})
 
 
 # Other machines
@@ -365,12 +365,12 @@ def test_braces_that_cannot_be_filled(setting) -> None:
         ({"ID": "nixos", "PRETTY_NAME": "NixOS"}, "engine/install/, "),
     ],
 )
-def test_other_distributions_get_the_vendors_page(setting, release, words) -> None:
+def test_other_distributions_get_the_vendors_page(make_context, release, words) -> None:
     from gpukit.project.messages import RefusalError
-    from gpukit.setup.main import _refuse
+    from gpukit.setup.main import _refuse_unsupported
 
     with pytest.raises(RefusalError) as refused:
-        _refuse(setting(release=release).saw)
+        _refuse_unsupported(make_context(release=release).probes)
     assert release["PRETTY_NAME"] in str(refused.value)
     assert words in str(refused.value)
 
@@ -383,12 +383,12 @@ def test_other_distributions_get_the_vendors_page(setting, release, words) -> No
         ({"root": True, "user": "me"}, "as me, without sudo"),
     ],
 )
-def test_machines_that_setup_is_not_for(setting, changes, words) -> None:
+def test_machines_that_setup_is_not_for(make_context, changes, words) -> None:
     from gpukit.project.messages import RefusalError
-    from gpukit.setup.main import _refuse
+    from gpukit.setup.main import _refuse_unsupported
 
     with pytest.raises(RefusalError, match=words):
-        _refuse(setting(**changes).saw)
+        _refuse_unsupported(make_context(**changes).probes)
 
 
 # What the vendors say
@@ -406,12 +406,12 @@ def blocks() -> list:
 
 
 @pytest.mark.parametrize(("head", "lines"), blocks())
-def test_the_commands_are_the_vendors(setting, head, lines) -> None:
+def test_the_commands_are_the_vendors(make_context, head, lines) -> None:
     """Each of ours is in the record, as theirs or with the reason why not; and so in that order."""
     step, name, *target = head
     system = next(each for each in SYSTEMS if " ".join(each) == name)
-    at = setting(system, tuple(target) or ("rtx-50",), **bare(in_group=False))
-    ours = [re.sub(r"\s*\n\s*", " ", line) for line in commands(at, step)]
+    context = make_context(system, tuple(target) or ("rtx-50",), **bare(in_group=False))
+    ours = [re.sub(r"\s*\n\s*", " ", line) for line in commands(context, step)]
     assert ours == [line[2:] for line in lines if line[0] in "=+"]
     for number, line in enumerate(lines):
         if line[0] in "-+":  # a difference has its reason below it

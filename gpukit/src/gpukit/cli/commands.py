@@ -29,7 +29,7 @@ def act(options: argparse.Namespace) -> int:
             os.execvp("gpukit", ["gpukit", "verify", *options.rest])
         return import_module("gpukit.verify.main").main(options.rest)
     if command == "verify" and find_root() is None:
-        return import_module("gpukit.verify.alone").main(options.rest)
+        return import_module("gpukit.verify.standalone").main(options.rest)
     if command == "verify" and {"-h", "--help"} & {*options.rest}:
         return import_module("gpukit.verify.main").main(["--help"])
     from gpukit.host.project import Project

@@ -30,16 +30,16 @@ from gpukit.findings.private import Mask, mask
 from gpukit.host import facts
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError
-from gpukit.verify import alone
 from gpukit.verify import main as verify
+from gpukit.verify import standalone
 
-EXIT = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
+EXIT_CODES = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
 # What only the user knows: asked on a terminal, at most one, if the answer changes the diagnosis.
 QUESTIONS = {
     "container": ("in_container", "Did this happen inside a container?"),
     "worked_before": ("worked_before", "Did this work before on this machine?"),
 }
-LONGEST = 600  # characters of a line that are printed
+MAX_LINE = 600  # characters of a line that are printed
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -63,10 +63,10 @@ def explain(options: argparse.Namespace) -> int:
     if not text.strip():
         raise RefusalError("the text is empty.", code=2)
     known = read_machine(options.machine)
-    known = replace(known, **{fact: answer == "yes" for fact, answer in answers(options).items()})
+    known = replace(known, **{fact: answer == "yes" for fact, answer in given_facts(options).items()})
     machine = known if options.machine else known.over(facts.local(find_root()))
     diagnosis = diagnose(text, machine)
-    question = separates(text, machine)
+    question = deciding_question(text, machine)
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
         diagnosis = diagnose(text, replace(machine, **{question: ask(QUESTIONS[question][1])}))
         question = ""
@@ -78,7 +78,7 @@ def explain(options: argparse.Namespace) -> int:
         print(show(diagnosis, text, question, hide))
     if options.report:
         Path(options.report).write_text(report(diagnosis, text, hide), encoding="utf-8")
-    return EXIT[diagnosis.confidence]
+    return EXIT_CODES[diagnosis.confidence]
 
 
 def read_text(what: str) -> str:
@@ -109,11 +109,11 @@ def read_machine(file: str) -> Machine:
         raise RefusalError(f"{file} does not describe a machine ({error}): {advice}.", code=2) from None
 
 
-def answers(options: argparse.Namespace) -> dict[str, str]:
+def given_facts(options: argparse.Namespace) -> dict[str, str]:
     return {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items() if getattr(options, name)}
 
 
-def separates(text: str, machine: Machine) -> str:
+def deciding_question(text: str, machine: Machine) -> str:
     """The fact whose answer changes what comes first; empty if none does."""
     if diagnose(text, machine).confidence != LIKELY:
         return ""
@@ -152,7 +152,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
     if diagnosis.confidence == UNKNOWN:
         lines = ["This text is unknown. Its most relevant lines:"]
         lines += [f"  {clean(line, hide)}" for line in relevant(text)]
-        lines += ["Look at:", *(row for step in steps(text) for row in rows([("  -", step)]))]
+        lines += ["Look at:", *(line for step in steps(text) for line in rows([("  -", step)]))]
         return "\n".join(lines)
     if diagnosis.confidence == NOTHING:
         lines = ["Nothing is wrong in this text."]
@@ -165,14 +165,14 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
         found = causes[0]
         name = "cause" if diagnosis.confidence == CERTAIN else "likely"
         pairs = [("line", found.line), (name, found.why), ("because", found.decided), ("remedy", found.remedy)]
-        return "\n".join([*lines, *rows([*pairs, ("more", found.rule.look)])])
+        return "\n".join([*lines, *rows([*pairs, ("more", found.rule.more)])])
     lines += rows([("line", diagnosis.line)])
     lines += [f"{len(causes)} causes are likely, the most likely first:"]
     for number, found in enumerate(causes, 1):
         other = found.line if found.line != diagnosis.line else ""
         pairs = [(f"{number}.", found.why), ("line", other), ("because", found.decided), ("check", found.tell)]
         lines += ["", *rows([*pairs, ("remedy", found.remedy)])]
-    lines += ["", *rows([("more", causes[0].rule.look)])]
+    lines += ["", *rows([("more", causes[0].rule.more)])]
     if question:
         option = "--" + QUESTIONS[question][0].replace("_", "-")
         lines += rows([("tell", f"{QUESTIONS[question][1]} `{option} yes` or `{option} no` changes the answer.")])
@@ -181,11 +181,11 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
 
 def steps(text: str) -> list[str]:
     """Where to look, with our commands as they are called here."""
-    return [called(step, find_root() is not None) for step in next_steps(text)]
+    return [with_commands(step, find_root() is not None) for step in next_steps(text)]
 
 
 def clean(text: str, hide: Mask) -> str:
-    return hide.names(plain(text))[:LONGEST]
+    return hide.names(plain(text))[:MAX_LINE]
 
 
 def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
@@ -194,7 +194,7 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
         "schema": 1,
         "tool": "explain",
         "confidence": diagnosis.confidence,
-        "exit_code": EXIT[diagnosis.confidence],
+        "exit_code": EXIT_CODES[diagnosis.confidence],
         "line": clean(diagnosis.line, hide),
         "program": diagnosis.program,
         "causes": [
@@ -206,7 +206,7 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
                 "tell": clean(found.tell, hide),
                 "because": found.decided,
                 "line": clean(found.line, hide),
-                "more": found.rule.look,
+                "more": found.rule.more,
             }
             for found in diagnosis.causes
         ],
@@ -223,29 +223,29 @@ def report(diagnosis: Diagnosis, text: str, hide: Mask) -> str:
 
 def find(what: str, project: bool) -> list[str]:
     """The entries of a check, a rule, or a cause with this id."""
-    every = list(here(project))
+    every = list(all_checks(project))
     entries = [checks.explain(each, there) for each, there in every if each.id == what]
     rules = (rule for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes])
-    entries += [entry(rule, project) for rule in rules]
+    entries += [rule_entry(rule, project) for rule in rules]
     if not entries:
         causes = ((cause, there) for each, there in every for cause in each.causes if cause.id == what)
-        entries = [row(cause, there) for cause, there in dict.fromkeys(causes)]
+        entries = [cause_entry(cause, there) for cause, there in dict.fromkeys(causes)]
     return entries
 
 
-def here(project: bool) -> Iterator[tuple[Check, bool]]:
+def all_checks(project: bool) -> Iterator[tuple[Check, bool]]:
     """All checks, and whether they are those of a project: outside of one, some are, and others have other remedies."""
     yield from ((each, project or each.project) for each in doctor.CHECKS)
     for each in verify.CHECKS:
-        left_out = project or each.id in alone.LEFT_OUT
-        yield (each if left_out else alone.adapted(each)), left_out
+        left_out = project or each.id in standalone.LEFT_OUT
+        yield (each if left_out else standalone.adapted(each)), left_out
 
 
-def called(text: str, project: bool) -> str:
+def with_commands(text: str, project: bool) -> str:
     """A sentence with our commands as they are called here; outside a project, without checks that only it has."""
     if project:
         return text
-    known = outside()
+    known = standalone_ids()
 
     def fewer(found: re.Match[str]) -> str:
         ids = [id for id in found[2].split(",") if id in known]
@@ -256,12 +256,12 @@ def called(text: str, project: bool) -> str:
 
 
 @cache
-def outside() -> set[str]:
-    return {each.id for each, there in here(project=False) if not there}
+def standalone_ids() -> set[str]:
+    return {each.id for each, there in all_checks(project=False) if not there}
 
 
-def cure(cause: Any, project: bool) -> str:
-    return remedy(cause, project) if project else called(cause.alone or cause.remedy, project)
+def remedy_for(cause: Any, project: bool) -> str:
+    return remedy(cause, project) if project else with_commands(cause.standalone or cause.remedy, project)
 
 
 def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:
@@ -269,9 +269,9 @@ def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:
     causes = (
         replace(
             found,
-            remedy=cure(found, project),
-            tell=called(found.tell, project),
-            rule=replace(found.rule, look=called(found.rule.look, project)),
+            remedy=remedy_for(found, project),
+            tell=with_commands(found.tell, project),
+            rule=replace(found.rule, more=with_commands(found.rule.more, project)),
         )
         for found in diagnosis.causes
     )
@@ -287,14 +287,18 @@ def unknown_id(what: str) -> str:
     return f"{what} is neither a file nor a known id; {advice}."
 
 
-def entry(rule: Rule, project: bool) -> str:
+def rule_entry(rule: Rule, project: bool) -> str:
     """What one error text means."""
-    look = called(rule.look, project)
-    rows = [f"{'text':<8}{rule.example}", *(row(cause, project) for cause in rule.causes)]
-    return "\n\n".join([*rows, *[f"{'more':<8}{look}"] * bool(look)])
+    more = with_commands(rule.more, project)
+    rows = [f"{'text':<8}{rule.example}", *(cause_entry(cause, project) for cause in rule.causes)]
+    return "\n\n".join([*rows, *[f"{'more':<8}{more}"] * bool(more)])
 
 
-def row(cause: Cause, project: bool) -> str:
-    pairs = (("cause", cause.why), ("check", called(cause.tell, project)), ("remedy", cure(cause, project)))
+def cause_entry(cause: Cause, project: bool) -> str:
+    pairs = (
+        ("cause", cause.why),
+        ("check", with_commands(cause.tell, project)),
+        ("remedy", remedy_for(cause, project)),
+    )
     filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
     return "\n".join(filled)

@@ -112,8 +112,8 @@ ARGUMENTS = {
         "help": "write nothing: rebuild the wheel in vendor/ from the source of its version, and compare",
     },
 }
-PASSED_ON = ("verify", "doctor")
-ALONE = ("explain", "vendor")  # they start nothing, so that the options for that do not apply
+OWN_PARSER = ("verify", "doctor")
+NO_RUN_OPTIONS = ("explain", "vendor")  # they start nothing, so that the options for that do not apply
 EPILOGS = {
     "explain": """\
 examples:
@@ -170,7 +170,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
     for name, (text, arguments) in COMMANDS.items():
         sentence = text[0].upper() + text[1:] + "."
         given = name in argv
-        parents = [shared] if given and name not in ALONE else []
+        parents = [shared] if given and name not in NO_RUN_OPTIONS else []
         command = commands.add_parser(
             name,
             help=text,
@@ -179,7 +179,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
             formatter_class=formatter,
             parents=parents,
             allow_abbrev=False,
-            add_help=name not in PASSED_ON,  # doctor and verify list their checks themselves
+            add_help=name not in OWN_PARSER,  # doctor and verify list their checks themselves
         )
         for argument in arguments if given else []:
             command.add_argument(argument, **ARGUMENTS[argument])
@@ -205,7 +205,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
-    if options.command in PASSED_ON:
+    if options.command in OWN_PARSER:
         options.rest = unknown
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpukit.doctor.driver import FASTOS, NO_GPU_WANTED, ON_CPU, TEGRA
-from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.driver import FASTOS, NO_GPU_REQUESTED, ON_CPU, TEGRA
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
 from gpukit.errors import machine
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import Card, cards, hardware
 from gpukit.host.kernels import runs
-from gpukit.host.stacks import answers
+from gpukit.host.stacks import update_answers
 from gpukit.project.stack import Stack
 
 MODEL = "/proc/device-tree/model"
-UNTRIED = Cause(
+NOT_A_TARGET = Cause(
     "card-not-a-target",
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
     "`copier update --trust {answers}`",
     status=WARN,
-    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
+    standalone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
-UNLISTED = Cause(
+NOT_LISTED = Cause(
     "card-not-listed",
-    "This card is in no list here. PyTorch has kernels for it; nothing else is known.",
-    "`./launch verify` computes on it.",
+    "This card is not in gpukit's list. PyTorch has kernels for it; nothing else was checked.",
+    "`./launch verify` tests it.",
     status=WARN,
-    alone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
+    standalone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
 NO_KERNELS = Cause(
     "no-kernel",
@@ -38,85 +38,90 @@ NO_KERNELS = Cause(
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
     ),
-    alone="Install a PyTorch that has them: `{install}`",
+    standalone="Install a PyTorch that has them: `{install}`",
 )
-UNSERVED = Cause(
+NOT_SUPPORTED = Cause(
     "card-not-supported",
     "PyTorch's builds do not support this card: it is too old, or newer than they are.",
     "Choose another GPU with GPUS, or run without one: `./launch --cpu verify` checks that.",
-    alone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
+    standalone=f"Use another GPU, or run on the CPU: `{ON_CPU}`",
 )
-OTHER_PROCESSOR = Cause(
+WRONG_ARCHITECTURE = Cause(
     "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
     "`copier update --trust {answers}`",
     ("exec format error",),
-    alone="Install a PyTorch for this machine: `{install}`",
+    standalone="Install a PyTorch for this machine: `{install}`",
 )
 
 
-@check("card", "GPU supported", needs=("driver",), causes=(UNTRIED, NO_KERNELS, UNSERVED, OTHER_PROCESSOR, UNLISTED))
-def card(saw: Any, stack: Stack) -> Finding:
+@check(
+    "card",
+    "GPU supported",
+    needs=("driver",),
+    causes=(NOT_A_TARGET, NO_KERNELS, NOT_SUPPORTED, WRONG_ARCHITECTURE, NOT_LISTED),
+)
+def card(probes: Any, stack: Stack) -> Finding:
     """The image has compiled kernels only for the targets' compute capabilities.
 
     Outside a project: whether PyTorch has kernels for the card.
     """
     if not stack.gpu:
-        return _not_asked_for(saw, stack)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    found = [card for card in _cards(saw) if card.capability]
+        return _cpu_project(probes, stack)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    found = [card for card in _cards(probes) if card.capability]
     expected = "compute capability " + " or ".join(stack.capabilities)
     if not found:
         return skipped("nvidia-smi does not name a card with its capability here.", expected=expected)
     seen = ", ".join(dict.fromkeys(f"{card.name} ({card.capability})" for card in found))
-    ids = [id for id in (hardware(card, saw.arch) for card in found) if id]
+    ids = [id for id in (hardware(card, probes.arch) for card in found) if id]
     if any(id in stack.targets for id in ids):
         return passed(seen, expected)
-    kernels = stack.kernels.get(saw.arch)
+    kernels = stack.kernels.get(probes.arch)
     serves = kernels and any(runs(card.capability, kernels.sass, kernels.ptx) for card in found)
-    if stack.alone:
-        return UNLISTED(seen) if serves else UNSERVED(seen, expected)
-    answer = next(filter(None, (answers(stack, id) for id in ids)), "")
+    if stack.standalone:
+        return NOT_LISTED(seen) if serves else NOT_SUPPORTED(seen, expected)
+    answer = next(filter(None, (update_answers(stack, id) for id in ids)), "")
     if not kernels:
         if not answer:
-            return UNSERVED(seen, expected)
+            return NOT_SUPPORTED(seen, expected)
         processors = " or ".join(sorted(stack.kernels))
-        return OTHER_PROCESSOR(f"{seen} on {saw.arch}", f"{expected} on {processors}", answers=answer)
+        return WRONG_ARCHITECTURE(f"{seen} on {probes.arch}", f"{expected} on {processors}", answers=answer)
     if any(card.capability in stack.capabilities for card in found):
         return passed(seen, expected)
     if serves and answer:
-        return UNTRIED(seen, expected, answers=answer)
+        return NOT_A_TARGET(seen, expected, answers=answer)
     if serves:
-        return UNLISTED(seen, expected)
-    return NO_KERNELS(seen, expected, answers=answer) if answer else UNSERVED(seen, expected)
+        return NOT_LISTED(seen, expected)
+    return NO_KERNELS(seen, expected, answers=answer) if answer else NOT_SUPPORTED(seen, expected)
 
 
-def unserved(found: Iterable[machine.Card]) -> Finding:
+def not_supported(found: Iterable[machine.Card]) -> Finding:
     """Outside a project, cards that no build of PyTorch is for."""
-    return UNSERVED(
+    return NOT_SUPPORTED(
         ", ".join(f"{card.name} ({card.capability})" for card in found), "a GPU that PyTorch has a build for"
     )
 
 
-def _not_asked_for(saw: Any, stack: Stack) -> Finding:
+def _cpu_project(probes: Any, stack: Stack) -> Finding:
     """A project without a GPU, on a machine that may have one."""
-    for card in [] if stack.alone else cards(saw.cards.out):
-        answer = answers(stack, hardware(card, saw.arch))
+    for card in [] if stack.standalone else cards(probes.cards.out):
+        answer = update_answers(stack, hardware(card, probes.arch))
         if answer:
-            return skipped(NO_GPU_WANTED, card.name, remedy=f"To use this GPU: `copier update --trust {answer}`")
-    return skipped(NO_GPU_WANTED)
+            return skipped(NO_GPU_REQUESTED, card.name, remedy=f"To use this GPU: `copier update --trust {answer}`")
+    return skipped(NO_GPU_REQUESTED)
 
 
-def _cards(saw: Any) -> list[Card]:
-    """nvidia-smi's rows; a Jetson's or a DGX Spark's from its system's name, where nvidia-smi does not tell."""
-    found = cards(saw.cards.out)
+def _cards(probes: Any) -> list[Card]:
+    """nvidia-smi's rows; a Jetson's or a DGX Spark's from its system's name, where nvidia-smi does not report it."""
+    found = cards(probes.cards.out)
     if any(card.capability for card in found):
         return found
-    if "spark" in (saw.text(FASTOS) or "").lower():
+    if "spark" in (probes.text(FASTOS) or "").lower():
         return [Card("DGX Spark", "", "12.1")]
-    if saw.text(TEGRA) is None:
+    if probes.text(TEGRA) is None:
         return found
-    model = saw.text(MODEL) or ""
+    model = probes.text(MODEL) or ""
     capability = "8.7" if "Orin" in model else "11.0" if "Thor" in model else "7.2" if "Xavier" in model else ""
     return [Card(model, "", capability)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.doctor.engine import ELSEWHERE, desktop, facts, remote
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, desktop, facts, remote
 from gpukit.doctor.mounts import shown
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
-WORKING_ROOM_GB = 5  # for another layer of packages on an image that is there
-CACHE_ROOM_GB = 10  # for a model of ordinary size, downloaded and unpacked
+REBUILD_GB = 5  # for another layer of packages on an image that is there
+CACHE_GB = 10  # for a model of ordinary size, downloaded and unpacked
 FULL_GB = 0.2
 TOO_SMALL = Cause(
     "image-does-not-fit",
@@ -19,13 +19,13 @@ TOO_SMALL = Cause(
     "`docker system prune`",
     ("no space left on device",),
 )
-TIGHT = Cause(
+NEARLY_FULL = Cause(
     "disk-nearly-full",
     "The image exists, but the next rebuild may fill the disk.",
     "`docker system prune`",
     status=WARN,
 )
-NO_FILES = Cause(
+NO_INODES = Cause(
     "no-free-inodes",
     "The disk has free space but no free inodes, so no more files can be created.",
     "`docker system prune`",
@@ -37,7 +37,7 @@ CACHE_FULL = Cause(
     "`du -xh --max-depth=2 {folder} | sort -h | tail`",
     ("OSError: [Errno 28] No space left on device",),
 )
-CACHE_TIGHT = Cause(
+CACHE_LOW = Cause(
     "checkpoint-space-low",
     "Little space is left for checkpoints and downloaded models.",
     "`du -xh --max-depth=2 {folder} | sort -h | tail`",
@@ -52,42 +52,44 @@ def folder(info: dict[str, Any]) -> str:
     return info.get("DockerRootDir") or "/var/lib/docker"
 
 
-@check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, TIGHT, NO_FILES))
-def disk(saw: Any, stack: Stack) -> Finding:
+@check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, NEARLY_FULL, NO_INODES))
+def disk(probes: Any, stack: Stack) -> Finding:
     """These images take many gigabytes, and a full disk stops a build."""
-    info = facts(saw.info)
+    info = facts(probes.info)
     if desktop(info):
         return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
     place = folder(info)
-    free = saw.free_gb(place)
+    free = probes.free_gb(place)
     if free is None:
         return skipped(f"{place} cannot be seen from here.")
-    built = saw.built
-    need = WORKING_ROOM_GB if built else stack.size_gb
+    built = probes.built
+    need = REBUILD_GB if built else stack.size_gb
     seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
     if free < need:
-        return TIGHT(seen, expected) if built and free > FULL_GB else TOO_SMALL(seen, expected, size=stack.size_gb)
-    files = saw.free_files(place)
+        return (
+            NEARLY_FULL(seen, expected) if built and free > FULL_GB else TOO_SMALL(seen, expected, size=stack.size_gb)
+        )
+    files = probes.free_files(place)
     if files is not None and files < 1000:
-        return NO_FILES(f"{seen}, room for {files} files", "inodes")
+        return NO_INODES(f"{seen}, room for {files} files", "inodes")
     return passed(seen, expected)
 
 
-@check("caches", "Room for models", needs=("mounts",), causes=(CACHE_FULL, CACHE_TIGHT))
-def caches(saw: Any, stack: Stack) -> Finding:
+@check("caches", "Room for models", needs=("mounts",), causes=(CACHE_FULL, CACHE_LOW))
+def caches(probes: Any, stack: Stack) -> Finding:
     """Checkpoints and downloaded models go to the project's folder and to the mounted caches."""
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    written = [folder.source for folder in saw.config.folders if folder.kind == "folder" and not folder.read_only]
-    rooms = [(free, source) for source in written for free in (saw.free_gb(source),) if free is not None]
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    written = [folder.source for folder in probes.config.folders if folder.kind == "folder" and not folder.read_only]
+    rooms = [(free, source) for source in written for free in (probes.free_gb(source),) if free is not None]
     if not rooms:
-        return skipped("How much is free there cannot be seen.")
+        return skipped("The free space there cannot be determined.")
     free, source = min(rooms)
-    seen, expected = f"{free:.1f} GB free in {shown(source)}", f"{CACHE_ROOM_GB} GB"
+    seen, expected = f"{free:.1f} GB free in {shown(source)}", f"{CACHE_GB} GB"
     if free <= FULL_GB:
         return CACHE_FULL(seen, expected, folder=shown(source, command=True))
-    if free < CACHE_ROOM_GB:
-        return CACHE_TIGHT(seen, expected, folder=shown(source, command=True))
+    if free < CACHE_GB:
+        return CACHE_LOW(seen, expected, folder=shown(source, command=True))
     return passed(seen, expected)

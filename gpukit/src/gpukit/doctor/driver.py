@@ -6,35 +6,35 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from gpukit.doctor.engine import ELSEWHERE, remote
-from gpukit.errors.known import among, known
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
+from gpukit.errors.known import known_cause, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.ask import Answer
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.process import Result
 from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
-NO_GPU_WANTED = "No GPU is asked for."
+NO_GPU_REQUESTED = "No GPU is asked for."
 DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
 TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
-ADAPTER = "/dev/dxg"
+WSL_DEVICE = "/dev/dxg"
 
 ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 NO_CARD = Cause(
     "no-gpu-here",
     "This machine has no NVIDIA GPU, or is a virtual machine without one.",
-    "Use a machine that has one, or run without: `./launch --cpu verify` checks that.",
-    alone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
+    "Use a machine that has one, or run without a GPU: `./launch --cpu verify` checks that.",
+    standalone=f"Use a machine that has one, or run on the CPU: `{ON_CPU}`",
 )
 MAC = Cause(
     "mac-without-gpu",
     "A Mac has no NVIDIA GPU.",
     "Run without one: `./launch --cpu verify` checks that.",
-    alone="Run on the CPU: `pip install torch`",
+    standalone="Run on the CPU: `pip install torch`",
 )
 NOT_INSTALLED = Cause(
     "driver-not-installed",
@@ -47,12 +47,12 @@ NOUVEAU = Cause(
     "The GPU is in use by the open-source driver nouveau, which cannot run CUDA.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
 )
-GIVEN_AWAY = Cause(
+PASSED_THROUGH = Cause(
     "card-given-to-virtual-machine",
     "The GPU is reserved for a virtual machine: the module {module} holds it.",
     "Remove the GPU from vfio-pci.ids on the kernel command line, then reboot.",
 )
-WSL_BLIND = Cause(
+WSL_NO_GPU = Cause(
     "wsl-windows-driver",
     "This WSL has no GPU: it is WSL 1, or the Windows driver is missing, too old, or in TCC mode.",
     "In Windows: `wsl --update`, and install NVIDIA's current driver",
@@ -64,7 +64,7 @@ NO_TOOLS = Cause(
     "Install the package nvidia-utils of the driver's version.",
     status=WARN,
 )
-ABSENT = Cause(
+NOT_FOUND = Cause(
     "driver-not-found",
     "No NVIDIA driver was found on this machine.",
     "Install the NVIDIA driver, {floor} or newer, then reboot.",
@@ -102,7 +102,7 @@ NONE_FOUND = Cause(
     "driver-finds-no-card",
     "The driver runs but finds no GPU: the card needs the open kernel modules, the firmware gives it too little "
     "address space (Above 4G Decoding), or it has failed.",
-    "`sudo dmesg | grep -i nvrm` says which",
+    "`sudo dmesg | grep -i nvrm` shows which",
     ("No devices were found",),
 )
 LOST = Cause(
@@ -133,7 +133,7 @@ UNKNOWN_ERROR = Cause(
     "`sudo reboot`",
     ("Failed to initialize NVML: Unknown Error",),
 )
-ANCIENT = Cause(
+NO_CAPABILITY_QUERY = Cause(
     "driver-without-capability-query",
     "This driver is too old to report a GPU's compute capability.",
     "Install a current NVIDIA driver, {floor} or newer, then reboot.",
@@ -149,40 +149,49 @@ TOO_OLD = Cause(
         "requirement error: unsatisfied condition: cuda>=12.8",
         "Error 804: forward compatibility was attempted on non supported HW",
     ),
-    alone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
+    standalone="Install NVIDIA driver {floor} or newer, then reboot{older}.",
 )
 JETPACK = Cause(
     "jetpack-too-old",
     "This Jetson's JetPack includes an older driver than {reason} needs.",
     "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
 )
-FORWARD = Cause(
+NEEDS_COMPATIBILITY = Cause(
     "driver-needs-compatibility",
-    "This driver is older than the base image's CUDA. On a data-centre card the image's compatibility libraries can "
-    "bridge that, where NVIDIA's Container Toolkit mounts them.",
+    "This driver is older than the base image's CUDA. On a data-center card, the image's compatibility libraries can "
+    "make up for that if NVIDIA's Container Toolkit mounts them.",
     "`./launch verify` checks whether they do; driver {floor} or newer does not need them.",
     status=WARN,
 )
-STRANGE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
+UNKNOWN_FAILURE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
 # What installs a driver elsewhere is not for a DGX Spark.
-ON_SPARK = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
-INSTALLING = (NOT_INSTALLED, NOT_LISTED, NOT_LOADED, SECURE_BOOT, ANCIENT, ABSENT, NO_TOOLS, TOO_OLD)
+SPARK_REMEDY = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
+CURED_BY_INSTALL = (
+    NOT_INSTALLED,
+    NOT_LISTED,
+    NOT_LOADED,
+    SECURE_BOOT,
+    NO_CAPABILITY_QUERY,
+    NOT_FOUND,
+    NO_TOOLS,
+    TOO_OLD,
+)
 # Bases with CUDA's compatibility libraries, the driver branches that those serve, and the cards: not GeForce, not RTX.
-BRIDGING = ("ngc", "cuda")
-BRANCHES = (535, 550, 570)
-DATA_CENTRE = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
+COMPATIBILITY_BASES = ("ngc", "cuda")
+COMPATIBILITY_BRANCHES = (535, 550, 570)
+DATA_CENTER = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
 # What nvidia-smi's error means, by the id of its rule or its cause.
-MEANINGS = {
-    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_BLIND, NOT_LOADED, UNKNOWN_ERROR)},
+CAUSES_BY_RULE = {
+    **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_NO_GPU, NOT_LOADED, UNKNOWN_ERROR)},
     "gpu-state": LOST,
     "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
-    "wsl-blocked": WSL_BLIND,
+    "wsl-blocked": WSL_NO_GPU,
     "lost-after-reload": UNKNOWN_ERROR,
     "driver-silent": NOT_LOADED,
     "no-devices": NONE_FOUND,
 }
-NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked for
+UNKNOWN_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked for
 
 
 @check(
@@ -193,10 +202,10 @@ NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked
         MAC,
         NOT_INSTALLED,
         NOUVEAU,
-        GIVEN_AWAY,
-        WSL_BLIND,
+        PASSED_THROUGH,
+        WSL_NO_GPU,
         NO_TOOLS,
-        ABSENT,
+        NOT_FOUND,
         HANGS,
         MISMATCH,
         NOT_LOADED,
@@ -207,67 +216,69 @@ NOT_A_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked
         NOT_PERMITTED,
         HALF_INSTALLED,
         UNKNOWN_ERROR,
-        ANCIENT,
+        NO_CAPABILITY_QUERY,
         TOO_OLD,
         JETPACK,
-        FORWARD,
-        STRANGE,
+        NEEDS_COMPATIBILITY,
+        UNKNOWN_FAILURE,
     ),
 )
-def driver(saw: Any, stack: Stack) -> Finding:
+def driver(probes: Any, stack: Stack) -> Finding:
     """It must be new enough for the base's CUDA and for the card.
 
     On Jetson and DGX Spark it is part of the operating system.
     """
-    found = _driver(saw, stack)
-    installing = any(cause.found(found) for cause in INSTALLING)
-    return replace(found, remedy=ON_SPARK) if installing and saw.text(FASTOS) is not None else found
+    found = _driver(probes, stack)
+    installing = any(cause.found(found) for cause in CURED_BY_INSTALL)
+    return replace(found, remedy=SPARK_REMEDY) if installing and probes.text(FASTOS) is not None else found
 
 
-def _driver(saw: Any, stack: Stack) -> Finding:
+def _driver(probes: Any, stack: Stack) -> Finding:
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+        return skipped(NO_GPU_REQUESTED)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
     expected = f"{stack.driver} or newer" if stack.driver else ""
-    answer, floor = saw.cards, stack.driver or "a current one"
-    if answer.late:
+    answer, floor = probes.cards, stack.driver or "a current one"
+    if answer.timed_out:
         return HANGS(answer.err, expected)
-    tegra = saw.text(TEGRA)
+    tegra = probes.text(TEGRA)
     if tegra is not None:
         return _jetson(tegra, cards(answer.out), stack, expected)
     if answer.code is None:
-        return _absent(saw, expected, floor)
+        return _not_found(probes, expected, floor)
     found = cards(answer.out)
     if not found:
-        return _failed(answer, saw, expected, stack)
+        return _failed(answer, probes, expected, stack)
     versions = sorted({card.driver for card in found if card.driver}, key=version)
     if not versions:
         return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
     for card in found:
         least, reason = _floor(card, stack)
         if card.driver and least and version(card.driver) < version(least):
-            if least == stack.driver and _bridged(card, stack):
-                return FORWARD(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
+            if least == stack.driver and _compatibility_helps(card, stack):
+                return NEEDS_COMPATIBILITY(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
             return TOO_OLD(
                 f"{card.driver} ({card.name})",
                 f"{least} or newer",
                 reason=reason,
                 floor=least,
-                older=_older(card, stack),
+                older=_older_torch(card, stack),
             )
     return passed(", ".join(versions), expected)
 
 
-def _older(card: Card, stack: Stack) -> str:
+def _older_torch(card: Card, stack: Stack) -> str:
     """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
-    install = wheel_for(stack.targets, card.driver) if stack.alone else None
+    install = wheel_for(stack.targets, card.driver) if stack.standalone else None
     return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
-def _bridged(card: Card, stack: Stack) -> bool:
-    bridges = stack.base in BRIDGING and version(card.driver)[:1] in [(branch,) for branch in BRANCHES]
-    return bridges and bool(DATA_CENTRE.search(card.name)) and "GeForce" not in card.name and "RTX" not in card.name
+def _compatibility_helps(card: Card, stack: Stack) -> bool:
+    bridges = stack.base in COMPATIBILITY_BASES and version(card.driver)[:1] in [
+        (branch,) for branch in COMPATIBILITY_BRANCHES
+    ]
+    return bridges and bool(DATA_CENTER.search(card.name)) and "GeForce" not in card.name and "RTX" not in card.name
 
 
 def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Finding:
@@ -285,48 +296,48 @@ def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Findin
     return passed(seen, expected)
 
 
-def _absent(saw: Any, expected: str, floor: str) -> Finding:
+def _not_found(probes: Any, expected: str, floor: str) -> Finding:
     """There is no nvidia-smi: why."""
     seen = "no nvidia-smi"
-    if saw.system == "macos":
+    if probes.system == "macos":
         return MAC(seen, expected)
-    if saw.system == "wsl":
-        return WSL_BLIND(seen, expected) if not saw.exists(ADAPTER) else ABSENT(seen, expected, floor=floor)
-    if saw.module:
-        return NO_TOOLS(f"{seen}, module {saw.module}", expected)
-    if saw.pci is None:
-        return ABSENT(seen, expected, floor=floor)
-    holders = {device.driver for device in saw.pci if device.kind == "gpu"}
+    if probes.system == "wsl":
+        return WSL_NO_GPU(seen, expected) if not probes.exists(WSL_DEVICE) else NOT_FOUND(seen, expected, floor=floor)
+    if probes.module:
+        return NO_TOOLS(f"{seen}, module {probes.module}", expected)
+    if probes.pci is None:
+        return NOT_FOUND(seen, expected, floor=floor)
+    holders = {device.driver for device in probes.pci if device.kind == "gpu"}
     if not holders:
         return NO_CARD(f"{seen}, no NVIDIA GPU on the bus", expected)
     if "nouveau" in holders:
         return NOUVEAU(f"{seen}, nouveau is loaded", expected, floor=floor)
     if holders <= {"vfio-pci", "pci-stub"}:
-        return GIVEN_AWAY(f"{seen}, {', '.join(sorted(holders))}", expected, module=", ".join(sorted(holders)))
+        return PASSED_THROUGH(f"{seen}, {', '.join(sorted(holders))}", expected, module=", ".join(sorted(holders)))
     return NOT_INSTALLED(f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
 
 
-def _failed(answer: Answer, saw: Any, expected: str, stack: Stack) -> Finding:
+def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding:
     """nvidia-smi failed: why. What holds the card tells apart what its text leaves open."""
-    output, floor = answer.words, stack.driver or "a current one"
-    cause = ANCIENT if answer.code == NOT_A_FIELD else among(output, MEANINGS)
-    holders = {device.driver for device in saw.pci or () if device.kind == "gpu"}
+    output, floor = answer.text, stack.driver or "a current one"
+    cause = NO_CAPABILITY_QUERY if answer.code == UNKNOWN_FIELD else lookup(output, CAUSES_BY_RULE)
+    holders = {device.driver for device in probes.pci or () if device.kind == "gpu"}
     if cause is NOT_LOADED:
         if "nouveau" in holders:
             return NOUVEAU(output, expected, floor=floor)
         if holders and holders <= {"vfio-pci", "pci-stub"}:
-            return GIVEN_AWAY(output, expected, module=", ".join(sorted(holders)))
-        if saw.pci is not None and not holders:
+            return PASSED_THROUGH(output, expected, module=", ".join(sorted(holders)))
+        if probes.pci is not None and not holders:
             return NO_CARD(output, expected)
-        return (SECURE_BOOT if saw.secure_boot else NOT_LOADED)(output, expected)
+        return (SECURE_BOOT if probes.secure_boot else NOT_LOADED)(output, expected)
     if cause is NONE_FOUND and holders and "nvidia" not in holders:
-        return NOT_LISTED(output, expected, floor=_highest(stack))
+        return NOT_LISTED(output, expected, floor=_highest_floor(stack))
     if cause:
         return cause(output, expected, floor=floor)
-    return known(output, STRANGE)(output or "nothing", expected)
+    return known_cause(output, UNKNOWN_FAILURE)(output or "nothing", expected)
 
 
-def _highest(stack: Stack) -> str:
+def _highest_floor(stack: Stack) -> str:
     """The floor that serves every target and the base."""
     floors = [stack.driver, *(target.driver for target in stack.targets.values())]
     return max((floor for floor in floors if floor), key=version, default="a current one")
@@ -334,7 +345,9 @@ def _highest(stack: Stack) -> str:
 
 def _base(stack: Stack) -> str:
     return (
-        f"PyTorch for CUDA {stack.cuda}" if stack.alone and stack.base == "wheel" else f"The base image ({stack.image})"
+        f"PyTorch for CUDA {stack.cuda}"
+        if stack.standalone and stack.base == "wheel"
+        else f"The base image ({stack.image})"
     )
 
 

@@ -8,7 +8,7 @@ from textwrap import shorten
 
 from gpukit.doctor.host import Host
 from gpukit.doctor.machine import CACHED, MEMORY_TAKEN, SWAPPING
-from gpukit.doctor.mounts import COMMA, FAR
+from gpukit.doctor.mounts import COMMA, REMOTE_FILES
 from gpukit.findings.checks import Check, run
 from gpukit.findings.finding import FAIL
 from gpukit.findings.private import mask
@@ -16,20 +16,20 @@ from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 
 # `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
-LOOKED_AT = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
-OF_THE_GPU = ("driver", "card", "mig", "mixed", "fabric", "memory")
+EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
+GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric", "memory")
 # No failure where `./launch` starts the container, and the end of it in VS Code, or of the machine.
-STOPPING = (COMMA, FAR, MEMORY_TAKEN, SWAPPING, CACHED)
+BLOCKING = (COMMA, REMOTE_FILES, MEMORY_TAKEN, SWAPPING, CACHED)
 
 
 def early(checks: Iterable[Check]) -> int:
     try:
         stack, hide = load(), mask(root())
-        without = OF_THE_GPU if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
-        chosen = [check for check in checks if check.id in LOOKED_AT and check.id not in without]
-        with Host(stack, gpu=not without) as saw:
-            for finding in run(chosen, saw, stack):
-                if finding.status == FAIL or any(cause.found(finding) for cause in STOPPING):
+        without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
+        chosen = [check for check in checks if check.id in EARLY_CHECKS and check.id not in without]
+        with Host(stack, gpu=not without) as probes:
+            for finding in run(chosen, probes, stack):
+                if finding.status == FAIL or any(cause.found(finding) for cause in BLOCKING):
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):

@@ -7,14 +7,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.known import among, known
+from gpukit.errors.known import known_cause, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
-from gpukit.host.ask import Answer, homeless
+from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
 
-OLDEST = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
-ELSEWHERE = "The engine is on another machine, which cannot be seen from here."
+MIN_VERSION = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
+ENGINE_IS_REMOTE = "The engine is on another machine, which cannot be seen from here."
 INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
     "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
@@ -30,7 +30,7 @@ START = {
 NOT_INSTALLED = Cause(
     "docker-not-installed", "Docker is not installed.", INSTALL["linux"], ("docker: command not found",)
 )
-WSL_SWITCH = Cause(
+WSL_INTEGRATION = Cause(
     "wsl-integration",
     "Docker Desktop is not enabled for this WSL distribution.",
     "Enable this distribution in Docker Desktop: Settings, Resources, WSL integration.",
@@ -39,9 +39,7 @@ WSL_SWITCH = Cause(
 CLIENT_HANGS = Cause("docker-client-hangs", "`docker` does not return.", "`docker --version`")
 CLIENT_BROKEN = Cause("docker-client-broken", "`docker` is installed but does not work.", INSTALL["linux"])
 PODMAN = "`docker` is Podman here, which handles requests for GPUs and mounts differently."
-IS_PODMAN = Cause(
-    "docker-is-podman", PODMAN, "Install Docker Engine beside it: https://docs.docker.com/engine/install/"
-)
+IS_PODMAN = Cause("docker-is-podman", PODMAN, "Also install Docker Engine: https://docs.docker.com/engine/install/")
 NOT_RUNNING = Cause(
     "docker-down",
     "Docker is not running.",
@@ -51,7 +49,7 @@ NOT_RUNNING = Cause(
         "failed to connect to the docker API at unix:///var/run/docker.sock",
     ),
 )
-NOT_ALLOWED = Cause(
+PERMISSION_DENIED = Cause(
     "docker-denied",
     "You are not in the group `docker`, or you joined it after logging in.",
     '`sudo usermod -aG docker "$USER"`, then log out and in again',
@@ -59,12 +57,15 @@ NOT_ALLOWED = Cause(
 )
 HANGS = Cause("docker-hangs", "The engine does not respond.", "`sudo systemctl restart docker`")
 UNREACHABLE = Cause(
-    "docker-host-silent", "The other machine cannot be reached.", "`docker context ls`", ("error during connect",)
+    "docker-host-silent",
+    "The machine that runs the engine cannot be reached.",
+    "`docker context ls`",
+    ("error during connect",),
 )
 NO_CONTEXT = Cause(
     "docker-context", "The chosen context does not exist.", "`docker context use default`", ("context not found",)
 )
-TOO_NEW = Cause(
+CLIENT_TOO_OLD = Cause(
     "client-too-old",
     "The Docker client is too old for this engine.",
     "Update Docker's client: https://docs.docker.com/engine/install/",
@@ -87,7 +88,7 @@ ROOTLESS = Cause(
     "`docker context use default`",
     status=WARN,
 )
-OLD = Cause(
+BUILDER_TOO_OLD = Cause(
     "docker-builder-too-old",
     "This engine's builder does not support the cache mounts in the Dockerfile.",
     "Update Docker: https://docs.docker.com/engine/install/",
@@ -96,7 +97,7 @@ OLD = Cause(
 )
 
 
-def facts(info: Answer) -> dict[str, Any]:
+def facts(info: Result) -> dict[str, Any]:
     """The answer of `docker info`, empty where the engine did not answer."""
     try:
         found = json.loads(info.out)
@@ -105,15 +106,15 @@ def facts(info: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) and found.get("ServerVersion") else {}
 
 
-def failure(info: Answer) -> str:
+def failure(info: Result) -> str:
     """Its error message."""
     message = info.err.strip()
     with contextlib.suppress(ValueError, AttributeError):
         message = message or " ".join(json.loads(info.out).get("ServerErrors") or [])
-    return homeless(message or info.out.strip())
+    return hide_home(message or info.out.strip())
 
 
-def nameless(text: str, endpoint: str) -> str:
+def hide_host(text: str, endpoint: str) -> str:
     """Without the names in the engine's address: a user's, and another machine's."""
     address = endpoint.partition("://")[2].partition("/")[0]
     host = address.rpartition("@")[2].partition(":")[0]
@@ -137,21 +138,21 @@ def cdi(info: dict[str, Any]) -> bool:
     return any(str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in found)
 
 
-@check("client", "Docker client", causes=(NOT_INSTALLED, WSL_SWITCH, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
-def client(saw: Any, stack: Stack) -> Finding:
+@check("client", "Docker client", causes=(NOT_INSTALLED, WSL_INTEGRATION, CLIENT_HANGS, IS_PODMAN, CLIENT_BROKEN))
+def client(probes: Any, stack: Stack) -> Finding:
     """Everything that starts the container calls `docker`."""
-    output = saw.client.words
-    if saw.client.late:
+    output = probes.client.text
+    if probes.client.timed_out:
         return CLIENT_HANGS(output)
-    if saw.client.code and among(output, {WSL_SWITCH.id: WSL_SWITCH}):
-        return WSL_SWITCH("no docker in this distribution", "docker on the PATH")
-    if saw.client.code is None:
-        return replace(NOT_INSTALLED, remedy=INSTALL[saw.system])("not found", "docker on the PATH")
+    if probes.client.code and lookup(output, {WSL_INTEGRATION.id: WSL_INTEGRATION}):
+        return WSL_INTEGRATION("no docker in this distribution", "docker on the PATH")
+    if probes.client.code is None:
+        return replace(NOT_INSTALLED, remedy=INSTALL[probes.system])("not found", "docker on the PATH")
     if "podman" in output.lower():
         return IS_PODMAN("Podman, as `docker`", "Docker")
-    if saw.client.code != 0:
-        return replace(CLIENT_BROKEN, remedy=INSTALL[saw.system])(output, "a version")
-    return passed(saw.client.out)
+    if probes.client.code != 0:
+        return replace(CLIENT_BROKEN, remedy=INSTALL[probes.system])(output, "a version")
+    return passed(probes.client.out)
 
 
 @check(
@@ -160,54 +161,54 @@ def client(saw: Any, stack: Stack) -> Finding:
     needs=("client",),
     causes=(
         NOT_RUNNING,
-        NOT_ALLOWED,
+        PERMISSION_DENIED,
         HANGS,
         UNREACHABLE,
         NO_CONTEXT,
-        TOO_NEW,
+        CLIENT_TOO_OLD,
         IS_PODMAN,
         WINDOWS_CONTAINERS,
         DESKTOP_ON_LINUX,
         ROOTLESS,
-        OLD,
+        BUILDER_TOO_OLD,
         UNKNOWN,
     ),
 )
-def engine(saw: Any, stack: Stack) -> Finding:
+def engine(probes: Any, stack: Stack) -> Finding:
     """It must respond to this user, and must be Docker with its root daemon."""
-    info = facts(saw.info)
+    info = facts(probes.info)
     if not info:
-        return _silent(nameless(failure(saw.info), saw.endpoint), saw)
+        return _no_response(hide_host(failure(probes.info), probes.endpoint), probes)
     name = f"Docker {info['ServerVersion']} on {info.get('OperatingSystem', 'an unknown system')}"
-    if "podman" in saw.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
+    if "podman" in probes.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
         return IS_PODMAN("Podman, through Docker's client", "Docker")
     if info.get("OSType", "linux") != "linux":
         return WINDOWS_CONTAINERS(f"{name}, for {info['OSType']} containers", "Linux containers")
-    if desktop(info) and saw.system == "linux" and stack.gpu:
+    if desktop(info) and probes.system == "linux" and stack.gpu:
         return DESKTOP_ON_LINUX(name, "Docker Engine")
     if any(option.startswith("name=rootless") for option in info.get("SecurityOptions") or []):
         return ROOTLESS(f"{name}, rootless", "root's daemon")
-    if version(info["ServerVersion"]) < version(OLDEST):
-        return OLD(name, f"{OLDEST} or newer")
-    return passed(f"{name}, on another machine" if remote(saw.endpoint) else name)
+    if version(info["ServerVersion"]) < version(MIN_VERSION):
+        return BUILDER_TOO_OLD(name, f"{MIN_VERSION} or newer")
+    return passed(f"{name}, on another machine" if remote(probes.endpoint) else name)
 
 
-def _silent(message: str, saw: Any) -> Finding:
+def _no_response(message: str, probes: Any) -> Finding:
     """The engine did not answer: why."""
     expected = "an answer"
-    scheme = saw.endpoint.partition("://")[0]
-    where = f"its address ({scheme})" if remote(saw.endpoint) else homeless(saw.endpoint) or "its socket"
-    if saw.info.late:
-        return (UNREACHABLE if remote(saw.endpoint) else HANGS)(f"{where}: {message}", expected)
-    cause = among(message, {each.id: each for each in (NO_CONTEXT, TOO_NEW, NOT_ALLOWED, NOT_RUNNING)})
+    scheme = probes.endpoint.partition("://")[0]
+    where = f"its address ({scheme})" if remote(probes.endpoint) else hide_home(probes.endpoint) or "its socket"
+    if probes.info.timed_out:
+        return (UNREACHABLE if remote(probes.endpoint) else HANGS)(f"{where}: {message}", expected)
+    cause = lookup(message, {each.id: each for each in (NO_CONTEXT, CLIENT_TOO_OLD, PERMISSION_DENIED, NOT_RUNNING)})
     if cause is NO_CONTEXT:
         return NO_CONTEXT(message, expected)
-    if cause is TOO_NEW:
-        return TOO_NEW(message, "a client as new as the engine")
-    if remote(saw.endpoint):
+    if cause is CLIENT_TOO_OLD:
+        return CLIENT_TOO_OLD(message, "a client as new as the engine")
+    if remote(probes.endpoint):
         return UNREACHABLE(f"{where}: {message}", expected)
-    if cause is NOT_ALLOWED:
-        return NOT_ALLOWED(f"{where}: permission denied", expected)
+    if cause is PERMISSION_DENIED:
+        return PERMISSION_DENIED(f"{where}: permission denied", expected)
     if cause is NOT_RUNNING:
-        return replace(NOT_RUNNING, remedy=START[saw.system])(f"{where}: nobody there", expected)
-    return known(message, UNKNOWN)(message or "no answer", expected)
+        return replace(NOT_RUNNING, remedy=START[probes.system])(f"{where}: no response", expected)
+    return known_cause(message, UNKNOWN)(message or "no answer", expected)

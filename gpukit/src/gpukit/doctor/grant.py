@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import ELSEWHERE, HANGS, cdi, desktop, facts, remote
-from gpukit.errors.known import ids, known
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_REQUESTED
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, HANGS, cdi, desktop, facts, remote
+from gpukit.errors.known import known_cause, rule_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.ask import homeless
 from gpukit.host.cards import cards
+from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
-OLD_WORDS = 'could not select device driver "" with capabilities: [[gpu]]'
-NEW_WORDS = "failed to discover GPU vendor from CDI: no known GPU vendor found"
-REFRESHED = "1.18"  # the first toolkit that writes and renews the specification by itself
+OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
+NEW_MESSAGE = "failed to discover GPU vendor from CDI: no known GPU vendor found"
+REFRESH_SINCE = "1.18"  # the first toolkit that writes and renews the specification by itself
 UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
 GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
@@ -26,13 +26,13 @@ NO_TOOLKIT = Cause(
     "toolkit-not-installed",
     "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
     "Install it: `./launch setup` shows the commands, and runs them with --apply.",
-    (OLD_WORDS, NEW_WORDS),
+    (OLD_MESSAGE, NEW_MESSAGE),
 )
 NOT_CONFIGURED = Cause(
     "toolkit-not-configured",
     "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
     "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`",
-    (OLD_WORDS, "unknown or invalid runtime name: nvidia"),
+    (OLD_MESSAGE, "unknown or invalid runtime name: nvidia"),
 )
 HALF_INSTALLED = Cause(
     "toolkit-incomplete",
@@ -45,19 +45,19 @@ NOT_RESTARTED = Cause(
     "docker-not-restarted",
     "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
     "`sudo systemctl restart docker`",
-    (NEW_WORDS,),
+    (NEW_MESSAGE,),
 )
 NO_SPECIFICATION = Cause(
     "cdi-no-specification",
     "Docker looks for GPUs in a CDI specification, but there is none.",
     GENERATE,
-    (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
+    (NEW_MESSAGE, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 NOT_REFRESHED = Cause(
     "cdi-not-refreshed",
     "Docker looks for GPUs in a CDI specification, but there is none: the service that writes it is not running.",
     REFRESH,
-    (NEW_WORDS, "unresolvable CDI devices nvidia.com/gpu=all"),
+    (NEW_MESSAGE, "unresolvable CDI devices nvidia.com/gpu=all"),
 )
 STALE = Cause(
     "cdi-stale",
@@ -69,19 +69,19 @@ SNAP = Cause(
     "docker-snap",
     "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
     "`sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/",
-    (OLD_WORDS, "load library failed: libnvidia-ml.so.1"),
+    (OLD_MESSAGE, "load library failed: libnvidia-ml.so.1"),
 )
 DESKTOP = Cause(
     "docker-desktop-without-gpu",
     "Docker Desktop finds no GPU in its virtual machine.",
     "In Windows: `wsl --update`, install NVIDIA's current driver, then restart Docker Desktop.",
-    (OLD_WORDS,),
+    (OLD_MESSAGE,),
 )
 WSL_NO_SPECIFICATION = Cause(
     "cdi-no-specification-in-wsl",
     "Docker looks for GPUs in a CDI specification, but this WSL has none.",
     "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
-    (NEW_WORDS,),
+    (NEW_MESSAGE,),
 )
 NO_SUCH_GPU = Cause(
     "gpu-unknown",
@@ -109,85 +109,87 @@ CAUSES = (
     REFUSED,
 )
 # What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
-UNSERVED = {"no-gpu-driver"}
+NO_GPU_DRIVER = {"no-gpu-driver"}
 UNKNOWN_RUNTIME = {"runtime-unknown"}
-NO_PROGRAM = {"runtime-missing", "toolkit-missing"}
-NO_VENDOR = {"cdi-no-vendor", "cdi-unresolved"}
-OF_THE_DRIVER = {"driver-unseen", "cdi-stale", "cdi-broken"}
+MISSING_PROGRAM = {"runtime-missing", "toolkit-missing"}
+CDI_RULES = {"cdi-no-vendor", "cdi-unresolved"}
+DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
-def gpu(saw: Any, stack: Stack) -> Finding:
+def gpu(probes: Any, stack: Stack) -> Finding:
     """Tested by requesting the GPU: `docker info` does not show it, because Docker may provide GPUs through CDI."""
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if saw.cards.late:
+        return skipped(NO_GPU_REQUESTED)
+    if probes.cards.timed_out:
         return skipped(DRIVER_HANGS)
-    if stack.alone:
-        return _ready(saw)
-    grant = saw.grant
+    if stack.standalone:
+        return _toolkit_ready(probes)
+    grant = probes.grant
     if grant.granted:
         return passed(grant.message)
-    expected, seen = "a container with the GPU", _essence(grant.output) if grant.output else "refused"
+    expected, seen = "a container with the GPU", _last_error(grant.output) if grant.output else "refused"
     if grant.id == HANGS.id:
         return HANGS(seen, expected)
-    missing = None if remote(saw.endpoint) else _part(saw, grant.output, expected)
-    cause = known(grant.output, REFUSED)
+    missing = None if remote(probes.endpoint) else _missing_part(probes, grant.output, expected)
+    cause = known_cause(grant.output, REFUSED)
     if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
         return skipped(grant.message)
     return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
 
 
-def _ready(saw: Any) -> Finding:
+def _toolkit_ready(probes: Any) -> Finding:
     """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    info, toolkit, expected = facts(saw.info), saw.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
-    if desktop(info) and saw.system == "wsl":
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    if desktop(info) and probes.system == "wsl":
         return passed("by Docker Desktop")
     seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
     if cdi(info):
-        return _stale(saw, seen, expected) or passed(f"{seen}, GPUs by CDI")
+        return _stale(probes, seen, expected) or passed(f"{seen}, GPUs by CDI")
     if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
-    missing = _part(saw, OLD_WORDS, expected)
+    missing = _missing_part(probes, OLD_MESSAGE, expected)
     return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
 
 
-def _stale(saw: Any, seen: str, expected: str) -> Finding | None:
+def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
     """A CDI specification of another driver than the one that runs."""
-    running = next((card.driver for card in cards(saw.cards.out) if card.driver), saw.module)
-    for specification in saw.toolkit.specifications:
-        if specification.driver and running and specification.driver != running and saw.system == "linux":
+    running = next((card.driver for card in cards(probes.cards.out) if card.driver), probes.module)
+    for specification in probes.toolkit.specifications:
+        if specification.driver and running and specification.driver != running and probes.system == "linux":
             return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
     return None
 
 
-def _part(saw: Any, text: str, expected: str) -> Finding | None:
+def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     """Which part is missing, where the engine's message leaves several possible and the machine tells."""
-    info, toolkit, seen, about = facts(saw.info), saw.toolkit, _essence(text), set(ids(text))
-    if not about & (UNSERVED | UNKNOWN_RUNTIME | NO_PROGRAM | NO_VENDOR | OF_THE_DRIVER):
+    info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(rule_ids(text))
+    if not about & (NO_GPU_DRIVER | UNKNOWN_RUNTIME | MISSING_PROGRAM | CDI_RULES | DRIVER_RULES):
         return None
     if desktop(info) and "driver-unseen" not in about:
         return DESKTOP(seen, expected)
     if "/snap/" in info.get("DockerRootDir", ""):
         return SNAP(seen, expected)
-    if stale := _stale(saw, seen, expected):
+    if stale := _stale(probes, seen, expected):
         return stale
-    if about & OF_THE_DRIVER:
+    if about & DRIVER_RULES:
         return None
-    if about & NO_PROGRAM:
+    if about & MISSING_PROGRAM:
         return HALF_INSTALLED(seen, expected) if toolkit.version or _configured(info) else NO_TOOLKIT(seen, expected)
     if not toolkit.version and not toolkit.runtime:
         return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
-    if about & NO_VENDOR:
-        if saw.gpus not in (None, "all") and cdi(info):
-            return NO_SUCH_GPU(seen, expected, name=saw.gpus)
+    if about & CDI_RULES:
+        if probes.gpus not in (None, "all") and cdi(info):
+            return NO_SUCH_GPU(seen, expected, name=probes.gpus)
         if toolkit.specifications:
             return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
-        if saw.system == "wsl":
+        if probes.system == "wsl":
             return WSL_NO_SPECIFICATION(seen, expected)
-        return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESHED) else NO_SPECIFICATION)(seen, expected)
+        return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESH_SINCE) else NO_SPECIFICATION)(
+            seen, expected
+        )
     return NOT_CONFIGURED(seen, expected)
 
 
@@ -195,10 +197,10 @@ def _configured(info: dict[str, Any]) -> bool:
     return "nvidia" in (info.get("Runtimes") or {})
 
 
-def _essence(text: str) -> str:
+def _last_error(text: str) -> str:
     """The engine's last line, without what leads to it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
     last = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):
         last = last.rpartition(lead)[2]
-    return homeless(last) or "refused"
+    return hide_home(last) or "refused"

@@ -21,16 +21,16 @@ from typing import Any
 
 from gpukit.errors.machine import Machine
 from gpukit.host import facts
-from gpukit.host.ask import QUICK, SLOW, Answer, Later, ask, nvidia_smi
 from gpukit.host.memory import meminfo
-from gpukit.host.preflight import ABOUT_GPUS, refusal
+from gpukit.host.preflight import GPU_KINDS, refusal
+from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, dotenv
 from gpukit.project.devcontainer import ConfigError
 from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
-ASKING = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
+ENGINE_TIMEOUT = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
 CLIENT = ["docker", "--version"]
 ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
@@ -145,19 +145,19 @@ class Host:
         self.project = project or root()
         self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
-            "info": (INFO, SLOW),
-            "server": (SERVER, SLOW),
-            "client": (CLIENT, QUICK),
-            "endpoint": (ENDPOINT, QUICK),
+            "info": (INFO, LONG_TIMEOUT),
+            "server": (SERVER, LONG_TIMEOUT),
+            "client": (CLIENT, SHORT_TIMEOUT),
+            "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         smi = {"cards": CARDS} if gpu else {}
         if stack.gpu and gpu:
             smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
-            commands.update(toolkit=(TOOLKIT, QUICK), units=(["systemctl", "is-active", *UNITS], QUICK))
-        commands.update({name: ([nvidia_smi(), *argv[1:]], SLOW) for name, argv in smi.items()})
+            commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
+        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in smi.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
-        self._folders = Later(self._look_at_folders, QUICK, None)
-        self._merge = Later(self._look_at_merge, QUICK, Merge())
+        self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
+        self._merge = Background(self._look_at_merge, SHORT_TIMEOUT, Merge())
 
     def __enter__(self) -> Host:
         return self
@@ -166,18 +166,20 @@ class Host:
         pass
 
     @staticmethod
-    def _ask(argv: list[str], seconds: float) -> Later:
-        late = Answer(None, err=f"no answer in {seconds:g} s", late=True)
-        return Later(lambda: ask(argv, seconds), seconds + 0.2, late)
+    def _ask(argv: list[str], seconds: float) -> Background:
+        unfinished = Result(None, err=f"no answer in {seconds:g} s", timed_out=True)
+        return Background(lambda: run(argv, seconds), seconds + 0.2, unfinished)
 
-    def _answer(self, name: str) -> Answer:
+    def _answer(self, name: str) -> Result:
         later = self._asked.get(name)
-        return later.value if later else Answer(None)
+        return later.value if later else Result(None)
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Look at this machine while the checks run."""
         known = self._known
-        self._local = Later(lambda: known or facts.local(None if self._stack.alone else self.project), SLOW, Machine())
+        self._local = Background(
+            lambda: known or facts.local(None if self._stack.standalone else self.project), LONG_TIMEOUT, Machine()
+        )
 
     @property
     def local(self) -> Machine:
@@ -185,15 +187,15 @@ class Host:
         return self._local.value
 
     @property
-    def client(self) -> Answer:
+    def client(self) -> Result:
         return self._answer("client")
 
     @property
-    def info(self) -> Answer:
+    def info(self) -> Result:
         return self._answer("info")
 
     @property
-    def server(self) -> Answer:
+    def server(self) -> Result:
         return self._answer("server")
 
     @property
@@ -202,19 +204,19 @@ class Host:
         return self._answer("endpoint").out.strip()
 
     @property
-    def cards(self) -> Answer:
+    def cards(self) -> Result:
         return self._answer("cards")
 
     @property
-    def mig(self) -> Answer:
+    def mig(self) -> Result:
         return self._answer("mig")
 
     @property
-    def fabric(self) -> Answer:
+    def fabric(self) -> Result:
         return self._answer("fabric")
 
     @property
-    def listed(self) -> Answer:
+    def listed(self) -> Result:
         """`nvidia-smi -L`: the only list that names MIG slices."""
         return self._answer("listed")
 
@@ -276,7 +278,7 @@ class Host:
     @cached_property
     def toolkit(self) -> Toolkit:
         answer = self._answer("toolkit")
-        found = re.search(r"version (\d+(?:\.\d+)+)", answer.words)
+        found = re.search(r"version (\d+(?:\.\d+)+)", answer.text)
         version = found.group(1) if found else "unknown" if answer.code is not None else ""
         specifications = []
         for folder in SPECIFICATIONS:
@@ -307,7 +309,7 @@ class Host:
             if self._project.gpus is None:
                 return Grant(None, "devcontainer.json asks for no GPU.")
             self._project.engine.cpu_helps = False  # the remedy here is for those who want their GPU
-            _hasten(self._project.engine)
+            _limit_timeout(self._project.engine)
             found = refusal(self._project)
         except ConfigError as error:
             return Grant(None, str(error))
@@ -316,7 +318,7 @@ class Host:
         return refused(found) if found else Grant(True, f"GPU {self._project.gpus}")
 
     def _look_at_folders(self) -> Config:
-        if self._stack.alone:
+        if self._stack.standalone:
             folders = dict.fromkeys([os.environ.get("HOME", ""), str(self.project)])
             return Config(tuple(_folder({"source": each, "target": "", "readonly": False}) for each in folders if each))
         try:
@@ -324,7 +326,10 @@ class Host:
         except (ConfigError, RefusalError) as error:
             return Config(error=str(error))
         mounts = [mount for mount in (config.workspace_mount, *config.mounts) if mount and mount["type"] == "bind"]
-        looked = [Later(lambda mount=mount: _folder(mount), QUICK - 0.5, _silent(mount)) for mount in mounts]
+        looked = [
+            Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, _unresponsive(mount))
+            for mount in mounts
+        ]
         return Config(tuple(each.value for each in looked))
 
     @cached_property
@@ -336,11 +341,11 @@ class Host:
         return self._merge.value
 
     def _look_at_merge(self) -> Merge:
-        if self._stack.alone:
+        if self._stack.standalone:
             return Merge()
-        listed = ask(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], QUICK - 0.5).out
+        listed = run(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], SHORT_TIMEOUT - 0.5).out
         unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
-        return Merge(tuple(unmerged), *_leftovers(self.project))
+        return Merge(tuple(unmerged), *_merge_leftovers(self.project))
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -352,16 +357,18 @@ class Host:
         """Those that launch labelled, and VS Code's."""
         names: set[str] = set()
         for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
-            names.update(ask(["docker", "ps", "--all", "--quiet", "--filter", f"label={label}"], SLOW).out.split())
+            names.update(
+                run(["docker", "ps", "--all", "--quiet", "--filter", f"label={label}"], LONG_TIMEOUT).out.split()
+            )
         if not names:
             return ()
-        return tuple(containers(ask(["docker", "inspect", *sorted(names)], SLOW).out))
+        return tuple(containers(run(["docker", "inspect", *sorted(names)], LONG_TIMEOUT).out))
 
     @cached_property
-    def inside(self) -> Answer | None:
+    def inside(self) -> Result | None:
         """What nvidia-smi says in a container of this project that has the GPU and runs; None where none does."""
         running = next((each for each in self.containers if each.running and each.gpu), None)
-        return ask(["docker", "exec", running.name, "nvidia-smi", "-L"], ASKING) if running else None
+        return run(["docker", "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
@@ -374,20 +381,20 @@ class Host:
             with contextlib.suppress(ValueError):
                 number = int(settings.get(variable) or default)
                 server = {"MLFLOW_PORT": "MLflow", "TENSORBOARD_PORT": "TensorBoard"}.get(variable, variable)
-                found.append(Port(number, server, variable, number not in ours and _held(number)))
+                found.append(Port(number, server, variable, number not in ours and _in_use(number)))
         if (self.project / "notebooks").is_dir():
-            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _held(8888)))
+            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _in_use(8888)))
         return tuple(found)
 
     @cached_property
     def built(self) -> bool:
         """Whether an image of this project is there: one that launch labelled, or one that VS Code's container runs."""
         image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
-        return bool(self.containers) or bool(ask(image, SLOW).out.strip())
+        return bool(self.containers) or bool(run(image, LONG_TIMEOUT).out.strip())
 
     def free_gb(self, folder: str) -> float | None:
         """Space left on the disk that holds a folder of this machine; None where that cannot be seen."""
-        return Later(lambda: shutil.disk_usage(folder).free / 1e9, QUICK, None).value
+        return Background(lambda: shutil.disk_usage(folder).free / 1e9, SHORT_TIMEOUT, None).value
 
     def free_files(self, folder: str) -> int | None:
         """How many more files that disk takes; None where it does not count them."""
@@ -396,21 +403,21 @@ class Host:
             about = os.statvfs(folder)
             return about.f_favail if about.f_files else None
 
-        return Later(look, QUICK, None).value
+        return Background(look, SHORT_TIMEOUT, None).value
 
 
-def _hasten(engine: Any) -> None:
+def _limit_timeout(engine: Any) -> None:
     """doctor waits less for the engine than launch does."""
-    asked = engine.ask
+    asked = engine.call
 
     def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
-        return asked(*arguments, stdin=stdin, seconds=min(seconds or ASKING, ASKING))
+        return asked(*arguments, stdin=stdin, seconds=min(seconds or ENGINE_TIMEOUT, ENGINE_TIMEOUT))
 
-    engine.ask = ask_soon
+    engine.call = ask_soon
 
 
 def refused(found: RefusalError) -> Grant:
-    return Grant(False if found.kind in ABOUT_GPUS else None, str(found), found.id, found.output)
+    return Grant(False if found.kind in GPU_KINDS else None, str(found), found.id, found.output)
 
 
 def containers(text: str) -> Iterable[Container]:
@@ -437,7 +444,7 @@ def containers(text: str) -> Iterable[Container]:
         )
 
 
-def _held(port: int) -> bool:
+def _in_use(port: int) -> bool:
     """Whether somebody listens on this port of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -454,13 +461,13 @@ def _settings(project: Path) -> dict[str, str]:
     return {}
 
 
-LEFTOVERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
+TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
 
 
-def _leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Conflict markers and .rej files in the folders that the template writes to."""
     marked, rejected = [], []
-    for folder in LEFTOVERS:
+    for folder in TEMPLATE_FOLDERS:
         try:
             paths = sorted((project / folder).iterdir())
         except OSError:
@@ -477,7 +484,7 @@ def _leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(marked), tuple(rejected)
 
 
-def _silent(mount: Mapping[str, Any]) -> Folder:
+def _unresponsive(mount: Mapping[str, Any]) -> Folder:
     return Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
 
 

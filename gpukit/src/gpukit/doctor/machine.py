@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.driver import NO_GPU_WANTED
-from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.driver import NO_GPU_REQUESTED
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.host.cards import cards
@@ -28,7 +28,8 @@ MIXED = Cause(
     "mixed-gpus",
     "A coherent GPU and an ordinary one in the same container break CUDA on this machine.",
     "`GPUS={index}` in .env, the index of the {name}",
-    alone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a container",
+    standalone="Choose one kind: `docker run --gpus device={index}`, or `CUDA_VISIBLE_DEVICES={index}` without a "
+    "container",
 )
 NO_FABRIC = Cause(
     "fabric-manager",
@@ -36,7 +37,7 @@ NO_FABRIC = Cause(
     "`sudo systemctl enable --now nvidia-fabricmanager`, in exactly the driver's version",
     ("Error 802: system not yet initialized", "CUDA_ERROR_SYSTEM_NOT_READY"),
 )
-FABRIC_WAITS = Cause(
+FABRIC_NOT_READY = Cause(
     "fabric-not-ready",
     "The GPUs' fabric is not ready: the fabric manager has not finished, or its version is not the driver's.",
     "`sudo systemctl restart nvidia-fabricmanager`",
@@ -73,78 +74,80 @@ CACHED = Cause(
 )
 
 
-def _unseen(saw: Any, stack: Stack) -> str:
+def _cannot_check(probes: Any, stack: Stack) -> str:
     """Why the GPUs cannot be looked at; empty where they can."""
     if not stack.gpu:
-        return NO_GPU_WANTED
-    if remote(saw.endpoint):
-        return ELSEWHERE
-    return "" if saw.cards.code == 0 else "nvidia-smi does not tell."
+        return NO_GPU_REQUESTED
+    if remote(probes.endpoint):
+        return ENGINE_IS_REMOTE
+    return "" if probes.cards.code == 0 else "nvidia-smi does not report it."
 
 
 @check("mig", "MIG", needs=("driver",), causes=(NO_SLICE, WHOLE_GPU))
-def mig(saw: Any, stack: Stack) -> Finding:
+def mig(probes: Any, stack: Stack) -> Finding:
     """A GPU in MIG mode can be used only through its slices."""
-    unseen = _unseen(saw, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
-    modes = [line.strip() for line in saw.mig.out.splitlines() if line.strip()] if saw.mig.code == 0 else []
+    modes = [line.strip() for line in probes.mig.out.splitlines() if line.strip()] if probes.mig.code == 0 else []
     enabled = [index for index, mode in enumerate(modes) if mode == "Enabled"]
     if not enabled:
         return passed("off" if "Disabled" in modes else "not on this machine")
-    slices = re.findall(r"^\s+MIG (\S+)\s+Device\s+\d+:", saw.listed.out, re.MULTILINE)
-    if saw.listed.code == 0 and not slices and len(enabled) == len(modes):
+    slices = re.findall(r"^\s+MIG (\S+)\s+Device\s+\d+:", probes.listed.out, re.MULTILINE)
+    if probes.listed.code == 0 and not slices and len(enabled) == len(modes):
         return NO_SLICE("on, without a slice", "a slice")
-    chosen = saw.gpus or ""
+    chosen = probes.gpus or ""
     if chosen.isdigit() and int(chosen) in enabled and len(slices) > 1:
         return WHOLE_GPU(f"GPUS={chosen}, {count(len(slices), 'slice')}", "a slice's UUID")
     return passed(f"on, {count(len(slices), 'slice')}" + (f": {', '.join(slices)}" if slices else ""))
 
 
 @check("mixed", "Kinds of GPUs", needs=("driver",), causes=(MIXED,))
-def mixed(saw: Any, stack: Stack) -> Finding:
+def mixed(probes: Any, stack: Stack) -> Finding:
     """DGX Station's GB300 must not be given to a container together with its display GPU."""
-    unseen = _unseen(saw, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
-    found = cards(saw.cards.out)
+    found = cards(probes.cards.out)
     coherent = [index for index, card in enumerate(found) if "GB300" in card.name]
     seen = ", ".join(dict.fromkeys(card.name for card in found)) or "unknown"
-    if coherent and len(coherent) < len(found) and saw.gpus in (None, "all"):
-        return MIXED(f"{seen}; GPUS={saw.gpus or 'all'}", "one kind", index=coherent[0], name=found[coherent[0]].name)
+    if coherent and len(coherent) < len(found) and probes.gpus in (None, "all"):
+        return MIXED(
+            f"{seen}; GPUS={probes.gpus or 'all'}", "one kind", index=coherent[0], name=found[coherent[0]].name
+        )
     return passed(seen)
 
 
-@check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_WAITS))
-def fabric(saw: Any, stack: Stack) -> Finding:
+@check("fabric", "NVSwitch", needs=("driver",), causes=(NO_FABRIC, FABRIC_NOT_READY))
+def fabric(probes: Any, stack: Stack) -> Finding:
     """On GPUs connected by NVSwitch, CUDA starts only after the fabric manager."""
-    unseen = _unseen(saw, stack)
+    unseen = _cannot_check(probes, stack)
     if unseen:
         return skipped(unseen)
-    states = {line.strip() for line in saw.fabric.out.splitlines()} if saw.fabric.code == 0 else set()
-    service = saw.units.get("nvidia-fabricmanager", "")
-    switches = sum(device.kind == "switch" for device in saw.pci or ())
+    states = {line.strip() for line in probes.fabric.out.splitlines()} if probes.fabric.code == 0 else set()
+    service = probes.units.get("nvidia-fabricmanager", "")
+    switches = sum(device.kind == "switch" for device in probes.pci or ())
     expected = "the fabric manager runs"
     if (switches or states & {"In Progress", "Not Started"}) and service in ("inactive", "failed"):
         return NO_FABRIC(f"nvidia-fabricmanager is {service}", expected)
     if states & {"In Progress", "Not Started"}:
-        return FABRIC_WAITS(f"fabric: {', '.join(sorted(states))}", expected)
+        return FABRIC_NOT_READY(f"fabric: {', '.join(sorted(states))}", expected)
     if "Completed" in states or switches:
         return passed("ready")
     return passed("none")
 
 
 @check("memory", "Shared memory", causes=(MEMORY_TAKEN, SWAPPING, CACHED))
-def memory(saw: Any, stack: Stack) -> Finding:
+def memory(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much is free, how much holds cached files, and how much is swapped."""
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
+        return skipped(NO_GPU_REQUESTED)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
     targets = [target.unified_memory for target in stack.targets.values() if target.capability]
-    if not all(targets) and not (any(targets) and saw.local.unified_memory):
+    if not all(targets) and not (any(targets) and probes.local.unified_memory):
         return skipped("The GPU has its own memory.")
-    here = saw.meminfo
+    here = probes.meminfo
     if "MemAvailable" not in here:
         return skipped("The kernel does not report it.")
     total, swap = here["MemTotal"], here.get("SwapTotal", 0)

@@ -13,7 +13,7 @@ from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, po
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Check, More, command
+from gpukit.findings.checks import Check, Extra, command
 from gpukit.findings.finding import skipped
 from gpukit.host import facts, stacks
 from gpukit.project.stack import Stack
@@ -53,11 +53,11 @@ CHECKS = (
     ports.ports,
     support.base,
 )
-NEEDLESS = "Docker is not installed. Only containers need it."
+DOCKER_NOT_NEEDED = "Docker is not installed. Only containers need it."
 NO_ENGINE = "There is no Docker here."
 NO_GPU = "This machine has no NVIDIA GPU."
-NO_BUILD = "PyTorch has no build for this GPU."
-OF_THE_ENGINE = ("engine", "gpu", "reload", "disk")
+NO_TORCH_BUILD = "PyTorch has no build for this GPU."
+ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
 
 
 def main(argv: list[str] | None = None, cpu: bool = False) -> int:
@@ -72,18 +72,18 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
     here: list[Machine] = []
 
     def look(stack: Stack) -> Host:
-        project = Path.cwd() if stack.alone else None
+        project = Path.cwd() if stack.standalone else None
         return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
 
     def needed() -> Stack:
         here.append(facts.local(None))
         return stacks.needs(here[0], cpu)
 
-    def more(saw: Any, stack: Stack) -> More:
-        document: dict[str, Any] = {"machine": facts.to_json(saw.local)}
-        if not stack.alone:
-            return More(document)
-        return report(saw.local, stack, document)
+    def more(probes: Any, stack: Stack) -> Extra:
+        document: dict[str, Any] = {"machine": facts.to_json(probes.local)}
+        if not stack.standalone:
+            return Extra(document)
+        return report(probes.local, stack, document)
 
     return command("doctor", ABOUT, adapted(CHECKS, cpu), look, argv, needs=needed, more=more)
 
@@ -92,16 +92,23 @@ def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
     """The checks with the stack that they are for: of a project without its GPU, or of a machine without an engine."""
 
     def judge(each: Check) -> Any:
-        def judged(saw: Any, stack: Stack) -> Any:
-            if stack.alone and each.id in OF_THE_ENGINE and saw.client.code is None and not saw.client.late:
+        def judged(probes: Any, stack: Stack) -> Any:
+            if (
+                stack.standalone
+                and each.id in ENGINE_CHECKS
+                and probes.client.code is None
+                and not probes.client.timed_out
+            ):
                 return skipped(NO_ENGINE)
-            finding = each.judge(saw, stacks.without_gpu(stack) if cpu else stack)
-            if stack.alone and engine.NOT_INSTALLED.found(finding):
-                return skipped(NEEDLESS, remedy="" if facts.container() else finding.remedy)
-            if stack.alone and not cpu and finding.cause == driver.NO_GPU_WANTED:
-                found = saw.local.gpus
+            finding = each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
+            if stack.standalone and engine.NOT_INSTALLED.found(finding):
+                return skipped(DOCKER_NOT_NEEDED, remedy="" if facts.container() else finding.remedy)
+            if stack.standalone and not cpu and finding.cause == driver.NO_GPU_REQUESTED:
+                found = probes.local.gpus
                 return (
-                    skipped(NO_BUILD if found else NO_GPU) if each.id != "card" or not found else card.unserved(found)
+                    skipped(NO_TORCH_BUILD if found else NO_GPU)
+                    if each.id != "card" or not found
+                    else card.not_supported(found)
                 )
             return finding
 

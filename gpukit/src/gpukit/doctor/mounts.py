@@ -6,14 +6,14 @@ import os
 import shlex
 from typing import Any
 
-from gpukit.doctor.engine import ELSEWHERE, facts, remote
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, facts, remote
 from gpukit.doctor.host import Folder
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
-from gpukit.host.ask import homeless
+from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack
 
-FAR = Cause(
+REMOTE_FILES = Cause(
     "engine-sees-other-files",
     "The engine is on another machine and mounts that machine's folders, not this one's.",
     "Work on that machine: ssh, or VS Code's Remote - SSH.",
@@ -21,7 +21,9 @@ FAR = Cause(
     status=WARN,
 )
 UNREADABLE = Cause(
-    "devcontainer-unreadable", "It says how the container runs, but it cannot be read.", "`git diff .devcontainer`"
+    "devcontainer-unreadable",
+    "devcontainer.json defines how the container runs, but it cannot be read.",
+    "`git diff .devcontainer`",
 )
 COMMA = Cause(
     "comma-in-path",
@@ -30,14 +32,14 @@ COMMA = Cause(
     status=WARN,
 )
 DANGLING = Cause("mount-source-dangling", "The link points to a path that does not exist.", "`rm {source}`")
-A_FILE = Cause("mount-source-is-file", "This is a file, and it must be a folder.", "`mv {source} {source}.old`")
+IS_FILE = Cause("mount-source-is-file", "This is a file, and it must be a folder.", "`mv {source} {source}.old`")
 MISSING = Cause(
     "mount-source-missing",
-    "Docker mounts only what exists.",
+    "It does not exist, and Docker mounts only existing folders.",
     "`mkdir -p {source}`",
     ("bind source path does not exist",),
 )
-NOT_TO_BE_MADE = Cause(
+NOT_CREATABLE = Cause(
     "mount-source-not-creatable", "The folder above it is not yours.", '`sudo install -d -o "$USER" {source}`'
 )
 NOT_YOURS = Cause(
@@ -47,9 +49,11 @@ NOT_YOURS = Cause(
     ("PermissionError: [Errno 13] Permission denied",),
 )
 NOT_READABLE = Cause(
-    "mount-source-not-readable", "You do not have permission to read it.", "`ls -ld {source}`, and ask its owner"
+    "mount-source-not-readable",
+    "You do not have permission to read it.",
+    "`ls -ld {source}` shows its owner: ask for read access",
 )
-SILENT = Cause(
+NOT_RESPONDING = Cause(
     "network-drive",
     "It is on a network drive that does not respond; a container that mounts it would hang.",
     "`mount | grep nfs` shows which; mount it again",
@@ -72,36 +76,36 @@ def shown(path: str, command: bool = False) -> str:
     "Mount sources",
     needs=("merge",),
     causes=(
-        FAR,
+        REMOTE_FILES,
         UNREADABLE,
         COMMA,
         DANGLING,
-        A_FILE,
+        IS_FILE,
         MISSING,
-        NOT_TO_BE_MADE,
+        NOT_CREATABLE,
         NOT_YOURS,
         NOT_READABLE,
-        SILENT,
+        NOT_RESPONDING,
     ),
     project=True,
 )
-def mounts(saw: Any, stack: Stack) -> Finding:
+def mounts(probes: Any, stack: Stack) -> Finding:
     """Each folder must exist or be possible to create.
 
     This user must be able to read it and, unless the mount is read-only, to write it.
     """
-    if remote(saw.endpoint):
-        if not facts(saw.info):
-            return skipped(ELSEWHERE)
-        return FAR("an engine on another machine", "an engine on this machine")
-    if saw.config.error:
-        return UNREADABLE(homeless(saw.config.error), "a devcontainer.json")
+    if remote(probes.endpoint):
+        if not facts(probes.info):
+            return skipped(ENGINE_IS_REMOTE)
+        return REMOTE_FILES("an engine on another machine", "an engine on this machine")
+    if probes.config.error:
+        return UNREADABLE(hide_home(probes.config.error), "a devcontainer.json")
     ours = {*stack.mounts, *stack.read_only}
-    for folder in saw.config.folders:
+    for folder in probes.config.folders:
         problem = _problem(folder, folder.target in ours)
         if problem:
             return problem
-    return passed(f"{count(len(saw.config.folders), 'folder')}, all usable")
+    return passed(f"{count(len(probes.config.folders), 'folder')}, all usable")
 
 
 def _problem(folder: Folder, ours: bool) -> Finding | None:
@@ -111,17 +115,17 @@ def _problem(folder: Folder, ours: bool) -> Finding | None:
     if "," in folder.source:
         return COMMA(place, "a path without a comma")
     if folder.kind == "silent":
-        return SILENT(f"{place}: no answer", expected)
+        return NOT_RESPONDING(f"{place}: no answer", expected)
     if folder.kind == "dangling":
         return DANGLING(f"{place}: a link to nothing", expected, source=source)
     if folder.kind == "file" and ours:
-        return A_FILE(f"{place}: a file", expected, source=source)
+        return IS_FILE(f"{place}: a file", expected, source=source)
     if folder.kind == "missing" and not ours:
         return MISSING(f"{place}: not there", expected, source=source)
     if folder.usable:
         return None
     if folder.kind == "missing":
-        return NOT_TO_BE_MADE(f"{place}: not there, and you may not make it", expected, source=source)
+        return NOT_CREATABLE(f"{place}: not there, and you may not make it", expected, source=source)
     if folder.read_only:
         return NOT_READABLE(f"{place}: you may not read it", expected, source=source)
     return NOT_YOURS(f"{place}: you may not write to it", expected, source=source)

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import More
+from gpukit.findings.checks import Extra
 from gpukit.host import facts
 from gpukit.host.cards import data
 from gpukit.host.memory import usual
@@ -22,12 +22,12 @@ ON_CPU = (
     "and for small models; training larger ones needs a GPU."
 )
 NO_BUILD = "No current PyTorch has a build for this GPU. It runs on the CPU."
-LAST = "Driver branch {branch} is the last that supports this card."
-UNKNOWN = "The card is not known before its driver is installed; `gpukit setup --hardware ID` takes one of: {ids}."
-WITH_SYSTEM = "part of JetPack 7 or newer"
+LAST_BRANCH = "Driver branch {branch} is the last that supports this card."
+UNKNOWN_CARD = "The card is not known before its driver is installed; `gpukit setup --hardware ID` takes one of: {ids}."
+PART_OF_JETPACK = "part of JetPack 7 or newer"
 
 
-def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> More:
+def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> Extra:
     """What stands below the findings, and the same in the document of --json."""
     ids = [id for id in facts.hardware(machine) if id in stack.targets] or (["cpu"] if not stack.gpu else [])
     wheel, id = dict(stack.native), ids[0] if ids else ""
@@ -54,7 +54,7 @@ def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> More:
     about = document["needs"]["label"] or "an NVIDIA GPU"
     lines = [f"For this machine ({about}):" if stack.gpu else "For this machine, without a GPU:"]
     rows = [
-        ("driver", f"{floor} or newer{_installed(machine)}" if floor else "" if own else WITH_SYSTEM),
+        ("driver", f"{floor} or newer{_installed_driver(machine)}" if floor else "" if own else PART_OF_JETPACK),
         ("PyTorch", f"{wheel['torch']}" + (f", built for CUDA {wheel['cuda']}" if wheel["cuda"] else "")),
         ("install", wheel["install"]),
         ("image", f"{stack.image}  ({found['why']})"),
@@ -62,10 +62,10 @@ def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> More:
     ]
     lines += [f"  {name:<10} {text}" for name, text in rows if text]
     wrapped = (textwrap.fill(note, 100, initial_indent="  ", subsequent_indent="  ") for note in notes)
-    return More(document, "\n".join([*lines, *wrapped]))
+    return Extra(document, "\n".join([*lines, *wrapped]))
 
 
-def _installed(machine: Machine) -> str:
+def _installed_driver(machine: Machine) -> str:
     return f" (here: {machine.driver})" if machine.driver else ""
 
 
@@ -74,11 +74,11 @@ def _notes(machine: Machine, stack: Stack, id: str) -> list[str]:
         return [NO_BUILD if machine.gpus else ON_CPU]
     notes = []
     if not id and not machine.capabilities:
-        notes.append(UNKNOWN.format(ids=", ".join(stack.targets)))
+        notes.append(UNKNOWN_CARD.format(ids=", ".join(stack.targets)))
     if id and stack.targets[id].unified_memory:
         notes.append(UNIFIED.format(most=usual()))
     if machine.arch == "arm64":
         notes.append(ARM64)
     if id and stack.targets[id].last_driver:
-        notes.append(LAST.format(branch=stack.targets[id].last_driver))
+        notes.append(LAST_BRANCH.format(branch=stack.targets[id].last_driver))
     return notes

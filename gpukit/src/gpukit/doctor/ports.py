@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.doctor.engine import ELSEWHERE, remote
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, remote
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
@@ -18,17 +18,17 @@ TAKEN = Cause(
 
 
 @check("ports", "Ports", needs=("engine",), causes=(TAKEN,), project=True)
-def ports(saw: Any, stack: Stack) -> Finding:
+def ports(probes: Any, stack: Stack) -> Finding:
     """Servers of this project have a fixed port each; JupyterLab takes the next free one."""
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    if not saw.ports:
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    if not probes.ports:
         return passed("none is needed")
-    for port in saw.ports:
+    for port in probes.ports:
         if port.taken and port.variable:
             seen, free = f"{port.number} is taken", port.number + 1
             return TAKEN(seen, f"{port.number} free", server=port.server, variable=port.variable, free=free)
     uses = []
-    for port in saw.ports:
+    for port in probes.ports:
         uses.append(f"{port.number} ({port.server}) " + ("taken, so it takes another" if port.taken else "free"))
     return passed(", ".join(uses))

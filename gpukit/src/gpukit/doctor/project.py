@@ -20,7 +20,7 @@ REJECTED = Cause(
     "Apply those changes by hand, then: `rm {files}`",
     status=WARN,
 )
-SHADOW = Cause(
+HIDES_PYTHON = Cause(
     "workspace-venv",
     "The container sees this folder too, and VS Code and `uv run` use a virtual environment in it instead of the "
     "image's Python, which has the base's torch.",
@@ -31,25 +31,25 @@ SHADOW = Cause(
 
 
 @check("merge", "Update finished", causes=(UNMERGED, REJECTED), project=True)
-def merge(saw: Any, stack: Stack) -> Finding:
+def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
-    files = sorted({*saw.merge.unmerged, *saw.merge.marked})
+    files = sorted({*probes.merge.unmerged, *probes.merge.marked})
     if files:
-        return UNMERGED(_some(files), "no conflicts", files=" ".join(files[:5]))
-    if saw.merge.rejected:
-        rejected = saw.merge.rejected
-        return REJECTED(_some(rejected), "no .rej files", files=" ".join(rejected[:5]))
+        return UNMERGED(_first_files(files), "no conflicts", files=" ".join(files[:5]))
+    if probes.merge.rejected:
+        rejected = probes.merge.rejected
+        return REJECTED(_first_files(rejected), "no .rej files", files=" ".join(rejected[:5]))
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes=(SHADOW,), project=True)
-def venv(saw: Any, stack: Stack) -> Finding:
+@check("venv", "Virtual environments", causes=(HIDES_PYTHON,), project=True)
+def venv(probes: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
-    if saw.environments:
-        return SHADOW(", ".join(saw.environments), "none in the project", name=saw.environments[0])
+    if probes.environments:
+        return HIDES_PYTHON(", ".join(probes.environments), "none in the project", name=probes.environments[0])
     return passed("none in the project")
 
 
-def _some(files: Any) -> str:
+def _first_files(files: Any) -> str:
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
     return ", ".join(files[:5]) + more

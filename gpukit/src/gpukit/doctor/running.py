@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_WANTED
-from gpukit.doctor.engine import ELSEWHERE, cdi, facts, remote
-from gpukit.errors.known import among, ids, known
+from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_REQUESTED
+from gpukit.doctor.engine import ENGINE_IS_REMOTE, cdi, facts, remote
+from gpukit.errors.known import known_cause, lookup, rule_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack, version
 
-BY_CDI = "29"  # the first Docker that serves --gpus by CDI
+CDI_SINCE = "29"  # the first Docker that serves --gpus by CDI
 NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
-LOST = "Failed to initialize NVML: Unknown Error"
+NVML_ERROR = "Failed to initialize NVML: Unknown Error"
 
 RELOADED = Cause(
     "container-lost-gpu",
     "The container lost its GPU: `systemctl daemon-reload` on this machine takes it away from running containers.",
     "`./launch stop`, then start it again",
-    (LOST,),
+    (NVML_ERROR,),
 )
-LOST_INSIDE = Cause(
+FAILS_INSIDE = Cause(
     "gpu-fails-in-container",  # replaced by what the words mean
     "The GPU does not work in the container; the error text is a known one.",
     "The remedy of that error text is shown.",
@@ -32,12 +32,12 @@ UPDATED = Cause(
     "The driver was updated while the container was running; the container still has the old libraries.",
     "`./launch stop`, then start it again",
 )
-TRAP = Cause(
+RELOAD_TAKES_GPU = Cause(
     "reload-takes-gpu",
     "Each `systemctl daemon-reload` (package updates run it too) will take the GPU away from running containers: "
     "systemd manages their cgroups and does not know the driver's device files.",
     "`sudo nvidia-ctk system create-dev-char-symlinks --create-all`",
-    (LOST,),
+    (NVML_ERROR,),
     status=WARN,
 )
 TOO_EARLY = Cause(
@@ -48,7 +48,7 @@ TOO_EARLY = Cause(
     status=WARN,
 )
 # What a start before the driver was loaded fails with, by the ids of its rule.
-EARLY = {
+BEFORE_DRIVER_RULES = {
     "driver-silent",
     "driver-not-loaded",
     "device-files-missing",
@@ -63,62 +63,64 @@ EARLY = {
     "Running container",
     needs=("engine", "driver"),
     level="full",
-    causes=(RELOADED, UPDATED, LOST_INSIDE),
+    causes=(RELOADED, UPDATED, FAILS_INSIDE),
     project=True,
 )
-def running(saw: Any, stack: Stack) -> Finding:
+def running(probes: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    if saw.cards.late:
+        return skipped(NO_GPU_REQUESTED)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    if probes.cards.timed_out:
         return skipped(DRIVER_HANGS)
-    inside = saw.inside
+    inside = probes.inside
     if inside is None:
         return passed("none with a GPU")
-    output = inside.words
-    cause = among(output, {"lost-after-reload": RELOADED, "driver-updated": UPDATED})
+    output = inside.text
+    cause = lookup(output, {"lost-after-reload": RELOADED, "driver-updated": UPDATED})
     if cause:
         return cause(output, "a GPU")
     if inside.code != 0:
-        cause = known(output, LOST_INSIDE)
-        return skipped("nvidia-smi could not be run in it.", output) if cause is LOST_INSIDE else cause(output, "a GPU")
+        cause = known_cause(output, FAILS_INSIDE)
+        return (
+            skipped("nvidia-smi could not be run in it.", output) if cause is FAILS_INSIDE else cause(output, "a GPU")
+        )
     found = len(re.findall(r"^GPU \d+:", output, re.MULTILINE))
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 
 
-@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(TRAP,))
-def reload(saw: Any, stack: Stack) -> Finding:
+@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=(RELOAD_TAKES_GPU,))
+def reload(probes: Any, stack: Stack) -> Finding:
     """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
     device nodes.
     """
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    info = facts(saw.info)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    if saw.system != "linux":
+        return skipped(NO_GPU_REQUESTED)
+    info = facts(probes.info)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    if probes.system != "linux":
         return skipped("The engine runs in a virtual machine.")
     manager = info.get("CgroupDriver", "")
     if manager != "systemd":
         return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
-    if version(info["ServerVersion"]) >= version(BY_CDI) and cdi(info):
+    if version(info["ServerVersion"]) >= version(CDI_SINCE) and cdi(info):
         return passed("GPUs by CDI")
-    if saw.exists(LINK) or not saw.exists(NODE):
+    if probes.exists(LINK) or not probes.exists(NODE):
         return passed("systemd knows the GPU's device files")
-    return TRAP(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
+    return RELOAD_TAKES_GPU(f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
 @check("restart", "Start after a reboot", needs=("engine", "driver"), causes=(TOO_EARLY,), project=True)
-def restart(saw: Any, stack: Stack) -> Finding:
+def restart(probes: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:
-        return skipped(NO_GPU_WANTED)
-    if remote(saw.endpoint):
-        return skipped(ELSEWHERE)
-    for container in saw.containers:
+        return skipped(NO_GPU_REQUESTED)
+    if remote(probes.endpoint):
+        return skipped(ENGINE_IS_REMOTE)
+    for container in probes.containers:
         early = container.restart in ("always", "unless-stopped") and not container.running
-        if early and EARLY.intersection(ids(container.error)):
+        if early and BEFORE_DRIVER_RULES.intersection(rule_ids(container.error)):
             return TOO_EARLY(container.error, "a container that runs", name=container.name)
     return passed("nothing was too early")

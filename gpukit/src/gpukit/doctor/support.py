@@ -23,12 +23,12 @@ ENDING = Cause("base-support-ending", "Its support ends in {days} days.", f"`{UP
 
 
 @check("base", "Base's support", causes=(ENDED, ENDING), project=True)
-def base(saw: Any, stack: Stack) -> Finding:
+def base(probes: Any, stack: Stack) -> Finding:
     """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
     if not stack.end_of_life:
         return skipped("No end of life is known for this base.")
     end = date.fromisoformat(stack.end_of_life)
-    left = (end - saw.today).days
+    left = (end - probes.today).days
     seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"
     if left > NOTICE_DAYS:
         return passed(seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SHORTEST = 4
+MIN_LENGTH = 4
 TOKENS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|[^\\\[\](){}.*+?^$|]+|.", re.DOTALL)
 OPTIONAL = re.compile(r"[?*]|\{0?,|\{0")
 
@@ -33,7 +33,7 @@ def anchors(pattern: str) -> list[str] | None:
             run = run[:-1] if OPTIONAL.match(token) else run
             longest, run = max(longest, run, key=len), ""
         if first == "|" and not depth:
-            if len(longest) < SHORTEST:
+            if len(longest) < MIN_LENGTH:
                 return None
             found.append(longest.lower())
             longest = ""

@@ -19,8 +19,8 @@ from gpukit.errors.evidence import (
     WSL,
     capability_from,
     only,
-    says,
-    silent_on,
+    text_has,
+    unless_text_has,
 )
 from gpukit.findings.finding import Cause
 
@@ -30,7 +30,7 @@ GPU_NOT_GIVEN = Cause(
     "Start it with `./launch`, or by hand with `docker run --gpus all ...`. A build step never has a GPU.",
     tell="`nvidia-smi` works on the host and fails in the container",
     given=CONTAINER & ~only(NO_CARD),
-    alone="Start it with `docker run --gpus all ...`. A build step never has a GPU.",
+    standalone="Start it with `docker run --gpus all ...`. A build step never has a GPU.",
 )
 NO_GPU_HERE = Cause(
     "no-gpu-here",
@@ -38,7 +38,7 @@ NO_GPU_HERE = Cause(
     "Use a machine with an NVIDIA GPU, or run without one: `./launch --cpu run -- ...`",
     tell="`lspci | grep -i nvidia` on the host prints nothing",
     given=only(NO_CARD),
-    alone="Use a machine with an NVIDIA GPU, or run the program on the CPU.",
+    standalone="Use a machine with an NVIDIA GPU, or run the program on the CPU.",
 )
 DRIVER_NOT_INSTALLED = Cause(
     "driver-not-installed",
@@ -73,11 +73,11 @@ DEVICE_FILES = Cause(
     "The GPU's device files are missing in the container, usually /dev/nvidia-uvm.",
     "Run `sudo nvidia-modprobe -u -c=0` on the host, then start the container again.",
     tell="`ls /dev/nvidia*` in the container does not list nvidia-uvm",
-    given=silent_on(r"\bfork"),
+    given=unless_text_has(r"\bfork"),
 )
 UVM_STUCK = Cause(
     "uvm-stuck",
-    "The driver's module nvidia_uvm is stuck, for example after the machine slept.",
+    "The driver's module nvidia_uvm is stuck, for example after suspend.",
     "Run `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm` on the host, or restart the machine.",
     tell="CUDA fails on the host too, although `nvidia-smi` works",
     given=WORKED_BEFORE,
@@ -88,7 +88,7 @@ GPU_HIDDEN = Cause(
     "Unset `CUDA_VISIBLE_DEVICES`, or set it to an index or UUID that `nvidia-smi -L` lists, before the program "
     "starts.",
     tell="`echo $CUDA_VISIBLE_DEVICES` prints a GPU that `nvidia-smi -L` does not list",
-    given=says(r"CUDA_VISIBLE_DEVICES['\"]?\]? *[=:] *['\"]?-?\w*"),
+    given=text_has(r"CUDA_VISIBLE_DEVICES['\"]?\]? *[=:] *['\"]?-?\w*"),
 )
 MIG_EMPTY = Cause(
     "mig-empty",
@@ -96,7 +96,7 @@ MIG_EMPTY = Cause(
     "Create a slice with `sudo nvidia-smi mig -cgi <profile> -C`, and select it with `GPUS=MIG-...` as `nvidia-smi "
     "-L` lists it.",
     tell="`nvidia-smi -L` lists the GPU without MIG devices below it",
-    given=says(r"\bMIG\b"),
+    given=text_has(r"\bMIG\b"),
 )
 CPU_BUILD = Cause(
     "cpu-torch",
@@ -105,7 +105,7 @@ CPU_BUILD = Cause(
     "for CUDA.",
     tell="`python -c 'import torch; print(torch.version.cuda)'` prints None",
     given=CPU_TORCH,
-    alone="Reinstall torch from PyTorch's index for CUDA: `./launch doctor` prints the command.",
+    standalone="Reinstall torch from PyTorch's index for CUDA: `./launch doctor` prints the command.",
 )
 GPU_FULL = Cause(
     "gpu-memory-full",
@@ -127,8 +127,9 @@ LIBRARIES_MIXED = Cause(
     "Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over the base's, recreate it with "
     "`./launch build`.",
     tell="`LD_LIBRARY_PATH` names a CUDA or cuDNN folder, or `pip list` shows nvidia packages for two versions of CUDA",
-    given=says(r"LD_LIBRARY_PATH", r"VERSION_MISMATCH", r"nvidia[-_]cu(?:blas|dnn)[-_]cu1\d"),
-    alone="Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over torch's own, reinstall torch.",
+    given=text_has(r"LD_LIBRARY_PATH", r"VERSION_MISMATCH", r"nvidia[-_]cu(?:blas|dnn)[-_]cu1\d"),
+    standalone="Run `unset LD_LIBRARY_PATH` and try again. If packages were installed over torch's own, reinstall "
+    "torch.",
 )
 TORCH_TOO_OLD = Cause(
     "torch-too-old",
@@ -136,7 +137,7 @@ TORCH_TOO_OLD = Cause(
     "Update to a PyTorch build that supports the GPU: `copier update --trust`.",
     tell="the smallest operation on the GPU fails: `python -c 'import torch; print(torch.ones(8, 8).cuda() @ "
     "torch.ones(8, 8).cuda())'`",
-    alone="Install a PyTorch build that supports the GPU: `./launch doctor` prints the command.",
+    standalone="Install a PyTorch build that supports the GPU: `./launch doctor` prints the command.",
 )
 EARLIER_KERNEL = Cause(
     "earlier-kernel-failed",
@@ -159,7 +160,7 @@ SHM_FULL = Cause(
     "workaround, use "
     "`num_workers=0`.",
     tell="`df -h /dev/shm` in the container shows 64M, or that it is full",
-    alone="Start the container with `docker run --ipc=host ...` (or `--shm-size=16g`). As a "
+    standalone="Start the container with `docker run --ipc=host ...` (or `--shm-size=16g`). As a "
     "workaround, use `num_workers=0`.",
 )
 HOST_MEMORY = Cause(
@@ -192,7 +193,7 @@ GPU_LOST = Cause(
 )
 DRIVER_STUCK = Cause(
     "driver-stuck",
-    "The driver or the GPU does not respond any more.",
+    "The driver or the GPU no longer responds.",
     "Restart the machine. If that is not enough, switch its power off for a minute.",
     tell="`nvidia-smi` hangs or fails on the host too, and it worked before",
 )
@@ -308,7 +309,7 @@ CUDA_AFTER_FORK = Cause(
     "`VLLM_WORKER_MULTIPROC_METHOD=spawn`), or "
     "touch the GPU only after the workers have started; in notebooks, restart the kernel first.",
     tell="it fails in a worker process only",
-    given=says(r"\bfork|multiprocessing|DataLoader|worker"),
+    given=text_has(r"\bfork|multiprocessing|DataLoader|worker"),
 )
 JETSON_TORCH = Cause(
     "jetson-torch",

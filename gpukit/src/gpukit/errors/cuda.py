@@ -36,13 +36,13 @@ from gpukit.errors.evidence import (
     WINDOWS,
     WORKED_BEFORE,
     WSL,
+    Case,
     Evidence,
-    Scene,
     capability_below,
     capability_from,
-    needs,
     only,
-    says,
+    text_has,
+    text_must_have,
 )
 from gpukit.errors.machine import at_least
 from gpukit.errors.memory import TORCH_BUILD
@@ -82,7 +82,7 @@ PACKAGE_KERNELS = Cause(
     "Install the newest release of that package. If it has none for this GPU, rebuild it with "
     "`TORCH_CUDA_ARCH_LIST` set to the card's compute capability, or turn its kernels off.",
     tell="`./launch verify` passes, and the traceback ends in that package",
-    given=says(
+    given=text_has(
         r"flash_attn|flashinfer|deep_gemm|No supported CUDA architectures "
         "found|xformers|bitsandbytes|_ext|mamba|causal_conv|apex|third_party"
     ),
@@ -92,14 +92,14 @@ OTHER_GPU = Cause(
     "other-gpu-current",
     "A stream, module, or tensor belongs to another GPU than the current one, or to the process before it was forked.",
     "Call `torch.cuda.set_device(...)` at the start of each process and keep all tensors on that GPU.",
-    given=says(r"\bcuda:[1-9]\b|multi_tensor_apply"),
+    given=text_has(r"\bcuda:[1-9]\b|multi_tensor_apply"),
     tell="it works with one GPU: `CUDA_VISIBLE_DEVICES=0`",
 )
 
 
-def _built_for_blackwell(scene: Scene) -> bool | None:
+def _built_for_blackwell(case: Case) -> bool | None:
     """Whether torch has kernels for the newest cards, so that the ones that are missing are another package's."""
-    torch = scene.machine.torch
+    torch = case.machine.torch
     return at_least(torch.version, "2.7") and at_least(torch.cuda, "12.8")
 
 
@@ -122,7 +122,7 @@ RULES = (
                 "restart it.",
             ),
         ),
-        look="./launch doctor --only engine,gpu",
+        more="./launch doctor --only engine,gpu",
     ),
     Rule(
         "nvls",
@@ -140,7 +140,7 @@ RULES = (
                 "Set `NCCL_NVLS_ENABLE=0`; to use it again, restart the machine after the fabric manager was changed.",
             ),
         ),
-        look="`./launch doctor --only fabric`",
+        more="`./launch doctor --only fabric`",
     ),
     Rule(
         "nccl-memory",
@@ -154,7 +154,7 @@ RULES = (
                 "Set `NCCL_CUMEM_ENABLE=0` and `NCCL_NVLS_ENABLE=0`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "not-supported-here",
@@ -177,17 +177,17 @@ RULES = (
                 "Sharing GPU memory between processes (CUDA IPC) is not supported on this machine.",
                 "Move tensors to the CPU before they are sent to another process, or use one process.",
                 tell="the traceback shows `reductions.py`, `_share_cuda_`, or a multiprocessing queue",
-                given=says(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
+                given=text_has(r"reductions\.py|_share_cuda_|cudaIpc|multiprocessing"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "peer-access",
         "peer access is not supported between these two devices",
         (r"peer access is not supported between these two devices", r"peer mapping resources exhausted"),
         (Cause("peer-access", "These GPUs cannot access each other's memory directly.", "Set `NCCL_P2P_DISABLE=1`."),),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "forward-compatibility",
@@ -205,7 +205,7 @@ RULES = (
             ),
             CUDA_COMPAT,
         ),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
     ),
     Rule(
@@ -220,7 +220,7 @@ RULES = (
                 "`CUDA_MPS_PIPE_DIRECTORY`.",
             ),
         ),
-        look="`nvidia-smi`",
+        more="`nvidia-smi`",
     ),
     Rule(
         "driver-combination",
@@ -236,7 +236,7 @@ RULES = (
             CUDA_COMPAT,
             replace(CDI_STALE, given=CONTAINER),
         ),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "ptx-too-new",
@@ -250,7 +250,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "driver-too-old",
@@ -266,7 +266,7 @@ RULES = (
             r"requires? (?:NVIDIA |GPU )?driver (?:version )?(?:>=|\d+[\d.]* or (?:newer|later|higher))",
         ),
         (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -292,7 +292,7 @@ RULES = (
                 given=capability_from("10.0"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "driver-insufficient",
@@ -302,7 +302,7 @@ RULES = (
             r"cudaGetDeviceCount returned 35\b",
         ),
         (JETPACK_TOO_OLD, WSL_DRIVER_TOO_OLD, DRIVER_TOO_OLD, GPU_NOT_GIVEN, DRIVER_NOT_INSTALLED),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "sdpa-no-kernel",
@@ -328,10 +328,10 @@ RULES = (
                 "Install the xformers release for the installed torch, or uninstall it: PyTorch's own attention is "
                 "then used.",
                 tell="`python -m xformers.info` shows memory_efficient_attention as unavailable",
-                given=says(r"xformers|memory_efficient_attention|cutlass[FB]"),
+                given=text_has(r"xformers|memory_efficient_attention|cutlass[FB]"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "bf16-not-here",
@@ -345,7 +345,7 @@ RULES = (
         ),
         (LOWER_PRECISION, CPU_BUILD, GPU_HIDDEN),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "card-too-old-for",
@@ -363,7 +363,7 @@ RULES = (
             r"(?:capability|Hopper|Ada|Blackwell|sm_?\d+|H100)",
         ),
         (LOWER_PRECISION, PACKAGE_TOO_OLD),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-too-old",
@@ -375,11 +375,11 @@ RULES = (
                 "This Triton does not know CUDA {0}, whose `ptxas` it found: it is older than that CUDA.",
                 "Install the Triton that belongs to the installed torch (`./launch build` in a project), or set "
                 "`TRITON_PTXAS_PATH` to an older `ptxas`.",
-                alone="Install the Triton that belongs to the installed torch, or set `TRITON_PTXAS_PATH` to an "
+                standalone="Install the Triton that belongs to the installed torch, or set `TRITON_PTXAS_PATH` to an "
                 "older `ptxas`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-triton",
@@ -400,7 +400,7 @@ RULES = (
                 "needs.",
                 "Reinstall torch, which brings its Triton; in a project, remove triton from pyproject.toml and run "
                 "`./launch build`.",
-                alone="Reinstall torch, which brings its Triton.",
+                standalone="Reinstall torch, which brings its Triton.",
             ),
             Cause(
                 "triton-windows",
@@ -410,7 +410,7 @@ RULES = (
                 given=WINDOWS,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "ptxas-too-old",
@@ -436,10 +436,10 @@ RULES = (
                 "`TRITON_PTXAS_PATH` or `CUDA_HOME` names an older CUDA toolkit than the GPU needs.",
                 "Run `unset TRITON_PTXAS_PATH CUDA_HOME`, or set them to CUDA 12.9 or newer.",
                 tell="`echo $TRITON_PTXAS_PATH $CUDA_HOME` prints a path, and `ptxas --version` there is older",
-                given=says(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
+                given=text_has(r"TRITON_PTXAS_PATH|/usr/local/cuda[^\n ]*/bin/ptxas"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvrtc-too-old",
@@ -451,7 +451,7 @@ RULES = (
                 "The run-time compiler NVRTC is older than the GPU and does not know its architecture.",
                 UPDATE_BASE,
                 given=capability_from("8.9"),
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             Cause(
                 "nvrtc-newer-than-card",
@@ -461,7 +461,7 @@ RULES = (
                 given=capability_below("7.5"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "nvrtc-missing",
@@ -479,11 +479,11 @@ RULES = (
                 "Reinstall torch with its nvidia packages (`./launch build` in a project); for CuPy or cuDNN outside "
                 "of torch, install `nvidia-cuda-nvrtc-cu12`.",
                 tell="`pip list` does not show nvidia-cuda-nvrtc",
-                alone="Reinstall torch with its nvidia packages; for CuPy or cuDNN outside of torch, install "
+                standalone="Reinstall torch with its nvidia packages; for CuPy or cuDNN outside of torch, install "
                 "`nvidia-cuda-nvrtc-cu12`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "kernel-refused",
@@ -499,11 +499,11 @@ RULES = (
                 "kernel-cache-stale",
                 "A cached kernel was compiled for another GPU or another version.",
                 "Delete the cache with `rm -r ~/.triton/cache ~/.nv/ComputeCache` and run again.",
-                tell="the home directory is shared by machines with other GPUs, or the GPU or driver was exchanged",
+                tell="machines with other GPUs share the home directory, or the GPU or driver was replaced",
             ),
             PACKAGE_KERNELS,
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "launch-resources",
@@ -524,7 +524,7 @@ RULES = (
                 "block sizes and `num_stages`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-no-plan",
@@ -538,7 +538,7 @@ RULES = (
         ),
         (GPU_FULL, SHAPE, LIBRARIES_MIXED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-cudnn",
@@ -556,10 +556,11 @@ RULES = (
                 "Two versions of cuDNN are mixed, or one of its libraries is missing.",
                 "Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch "
                 "(`./launch build` in a project).",
-                alone="Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall torch.",
+                standalone="Run `unset LD_LIBRARY_PATH`, uninstall any second nvidia-cudnn package, and reinstall "
+                "torch.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-no-driver",
@@ -573,7 +574,7 @@ RULES = (
                 "Run `sudo ldconfig`, or set `TRITON_LIBCUDA_PATH` to the folder of libcuda.so (in WSL: "
                 "/usr/lib/wsl/lib).",
                 tell="`ldconfig -p | grep libcuda` prints nothing, and torch sees the GPU",
-                given=says(r"libcuda\.so cannot found"),
+                given=text_has(r"libcuda\.so cannot found"),
             ),
             Cause(
                 "used-before-gpu",
@@ -583,7 +584,7 @@ RULES = (
                 tell="`./launch verify` passes",
             ),
         ),
-        look="`./launch verify --only gpu,compile`",
+        more="`./launch verify --only gpu,compile`",
     ),
     Rule(
         "compile-python",
@@ -594,11 +595,11 @@ RULES = (
                 "torch-older-than-python",
                 "This PyTorch is older than the Python version, for which it does not support torch.compile.",
                 UPDATE_BASE + " Or use an older Python.",
-                alone="Install a newer PyTorch, or use an older Python.",
+                standalone="Install a newer PyTorch, or use an older Python.",
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvcc-too-old",
@@ -610,7 +611,7 @@ RULES = (
                 "The CUDA compiler does not know this GPU ({0}): the CUDA toolkit is older than the GPU.",
                 "Install a newer CUDA toolkit (12.8 or newer for compute_120), or set `TORCH_CUDA_ARCH_LIST` to "
                 "architectures that it knows.",
-                given=says(r"(?:compute|sm)_?(?:89|9\d|1[0-2]\d)"),
+                given=text_has(r"(?:compute|sm)_?(?:89|9\d|1[0-2]\d)"),
             ),
             Cause(
                 "nvcc-newer-than-arch",
@@ -618,10 +619,10 @@ RULES = (
                 "Set `TORCH_CUDA_ARCH_LIST` (or `CUDAARCHS`) to your GPU's compute capability, or use an older CUDA "
                 "toolkit.",
                 tell="the architecture in the text is older than your GPU",
-                given=says(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
+                given=text_has(r"(?:compute|sm)_?(?:[2-7]\d)\b"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "arch-unknown-to-torch",
@@ -632,17 +633,17 @@ RULES = (
                 "torch-older-than-arch",
                 "This torch cannot compile for architecture {0}: it is older than the GPU.",
                 UPDATE_BASE,
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             Cause(
                 "arch-list-wrong",
                 "`TORCH_CUDA_ARCH_LIST` names an architecture that does not exist.",
                 "Run `unset TORCH_CUDA_ARCH_LIST`.",
                 tell="`echo $TORCH_CUDA_ARCH_LIST` prints it",
-                given=says("TORCH_CUDA_ARCH_LIST"),
+                given=text_has("TORCH_CUDA_ARCH_LIST"),
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "no-kernel",
@@ -670,7 +671,8 @@ RULES = (
                 "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
                 given=capability_from("10.0") & ~only(BUILT_FOR_BLACKWELL),
-                alone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 "
+                standalone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA "
+                "12.8 "
                 "or newer. `./launch doctor` prints the command for this card.",
             ),
             PACKAGE_KERNELS,
@@ -681,11 +683,11 @@ RULES = (
                 "the card as a target: `./launch doctor --only card` names it.",
                 tell="the card's compute capability is lower than all in `torch.cuda.get_arch_list()`",
                 given=capability_below("7.5"),
-                alone="Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. `./launch "
+                standalone="Install an older build: PyTorch for CUDA 12.6 has kernels for cards from 5.0 on. `./launch "
                 "doctor` prints the command for this card.",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "ptxjit-missing",
@@ -711,7 +713,7 @@ RULES = (
                 given=~CONTAINER,
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "gpu-at-exit",
@@ -725,7 +727,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gpu-count",
@@ -746,7 +748,7 @@ RULES = (
                 tell="`nvidia-smi -L` lists more GPUs than the process may use",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "count-memory",
@@ -763,7 +765,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-such-gpu",
@@ -783,7 +785,7 @@ RULES = (
                 "Use `cuda:0`, and start one process per slice, each with one UUID: "
                 "`CUDA_VISIBLE_DEVICES=MIG-... python train.py`.",
                 tell="`nvidia-smi -L` lists MIG devices",
-                given=needs(r"\bMIG\b"),
+                given=text_must_have(r"\bMIG\b"),
             ),
             Cause(
                 "gpu-index",
@@ -792,7 +794,8 @@ RULES = (
                 "With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). With "
                 "more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `GPUS=all`.",
                 tell="the number in the text or in the code is not below what `torch.cuda.device_count()` prints",
-                alone="With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu 0`). "
+                standalone="With one GPU, change the number in the code, config, or options to 0 (`cuda:0`, `--gpu "
+                "0`). "
                 "With more, unset `CUDA_VISIBLE_DEVICES`, or give the container all GPUs with `--gpus all`.",
             ),
             TOO_MANY_RANKS,
@@ -801,11 +804,11 @@ RULES = (
                 "The checkpoint was saved on a GPU number that does not exist here.",
                 'Load it with `torch.load(..., map_location="cpu")`.',
                 tell="the traceback shows torch.load",
-                given=says(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
+                given=text_has(r"deserialize object on CUDA device|torch\.load|serialization\.py"),
             ),
         ),
-        unless=r"nvidia-container-cli",
-        look=VERIFY,
+        excludes=r"nvidia-container-cli",
+        more=VERIFY,
     ),
     Rule(
         "device-uuid",
@@ -814,13 +817,14 @@ RULES = (
         (
             Cause(
                 "device-uuid",
-                "This package expects numbers in `CUDA_VISIBLE_DEVICES`, and finds the UUID of a GPU or MIG slice.",
+                "This package expects numbers in `CUDA_VISIBLE_DEVICES`, but it contains the UUID of a GPU or MIG "
+                "slice.",
                 "Upgrade the package that the traceback names, such as `pip install -U vllm`. Until a release accepts "
                 "UUIDs, use an index (`CUDA_VISIBLE_DEVICES=0`); for a MIG slice, start a container with that slice "
                 "only (`docker run --gpus '\"device=MIG-...\"' ...`), and unset the variable in it.",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "gpu-busy",
@@ -837,7 +841,7 @@ RULES = (
                 "Another process uses the GPU in exclusive compute mode.",
                 "Run `sudo nvidia-smi -c DEFAULT` on the host, or end the other process.",
                 tell="`nvidia-smi -q -d COMPUTE` shows Exclusive_Process",
-                given=says(r"[Ee]xclusive"),
+                given=text_has(r"[Ee]xclusive"),
             ),
             MIG_EMPTY,
             Cause(
@@ -849,7 +853,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-unknown",
@@ -877,7 +881,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-gpu-inside",
@@ -905,7 +909,7 @@ RULES = (
                 tell="`nvidia-smi` on the host fails or lists no GPU",
             ),
         ),
-        look="`./launch doctor --only gpu,mig`",
+        more="`./launch doctor --only gpu,mig`",
         level=BROAD,
     ),
     Rule(
@@ -917,7 +921,7 @@ RULES = (
         ),
         (JETSON_TORCH, CPU_BUILD),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-without-nccl",
@@ -929,11 +933,11 @@ RULES = (
                 "This torch is built without NCCL, like the builds for CPU, Windows, macOS, and some Jetsons.",
                 'Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA '
                 "(`./launch build` in a project).",
-                alone='Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA.',
+                standalone='Use the backend `gloo` (`init_process_group("gloo")`), or a Linux build of torch for CUDA.',
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-cuda-part",
@@ -958,17 +962,17 @@ RULES = (
                 "--no-deps PACKAGE` where `nvcc --version` works, with `TORCH_CUDA_ARCH_LIST` set if no GPU is "
                 "visible.",
                 tell="it was built from source, or in a Dockerfile",
-                given=says(r"Not compiled with (?:CUDA|GPU) support|compiled without CUDA|_ext\b|detectron2|mmcv"),
+                given=text_has(r"Not compiled with (?:CUDA|GPU) support|compiled without CUDA|_ext\b|detectron2|mmcv"),
             ),
             Cause(
                 "operation-without-cuda",
                 "This operation is not implemented on the GPU.",
                 "Run it on the CPU, or use another operation.",
                 tell="`./launch verify` passes, and the package's documentation says CPU only",
-                given=says(r"quantized|QuantizedCPU|Sparse"),
+                given=text_has(r"quantized|QuantizedCPU|Sparse"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "driver-part",
@@ -982,7 +986,7 @@ RULES = (
                 "a newer driver has.",
                 "Remove `expandable_segments` from `PYTORCH_CUDA_ALLOC_CONF`, or install a newer driver.",
                 tell="`nvidia-smi` works in the same place",
-                given=says(r"expandable_segments"),
+                given=text_has(r"expandable_segments"),
             ),
             Cause(
                 "nvml-missing-function",
@@ -993,7 +997,7 @@ RULES = (
                 given=JETSON | WSL,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "stub",
@@ -1007,7 +1011,7 @@ RULES = (
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-libcuda",
@@ -1019,11 +1023,11 @@ RULES = (
                 "cuDNN 8 looks for libcuda.so without a version number and does not find it, as in WSL.",
                 "Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
                 "container with `./launch`.",
-                alone="Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
+                standalone="Set `LD_LIBRARY_PATH=/usr/lib/wsl/lib` in WSL; elsewhere run `sudo ldconfig`, or start the "
                 "container with `docker run --gpus all ...`.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "driver-library-inside",
@@ -1060,7 +1064,7 @@ RULES = (
                 tell="`nvidia-smi` works in the same place",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "cuda-not-linked",
@@ -1076,7 +1080,7 @@ RULES = (
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "os-call",
@@ -1088,11 +1092,11 @@ RULES = (
                 "The operating system refused a request of CUDA, usually to pin memory.",
                 "Start the container with `./launch`, which sets the limits, or with `--ulimit memlock=-1`; in WSL, "
                 "use `pin_memory=False`.",
-                alone="Start the container with `--ulimit memlock=-1`; in WSL, use `pin_memory=False`.",
+                standalone="Start the container with `--ulimit memlock=-1`; in WSL, use `pin_memory=False`.",
             ),
             DEVICE_FILES,
         ),
-        look="`./launch verify --only limits,transfer`",
+        more="`./launch verify --only limits,transfer`",
     ),
     Rule(
         "graph-capture",
@@ -1112,7 +1116,7 @@ RULES = (
             ),
             GPU_FULL,
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "graph-overwritten",
@@ -1126,7 +1130,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "display-watchdog",
@@ -1139,7 +1143,7 @@ RULES = (
                 "Use another GPU (`GPUS=1`), or turn off the display on this one; in Windows, increase TdrDelay.",
             ),
         ),
-        look="`nvidia-smi`",
+        more="`nvidia-smi`",
     ),
     Rule(
         "numbers-assert",
@@ -1162,11 +1166,11 @@ RULES = (
             Cause(
                 "vocabulary-larger",
                 "The tokenizer has more tokens than the model's embedding, for example after a padding token was "
-                "added, or the text is longer than the model's positions.",
+                "added, or the text is longer than the model supports.",
                 "Call `model.resize_token_embeddings(len(tokenizer))`, and tokenize with `truncation=True` and the "
                 "model's `max_length`.",
                 tell="`len(tokenizer)` is larger than `model.get_input_embeddings().num_embeddings`",
-                given=says(r"srcIndex < srcSelectDimSize|vectorized_gather|index out of range in self"),
+                given=text_has(r"srcIndex < srcSelectDimSize|vectorized_gather|index out of range in self"),
             ),
             Cause(
                 "probabilities-nan",
@@ -1174,10 +1178,10 @@ RULES = (
                 "Use bf16 or fp32, and check the loss and the weights for NaN. In place of `binary_cross_entropy`, use "
                 "`binary_cross_entropy_with_logits`.",
                 tell="the text names multinomial, `probability tensor`, or `input_val >= zero`",
-                given=says(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
+                given=text_has(r"multinomial|probability tensor|input_val >= zero|must be between 0 and 1"),
             ),
         ),
-        look=TRACE,
+        more=TRACE,
         program=True,
     ),
     Rule(
@@ -1195,7 +1199,7 @@ RULES = (
                 "Install a release of the package for this GPU, or select another kernel or attention backend.",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "kernel-crashed",
@@ -1221,10 +1225,10 @@ RULES = (
                 "The GPU or its memory is defective, overheated, or overclocked.",
                 "Remove overclocking, check `nvidia-smi -q -d ECC,TEMPERATURE`, and try another GPU.",
                 tell="it fails at random places, in different programs, with Xid messages in `sudo dmesg`",
-                given=says(r"\bXid\b"),
+                given=text_has(r"\bXid\b"),
             ),
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "resource-handle",
@@ -1234,7 +1238,7 @@ RULES = (
             OTHER_GPU,
             PACKAGE_KERNELS,
         ),
-        look=TRACE,
+        more=TRACE,
         level=BROAD,
     ),
     Rule(
@@ -1250,7 +1254,7 @@ RULES = (
             ),
             TORCH_TOO_OLD,
         ),
-        look=TRACE,
+        more=TRACE,
     ),
     Rule(
         "cublas-other",
@@ -1258,7 +1262,7 @@ RULES = (
         (r"CUBLAS_STATUS_INVALID_VALUE",),
         (LIBRARIES_MIXED, SHAPE, TORCH_TOO_OLD),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-not-supported",
@@ -1266,7 +1270,7 @@ RULES = (
         (r"CUBLAS_STATUS_NOT_SUPPORTED", r"cublasLt ran into an error"),
         (SHAPE, LOWER_PRECISION, LIBRARIES_MIXED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-failed",
@@ -1274,7 +1278,7 @@ RULES = (
         (r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",),
         (EARLIER_KERNEL, LIBRARIES_MIXED, TORCH_TOO_OLD, GPU_FULL),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cudnn-failed",
@@ -1283,9 +1287,9 @@ RULES = (
             r"CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|BAD_PARAM)\w*",
             r"CUDNN_BACKEND_\w+[^\n]{0,60}(?:failed|error)",
         ),
-        (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=needs(r"BAD_PARAM|CUDNN_BACKEND"))),
+        (GPU_FULL, LIBRARIES_MIXED, TORCH_BUILD, replace(SHAPE, given=text_must_have(r"BAD_PARAM|CUDNN_BACKEND"))),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cufft",
@@ -1297,12 +1301,12 @@ RULES = (
                 "cuFFT of this CUDA is older than the GPU; CUDA 11.7 fails on RTX 40 cards.",
                 UPDATE_BASE,
                 tell="`python -c 'import torch; torch.fft.fft(torch.ones(8).cuda())'` fails too",
-                alone="Install a newer PyTorch.",
+                standalone="Install a newer PyTorch.",
             ),
             GPU_FULL,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvvm",
@@ -1318,10 +1322,11 @@ RULES = (
                 "`CUDA_HOME` is wrong.",
                 "Use the base that has it: `copier update --trust --data base=cuda --data release=current`. "
                 "Or set `CUDA_HOME` to the CUDA toolkit.",
-                alone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA toolkit.",
+                standalone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA "
+                "toolkit.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "trt-engine",
@@ -1338,7 +1343,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "onnxruntime",
@@ -1360,18 +1365,18 @@ RULES = (
                 "The build for CPUs is installed: `onnxruntime` hides `onnxruntime-gpu` if both are there.",
                 "Run `pip uninstall onnxruntime onnxruntime-gpu`, then install onnxruntime-gpu only.",
                 tell="`onnxruntime.get_available_providers()` does not list CUDAExecutionProvider",
-                given=says(r"not in available provider"),
+                given=text_has(r"not in available provider"),
             ),
             GPU_NOT_GIVEN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "symbol-not-found",
         "RuntimeError: Error named symbol not found at line 233 in file /src/csrc/ops.cu",
         (r"named symbol not found", r"CUDA_ERROR_NOT_FOUND|cudaErrorSymbolNotFound"),
         (PACKAGE_KERNELS,),
-        look=CARD,
+        more=CARD,
         level=GENERAL,
     ),
     Rule(
@@ -1389,7 +1394,7 @@ RULES = (
                 given=WORKED_BEFORE,
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         level=GENERAL,
     ),
     Rule(
@@ -1397,7 +1402,7 @@ RULES = (
         "CUDA error: a PTX JIT compilation failed",
         (r"a PTX JIT compilation failed|CUDA_ERROR_INVALID_PTX|cudaErrorInvalidPtx",),
         (DRIVER_TOO_OLD, PACKAGE_TOO_OLD),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -1405,7 +1410,7 @@ RULES = (
         "cusolver error: CUSOLVER_STATUS_EXECUTION_FAILED",
         (r"(?:CUSOLVER|CURAND|CUSPARSE)_STATUS_(?!SUCCESS)\w+", r"CUFFT_(?!SUCCESS)[A-Z_]+"),
         (GPU_FULL, TORCH_TOO_OLD, EARLIER_KERNEL),
-        look=TRACE,
+        more=TRACE,
         level=GENERAL,
     ),
     Rule(
@@ -1413,7 +1418,7 @@ RULES = (
         "CUDNN_STATUS_ARCH_MISMATCH",
         (r"CUBLAS_STATUS_ARCH_MISMATCH|CUDNN_STATUS_ARCH_MISMATCH",),
         (LOWER_PRECISION, TORCH_TOO_OLD),
-        look=CARD,
+        more=CARD,
         level=GENERAL,
     ),
     Rule(
@@ -1422,7 +1427,7 @@ RULES = (
         (r"CUDNN_STATUS_(?!SUCCESS)\w+", r"cuDNN Frontend error"),
         (LIBRARIES_MIXED, GPU_FULL, SHAPE),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cublas-other-status",
@@ -1430,7 +1435,7 @@ RULES = (
         (r"cublas runtime error", r"CUBLAS_STATUS_\w+"),
         (TORCH_TOO_OLD, EARLIER_KERNEL, GPU_FULL),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-does-not-start",
@@ -1455,7 +1460,7 @@ RULES = (
             MIG_EMPTY,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cuda-not-available",
@@ -1491,7 +1496,7 @@ RULES = (
         ),
         (NO_GPU_HERE, JETSON_TORCH, CPU_BUILD, GPU_NOT_GIVEN, DRIVER_TOO_OLD, DRIVER_NOT_INSTALLED),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "triton-failed",
@@ -1507,17 +1512,18 @@ RULES = (
         (
             Cause(
                 "triton-kernel",
-                "Triton cannot compile this kernel: it does not support it in this version, or not on this GPU.",
+                "Triton cannot compile this kernel: this version does not support it, or not on this GPU.",
                 "Update torch (and with it Triton) or the package that contains the kernel; `TORCHDYNAMO_DISABLE=1` "
                 "runs without torch.compile.",
             ),
             replace(
-                LOWER_PRECISION, given=capability_below("8.9") & needs(r"fp8|bf16|bfloat16|e4m3|e5m2|Cannot select")
+                LOWER_PRECISION,
+                given=capability_below("8.9") & text_must_have(r"fp8|bf16|bfloat16|e4m3|e5m2|Cannot select"),
             ),
             PACKAGE_TOO_OLD,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "compile-failed",
@@ -1543,11 +1549,11 @@ RULES = (
                 "Install gcc and Python's headers (`./launch build` in a project has both), and do not replace "
                 "torch's Triton.",
                 tell="`./launch verify --only compile` fails",
-                given=says(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
-                alone="Install gcc and Python's headers, and do not replace torch's Triton.",
+                given=text_has(r"gcc|g\+\+|cc1|Python\.h|CalledProcessError|compiler"),
+                standalone="Install gcc and Python's headers, and do not replace torch's Triton.",
             ),
         ),
-        look="`./launch verify --only compile`",
+        more="`./launch verify --only compile`",
         level=GENERAL,
     ),
     Rule(
@@ -1566,17 +1572,17 @@ RULES = (
                 tell="with `CUDA_LAUNCH_BLOCKING=1`, the same line is named",
             ),
         ),
-        look=TRACE,
+        more=TRACE,
         level=GENERAL,
     ),
     Rule(
         "no-cuda-runtime",
         "docker run IMAGE python train.py: No CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'",
         (r"No CUDA runtime is found",),
-        (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | needs(r"docker run")) & ~only(NO_CARD)),),
-        unless=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
+        (replace(GPU_NOT_GIVEN, given=(only(CONTAINER) | text_must_have(r"docker run")) & ~only(NO_CARD)),),
+        excludes=r"setup\.py|pip install|Step \d+/\d+|^#\d+ \d|docker build|[Bb]uilding wheel|build_ext",
         level=GENERAL,
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "spark-warning",
@@ -1590,7 +1596,7 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-gpu-while-building",
@@ -1605,7 +1611,7 @@ RULES = (
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-older-than-card",
@@ -1620,10 +1626,10 @@ RULES = (
                 "image-older-than-card",
                 "The base image was released before this GPU ({0}) and has not been tested on it.",
                 "Run `./launch verify`: if kernels fail, use a newer base with `copier update --trust`.",
-                alone="Run `./launch verify`: if kernels fail, use a newer image.",
+                standalone="Run `./launch verify`: if kernels fail, use a newer image.",
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

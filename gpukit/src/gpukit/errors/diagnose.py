@@ -8,18 +8,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gpukit.errors.evidence import Scene
-from gpukit.errors.machine import Machine, in_text
+from gpukit.errors.evidence import Case
+from gpukit.errors.machine import Machine, machine_in_text
 from gpukit.errors.reading import joined, plain
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, SPECIFIC, Rule
 from gpukit.errors.rules import RULES
 from gpukit.findings.finding import Cause
 
 CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
-MOST = 3  # causes that a likely answer names
+MAX_CAUSES = 3  # causes that a likely answer names
 
 # Lines that report no error, whatever words they have.
-QUIET = re.compile(
+NO_ERROR_LINE = re.compile(
     r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
     r"factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
@@ -27,13 +27,13 @@ QUIET = re.compile(
     r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|models and configuration|platform)(?: \(.*\))?: "
 )
 # Lines that a program did not mean as an error. They count in a short text that has nothing else.
-INFORMS = re.compile(
+INFO_LINE = re.compile(
     r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
     re.IGNORECASE,
 )
-EVEN_SO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
+ERROR_IN_INFO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
 # Lines that report one, for the decision whether a text has an error at all.
-ALARM = re.compile(
+ERROR_LINE = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
     r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
     r"^E: |^Stacktrace:|\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
@@ -41,7 +41,9 @@ ALARM = re.compile(
     r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
     re.IGNORECASE,
 )
-CALM = re.compile(r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[:=] ?0\b|\bno errors?\b", re.IGNORECASE)
+ZERO_ERRORS = re.compile(
+    r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[:=] ?0\b|\bno errors?\b", re.IGNORECASE
+)
 # What a program that goes on or ends well prints.
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
@@ -49,7 +51,7 @@ PROGRESS = re.compile(
     r"2\d\d",
     re.IGNORECASE,
 )
-FINISHED = re.compile(
+SUCCESS = re.compile(
     r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|"
     r"done|succeeded|successful)|"
     r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to "
@@ -59,15 +61,15 @@ FINISHED = re.compile(
     r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
     re.IGNORECASE,
 )
-NOT_FINISHED = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
+NOT_SUCCESS = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
 # Languages whose programs this is not about, if nothing in the text is.
-ELSEWHERE = re.compile(
+OTHER_LANGUAGES = re.compile(
     r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
     r"Exception in thread \"|^npm (?:ERR!|error)|goroutine \d+ \[|\.rb:\d+:in |PHP (?:Fatal|Warning|Parse)|"
     r"^\s+at [^\n]+\.(?:js|ts|mjs|cs|php):(?:line )?\d+|BUILD FAILED in |error\[E\d{4}\]|error (?:CS|TS)\d{4}",
     re.MULTILINE,
 )
-STACK = re.compile(
+GPU_SOFTWARE = re.compile(
     r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|"
     r"devcontainer|vscode|"
     r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|"
@@ -89,7 +91,7 @@ class Found:
     cause: Cause
     why: str
     remedy: str
-    alone: str
+    standalone: str
     tell: str
     decided: str
     rule: Rule
@@ -126,8 +128,8 @@ class Text:
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
-        self.quiet = [bool(QUIET.search(line)) for line in self.lines]
-        informs = [bool(INFORMS.search(line) and not EVEN_SO.search(line)) for line in self.lines]
+        self.quiet = [bool(NO_ERROR_LINE.search(line)) for line in self.lines]
+        informs = [bool(INFO_LINE.search(line) and not ERROR_IN_INFO.search(line)) for line in self.lines]
         if len(self.lines) > 12 or not all(
             map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
         ):
@@ -148,7 +150,7 @@ class Text:
         return [
             number
             for number, line in enumerate(self.lines)
-            if not self.quiet[number] and ALARM.search(line) and not CALM.search(line)
+            if not self.quiet[number] and ERROR_LINE.search(line) and not ZERO_ERRORS.search(line)
         ]
 
 
@@ -160,15 +162,15 @@ def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] |
     """
     whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
-    scene = Scene(text, named.over(machine or Machine()))
-    if kinds is None and ELSEWHERE.search(text) and not STACK.search(text):
+    case = Case(text, named.over(machine or Machine()))
+    if kinds is None and OTHER_LANGUAGES.search(text) and not GPU_SOFTWARE.search(text):
         return Diagnosis(UNKNOWN, program=True)
-    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, scene))]
-    if kinds is None and _ended_well(whole, [hit for hit, _ in possible]):
-        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, scene)[:1]))
+    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, case))]
+    if kinds is None and _succeeded(whole, [hit for hit, _ in possible]):
+        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, case)[:1]))
     if possible:
         return _answer(possible, text)
-    notes = tuple(found for hit in hits for found in _possible(hit, scene)[:1])
+    notes = tuple(found for hit in hits for found in _possible(hit, case)[:1])
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
 
 
@@ -177,7 +179,7 @@ def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Mac
     """A text without decoration, the rules that have their words in it, and what it says of its machine."""
     whole = Text(plain(text))
     hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
-    return whole, hits, in_text(whole.text)
+    return whole, hits, machine_in_text(whole.text)
 
 
 def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
@@ -193,16 +195,16 @@ def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
     return [found[rule.id] for rule in rules if rule.id in found]
 
 
-def _possible(hit: Hit, scene: Scene) -> list[Found]:
+def _possible(hit: Hit, case: Case) -> list[Found]:
     """The causes of a rule that nothing rules out, those first for which something speaks."""
     decided: list[tuple[int, Found]] = []
     excluded = ""
     for cause in hit.rule.causes:
-        verdict = cause.given.test(scene) if cause.given else None
+        verdict = cause.given.test(case) if cause.given else None
         if verdict is False:
-            excluded = excluded or cause.given.reason(scene)
+            excluded = excluded or cause.given.reason(case)
         else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(scene) if verdict else "")))
+            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(case) if verdict else "")))
     if excluded and len(decided) == 1 and not decided[0][1].decided:
         decided = [(1, _found(hit, decided[0][1].cause, excluded))]
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
@@ -210,7 +212,7 @@ def _possible(hit: Hit, scene: Scene) -> list[Found]:
 
 def _found(hit: Hit, cause: Cause, decided: str) -> Found:
     part = next((group for group in hit.match.groups() if group), "")
-    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.alone, cause.tell)]
+    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.standalone, cause.tell)]
     return Found(cause, *texts, decided, hit.rule, hit.line)
 
 
@@ -231,32 +233,32 @@ def _filled(sentence: str, part: str) -> str:
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level == GENERAL and not STACK.search(text))
+    program = first.rule.program or (first.rule.level == GENERAL and not GPU_SOFTWARE.search(text))
     if first.rule.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]
     elsewhere = [found for found in others if found.line != first.line and found.rule.level == SPECIFIC]
-    order = [*causes[: MOST - bool(elsewhere)], *elsewhere[:1], *causes, *others]
+    order = [*causes[: MAX_CAUSES - bool(elsewhere)], *elsewhere[:1], *causes, *others]
     chosen: dict[str, Found] = {}
     for found in order:  # the other error of a text has its place among them
         chosen.setdefault(found.cause.id, found)
-    return Diagnosis(LIKELY, tuple(chosen.values())[:MOST], first.line, program)
+    return Diagnosis(LIKELY, tuple(chosen.values())[:MAX_CAUSES], first.line, program)
 
 
-def _ended_well(whole: Text, hits: list[Hit]) -> bool:
+def _succeeded(whole: Text, hits: list[Hit]) -> bool:
     """Whether the program went on after what looks like an error, to its end."""
     last = max((hit.number for hit in hits), default=-1)
     after = [line for line in whole.lines[last + 1 :] if line.strip()]
     if not after or (last >= 0 and any(number > last for number in whole.alarms())):
         return False
     if last < 0 and whole.alarms():
-        return any(map(_finished, after[-3:])) and not _traceback(after)
-    goes_on = any(map(_finished, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+        return any(map(_reports_success, after[-3:])) and not _traceback(after)
+    goes_on = any(map(_reports_success, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
 
 
-def _finished(line: str) -> bool:
-    return bool(FINISHED.search(line)) and not NOT_FINISHED.search(line)
+def _reports_success(line: str) -> bool:
+    return bool(SUCCESS.search(line)) and not NOT_SUCCESS.search(line)
 
 
 def _traceback(lines: list[str]) -> bool:

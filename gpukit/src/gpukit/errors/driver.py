@@ -35,7 +35,7 @@ from gpukit.errors.evidence import (
     WORKED_BEFORE,
     WSL,
     only,
-    says,
+    text_has,
 )
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, HOST, KERNEL_LOG, NOTE, Rule
 from gpukit.findings.finding import Cause
@@ -50,7 +50,7 @@ HEADERS = Cause(
     "Install them with `sudo apt-get install build-essential linux-headers-$(uname -r)` (Fedora: "
     "`sudo dnf install gcc make kernel-devel-$(uname -r)`), run `sudo dkms autoinstall`, and restart.",
     tell="`ls /lib/modules/$(uname -r)/build/` fails, or the build log says `not found`",
-    given=says(
+    given=text_has(
         r"headers?\b[^\n]{0,80}(?:cannot be found|does not exist|not present)",
         r"kernel source tree|development tool|BUILD_DEPENDS",
     ),
@@ -60,7 +60,7 @@ DRIVER_OLDER_THAN_KERNEL = Cause(
     "This driver release does not support the kernel, usually after an upgrade of the system.",
     "Install a newer driver release, or start the previous kernel from the boot menu.",
     tell="the log in /var/lib/dkms/nvidia/*/build/make.log shows errors in C code, or `GPL-incompatible`",
-    given=says(r"GPL-incompatible|implicit declaration|error: (?:too (?:few|many)|incompatible|unknown type)"),
+    given=text_has(r"GPL-incompatible|implicit declaration|error: (?:too (?:few|many)|incompatible|unknown type)"),
 )
 OTHER_COMPILER = Cause(
     "kernel-compiler",
@@ -68,7 +68,7 @@ OTHER_COMPILER = Cause(
     "Run `cat /proc/version`, install the gcc version that it names, such as `sudo apt-get install "
     "gcc-12`, and build again: `sudo CC=gcc-12 dkms autoinstall`.",
     tell="`gcc --version` and `cat /proc/version` name different versions",
-    given=says(r"unrecognized command|version check failed|compiler used|gcc-\d+: "),
+    given=text_has(r"unrecognized command|version check failed|compiler used|gcc-\d+: "),
 )
 SELINUX_DEVICES = Cause(
     "selinux-devices",
@@ -82,7 +82,7 @@ WSL_OLD = Cause(
     "WSL or its kernel is too old.",
     "Run `wsl --update` in Windows.",
     tell="`wsl --version` fails or shows a version below 2",
-    given=says(r"kernel component"),
+    given=text_has(r"kernel component"),
 )
 USERS_OF_GPU = Cause(
     "gpu-in-use",
@@ -98,7 +98,7 @@ NOVA = Cause(
     "Write `blacklist nova_core` and `blacklist nova_drm` to /etc/modprobe.d/nova.conf, run `sudo update-initramfs -u` "
     "(`sudo dracut --force` on Fedora), and restart.",
     tell="`lspci -k -d 10de:` shows `Kernel driver in use: NovaCore`",
-    given=only(says(r"nova_?core")),
+    given=only(text_has(r"nova_?core")),
 )
 
 RULES = (
@@ -113,7 +113,7 @@ RULES = (
             r"API mismatch: the client has the version",
         ),
         (DRIVER_UPDATED, IMAGE_HAS_DRIVER, CDI_STALE),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -136,10 +136,10 @@ RULES = (
                 "Restart the machine. To prevent it, put `options nvidia NVreg_DynamicPowerManagement=0x00` in "
                 "/etc/modprobe.d/nvidia-power.conf, and start the kernel with `pcie_aspm=off`.",
                 tell="it happens when idle or after suspend",
-                given=says(r"\b(?:suspend|resume|runtime PM|D3cold|Laptop|Thunderbolt|eGPU)\b"),
+                given=text_has(r"\b(?:suspend|resume|runtime PM|D3cold|Laptop|Thunderbolt|eGPU)\b"),
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
     ),
     Rule(
         "cuda-version-unseen",
@@ -157,7 +157,7 @@ RULES = (
             ),
             IMAGE_HAS_DRIVER,
         ),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
     ),
     Rule(
         "gpu-state",
@@ -175,11 +175,11 @@ RULES = (
                 "gpu-sensor-missing",
                 "The driver does not support this GPU fully, or cannot read one of its sensors.",
                 "Install the newest driver. If only a fan or power figure is missing, training is not affected.",
-                tell="it was so from the first start, and `sudo dmesg | grep -i xid` prints nothing",
+                tell="it has been like this since the first start, and `sudo dmesg | grep -i xid` prints nothing",
                 given=~WORKED_BEFORE,
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
         level=BROAD,
     ),
     Rule(
@@ -201,7 +201,7 @@ RULES = (
                 "the card replaced.",
             ),
         ),
-        look="`nvidia-smi -q -d ECC,ROW_REMAPPER`",
+        more="`nvidia-smi -q -d ECC,ROW_REMAPPER`",
     ),
     Rule(
         "firmware-file",
@@ -214,7 +214,7 @@ RULES = (
                 "Reinstall all packages of the driver in one version (on Debian and Ubuntu also "
                 "`nvidia-firmware-...` or `firmware-nvidia-gsp`), then restart the machine.",
                 tell="the path in the text has a driver version, such as 535.54.03",
-                given=says(r"nvidia/\d{3}\.\d+"),
+                given=text_has(r"nvidia/\d{3}\.\d+"),
             ),
             Cause(
                 "nouveau-firmware",
@@ -222,10 +222,10 @@ RULES = (
                 "need it.",
                 "Install NVIDIA's driver; for nouveau itself, `sudo apt-get install linux-firmware`.",
                 tell="the line has `nouveau`, or the path has a chip's name such as ga102",
-                given=says(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
+                given=text_has(r"nouveau", r"nvidia/[a-z]{2}\d{3}/"),
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "gpu-firmware",
@@ -251,10 +251,10 @@ RULES = (
                 "The GPU was passed into a virtual machine without being reset, or another driver used it before.",
                 "Shut the virtual machine and then the host down completely, and start them again.",
                 tell="`systemd-detect-virt` prints a hypervisor, or the GPU is bound to vfio-pci on the host",
-                given=says(r"WPR2 already up|vfio"),
+                given=text_has(r"WPR2 already up|vfio"),
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
     ),
     Rule(
         "nvlink-fault",
@@ -273,7 +273,7 @@ RULES = (
                 "checked; `NCCL_P2P_DISABLE=1` avoids NVLink until then.",
             ),
         ),
-        look="`nvidia-smi nvlink --errorcounters`",
+        more="`nvidia-smi nvlink --errorcounters`",
     ),
     Rule(
         "inforom",
@@ -283,10 +283,10 @@ RULES = (
             Cause(
                 "inforom",
                 "The card's infoROM, which stores its settings, is damaged. The card still works.",
-                "Update the driver. If the warning stays, have the card checked; training can go on.",
+                "Update the driver. If the warning stays, have the card checked; training can continue.",
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
         certain=True,
     ),
     Rule(
@@ -305,8 +305,8 @@ RULES = (
                 "to 250 W until then.",
             ),
         ),
-        look="`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`",
-        beside=r"gpu|nvidia|slowdown",
+        more="`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`",
+        requires=r"gpu|nvidia|slowdown",
     ),
     Rule(
         "gpu-power-brake",
@@ -320,8 +320,8 @@ RULES = (
                 "management controller.",
             ),
         ),
-        look="`nvidia-smi -q -d POWER,PERFORMANCE`",
-        beside=r"gpu|nvidia|power brake",
+        more="`nvidia-smi -q -d POWER,PERFORMANCE`",
+        requires=r"gpu|nvidia|power brake",
     ),
     Rule(
         "open-modules-needed",
@@ -332,7 +332,7 @@ RULES = (
             r"requires the open GPU kernel",
         ),
         (OPEN_MODULES,),
-        look=DRIVER,
+        more=DRIVER,
         certain=True,
     ),
     Rule(
@@ -344,7 +344,7 @@ RULES = (
             r"following NVIDIA GPUs are supported through NVIDIA",
         ),
         (CARD_TOO_OLD,),
-        look=DRIVER,
+        more=DRIVER,
         certain=True,
     ),
     Rule(
@@ -357,7 +357,7 @@ RULES = (
             r"could not insert (?:module )?'?\"?nvidia\w*'?\"?:? No such device",
         ),
         (CARD_TOO_NEW, CARD_TOO_OLD, NO_GPU_HERE),
-        look=CARD,
+        more=CARD,
         level=BROAD,
     ),
     Rule(
@@ -379,11 +379,11 @@ RULES = (
                 "Enable `Above 4G Decoding` in the firmware, or add `pci=realloc` to the kernel's command line; in a "
                 "virtual machine, use UEFI and the machine type q35.",
                 tell="`sudo dmesg | grep -i BAR` shows that a BAR could not be assigned",
-                given=says(r"BAR\d is 0M|I/O region"),
+                given=text_has(r"BAR\d is 0M|I/O region"),
             ),
             DRIVER_STUCK,
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
         level=BROAD,
     ),
     Rule(
@@ -406,18 +406,18 @@ RULES = (
                 "Use the GPU in that virtual machine, or remove its `vfio-pci.ids=` from the kernel's command "
                 "line and /etc/modprobe.d, then restart.",
                 tell="`lspci -k -d 10de:` shows `Kernel driver in use: vfio-pci`",
-                given=says(r"vfio"),
+                given=text_has(r"vfio"),
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "no-card",
         "NVRM: No NVIDIA GPU found.",
         (r"NVRM: No NVIDIA (?:graphics adapter|GPU|devices?)[^\n]{0,20}(?:found|probed)",),
         (NO_GPU_HERE, OPEN_MODULES, NOUVEAU, NOVA),
-        look=CARD,
-        unless=r"already bound to",
+        more=CARD,
+        excludes=r"already bound to",
     ),
     Rule(
         "nvml-permission",
@@ -444,7 +444,7 @@ RULES = (
                 given=ROOTLESS,
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "selinux",
@@ -459,9 +459,9 @@ RULES = (
                 tell="`sudo ausearch -m avc -ts recent` names a file or folder",
             ),
         ),
-        look="`sudo ausearch -m avc -ts recent`",
+        more="`sudo ausearch -m avc -ts recent`",
         level=GENERAL,
-        beside=r"nvidia|container|podman|docker|/dev/dri|\bgpu",
+        requires=r"nvidia|container|podman|docker|/dev/dri|\bgpu",
     ),
     Rule(
         "nvml-other",
@@ -471,7 +471,7 @@ RULES = (
             r"nvml error: (?:not found|timeout|uninitialized)",
         ),
         (OLD_WINDOWS_DRIVER, DRIVER_UPDATED, DRIVER_STUCK),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
         kind="gpu",
     ),
@@ -487,7 +487,7 @@ RULES = (
                 'through CDI, or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
                 tell="`nvidia-smi` works on the host, and it worked in this container before",
                 given=CONTAINER & WORKED_BEFORE,
-                alone="Start the container again: `docker restart NAME`. To prevent it, give the GPU through CDI, "
+                standalone="Start the container again: `docker restart NAME`. To prevent it, give the GPU through CDI, "
                 'or set `"exec-opts": ["native.cgroupdriver=cgroupfs"]` in /etc/docker/daemon.json.',
             ),
             Cause(
@@ -501,7 +501,7 @@ RULES = (
             ),
             DRIVER_STUCK,
         ),
-        look="`./launch doctor --only reload`",
+        more="`./launch doctor --only reload`",
         level=BROAD,
         kind="gpu",
     ),
@@ -531,10 +531,10 @@ RULES = (
                 "Windows itself is a virtual machine without nested virtualization.",
                 "Enable nested virtualization for this virtual machine in its hypervisor.",
                 tell="Task Manager shows `Virtual machine: Yes`",
-                given=says(r"Nested virtualization"),
+                given=text_has(r"Nested virtualization"),
             ),
         ),
-        look=HOST,
+        more=HOST,
     ),
     Rule(
         "wsl-does-not-start",
@@ -551,7 +551,7 @@ RULES = (
                 "Run `wsl --shutdown` in Windows and start it again. If that fails, `wsl --list --verbose` names "
                 "the distribution; restore it from a backup.",
                 tell="the error has `MountVhd`, `MountDisk`, or `ERROR_FILE_NOT_FOUND`",
-                given=says(r"Mount(?:Vhd|Disk)|\.vhdx|ERROR_(?:FILE|PATH)_NOT_FOUND|ERROR_SHARING_VIOLATION"),
+                given=text_has(r"Mount(?:Vhd|Disk)|\.vhdx|ERROR_(?:FILE|PATH)_NOT_FOUND|ERROR_SHARING_VIOLATION"),
             ),
             WSL_OLD,
             Cause(
@@ -561,7 +561,7 @@ RULES = (
                 tell="Windows' event log or Task Manager shows that memory was full",
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=BROAD,
     ),
     Rule(
@@ -586,7 +586,7 @@ RULES = (
                 tell="Task Manager does not show the GPU, or `nvidia-smi.exe` shows `TCC`",
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -616,15 +616,15 @@ RULES = (
                 given=~SECURE_BOOT,
             ),
         ),
-        look=DRIVER,
-        beside=r"nvidia|\bgpu\b",
+        more=DRIVER,
+        requires=r"nvidia|\bgpu\b",
     ),
     Rule(
         "module-not-loadable",
         "ERROR: Unable to load the kernel module 'nvidia.ko'.",
         (r"Unable to load the (?:NVIDIA )?kernel module", r"Kernel module load error"),
         (UNSIGNED, NOUVEAU, OPEN_MODULES),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
     ),
     Rule(
@@ -643,7 +643,7 @@ RULES = (
                 "/var/lib/dkms/nvidia/VERSION`), then `sudo dkms autoinstall`.",
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "kernel-compiler",
@@ -658,7 +658,7 @@ RULES = (
             r"compiler used to compile the kernel [^\n]{0,40}\s*[^\n]{0,40}does not exactly match",
         ),
         (OTHER_COMPILER, HEADERS, DRIVER_OLDER_THAN_KERNEL),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "module-not-built",
@@ -676,7 +676,7 @@ RULES = (
             r"due to missing BUILD_DEPENDS",
         ),
         (MODULE_MISSING, DRIVER_NOT_INSTALLED, HEADERS),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "module-of-other-kernel",
@@ -689,15 +689,15 @@ RULES = (
         (
             Cause(
                 "module-of-other-kernel",
-                "The installed NVIDIA module was built for another kernel than the one that runs: it remained from an "
-                "update, or two ways of building it (dkms, akmods, the .run installer) are installed.",
+                "The installed NVIDIA module was built for another kernel than the one that runs: it was left over "
+                "from an update, or two ways of building it (dkms, akmods, the .run installer) are installed.",
                 "Remove the old module, build it for this kernel, and restart: `sudo dkms autoinstall` (`sudo akmods "
                 "--force` on Fedora), then `sudo depmod`. Keep only one of dkms and akmods.",
             ),
             HEADERS,
             OTHER_COMPILER,
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "module-build-failed",
@@ -721,7 +721,7 @@ RULES = (
             r"Invalid argument)",
         ),
         (HEADERS, DRIVER_OLDER_THAN_KERNEL, OTHER_COMPILER),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
     ),
     Rule(
@@ -742,10 +742,10 @@ RULES = (
                 "Run `sudo systemctl isolate multi-user.target` and install again, or install the distribution's "
                 "driver package and restart.",
                 tell="`loginctl` shows a graphical session",
-                given=says(r"X server|nvidia[-_](?:drm|modeset)"),
+                given=text_has(r"X server|nvidia[-_](?:drm|modeset)"),
             ),
         ),
-        look=HOLDERS,
+        more=HOLDERS,
     ),
     Rule(
         "driver-not-loaded",
@@ -771,9 +771,9 @@ RULES = (
             OLD_WINDOWS_DRIVER,
             NO_GPU_HERE,
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
-        beside=r"nvidia|nvml|cuda|\buvm\b|\bgpu",
+        requires=r"nvidia|nvml|cuda|\buvm\b|\bgpu",
     ),
     Rule(
         "no-nvswitch",
@@ -796,7 +796,7 @@ RULES = (
                 tell="`lspci | grep -i bridge.*nvidia` lists NVSwitches, or the machine is an HGX or DGX system",
             ),
         ),
-        look="`./launch doctor --only fabric`",
+        more="`./launch doctor --only fabric`",
     ),
     Rule(
         "fabric-manager",
@@ -816,7 +816,7 @@ RULES = (
                 "The GPU runs in confidential-computing mode and was not set to ready.",
                 "Run `sudo nvidia-smi conf-compute -srs 1` after attestation.",
                 tell="`nvidia-smi conf-compute -f` shows that it is on",
-                given=says(r"confidential|conf-compute|\bCC mode"),
+                given=text_has(r"confidential|conf-compute|\bCC mode"),
             ),
             Cause(
                 "fabric-in-vm",
@@ -827,7 +827,7 @@ RULES = (
                 tell="`systemd-detect-virt` prints a hypervisor",
             ),
         ),
-        look="`./launch doctor --only fabric`",
+        more="`./launch doctor --only fabric`",
     ),
     Rule(
         "reset-in-use",
@@ -840,7 +840,7 @@ RULES = (
             r"MIG mode is in pending (?:enable|disable) state",
         ),
         (USERS_OF_GPU,),
-        look=HOLDERS,
+        more=HOLDERS,
     ),
     Rule(
         "mig-no-room",
@@ -861,7 +861,7 @@ RULES = (
                 tell="`nvidia-smi mig -lgip` does not list the profile",
             ),
         ),
-        look="`nvidia-smi mig -lgip`",
+        more="`nvidia-smi mig -lgip`",
     ),
     Rule(
         "mig-empty",
@@ -874,10 +874,10 @@ RULES = (
                 "MIG is not enabled on any GPU.",
                 "Run `sudo nvidia-smi -i 0 -mig 1`, then create slices: `sudo nvidia-smi mig -cgi PROFILE -C`.",
                 tell="`nvidia-smi -q | grep -A1 MIG` shows Disabled",
-                given=says(r"No MIG-enabled"),
+                given=text_has(r"No MIG-enabled"),
             ),
         ),
-        look=MIG,
+        more=MIG,
     ),
     Rule(
         "vgpu-license",
@@ -897,7 +897,7 @@ RULES = (
                 "nvidia-gridd`.",
             ),
         ),
-        look="`nvidia-smi -q | grep -i license`",
+        more="`nvidia-smi -q | grep -i license`",
     ),
     Rule(
         "nvml-function",
@@ -910,13 +910,13 @@ RULES = (
         (
             Cause(
                 "driver-older-than-program",
-                "The driver is older than the program that asks it, and does not have this function yet.",
+                "The driver is older than the program that calls it, and does not have this function yet.",
                 "Install a newer driver, or an older release of the program.",
                 tell="it fails on the host too",
             ),
             IMAGE_HAS_DRIVER,
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "nvml-no-value",
@@ -938,7 +938,7 @@ RULES = (
                 "Update the package that asks for the value, or turn its GPU monitoring off.",
             ),
         ),
-        look="`nvidia-smi -q`",
+        more="`nvidia-smi -q`",
     ),
     Rule(
         "profiling-denied",
@@ -963,7 +963,7 @@ RULES = (
                 given=WSL,
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
     ),
     Rule(
         "needs-root",
@@ -976,16 +976,16 @@ RULES = (
                 "Run the same command with `sudo`, on the host and not in a container.",
             ),
         ),
-        look="`nvidia-smi -q`",
+        more="`nvidia-smi -q`",
     ),
     Rule(
         "no-devices",
         "No devices were found",
         (r"No devices were found",),
         (OPEN_MODULES, DEVICE_FILES, DRIVER_STUCK),
-        look=DRIVER,
+        more=DRIVER,
         level=BROAD,
-        beside=r"nvidia|cuda|\bgpu|\A\s*(?:Error: )?No devices were found",
+        requires=r"nvidia|cuda|\bgpu|\A\s*(?:Error: )?No devices were found",
     ),
     Rule(
         "driver-not-installed",
@@ -1016,7 +1016,7 @@ RULES = (
                 tell="`ls /dev/nvidia* /dev/dxg /usr/lib/wsl/lib` lists files",
             ),
         ),
-        look="`./launch doctor --only driver,gpu`",
+        more="`./launch doctor --only driver,gpu`",
         level=BROAD,
     ),
     Rule(
@@ -1037,7 +1037,7 @@ RULES = (
                 tell="`nvidia-smi` works",
             ),
         ),
-        look="`sudo journalctl -u nvidia-persistenced`",
+        more="`sudo journalctl -u nvidia-persistenced`",
         level=GENERAL,
     ),
     Rule(
@@ -1057,7 +1057,7 @@ RULES = (
                 "The program was ended from outside, or an earlier error on the GPU ended it.",
                 "Look at what comes before this line: `sudo dmesg | grep -i -e xid -e 'out of memory'`.",
                 tell="another Xid or `Killed` comes before it",
-                given=says(r"Killed process|\bSIGKILL\b|Xid[^\n]*: (?:43|45)\b"),
+                given=text_has(r"Killed process|\bSIGKILL\b|Xid[^\n]*: (?:43|45)\b"),
             ),
             Cause(
                 "driver-or-card-fault",
@@ -1066,7 +1066,7 @@ RULES = (
                 tell="it happens with different programs",
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
         level=GENERAL,
     ),
     Rule(
@@ -1081,7 +1081,7 @@ RULES = (
                 "If it happens again, install a newer driver, then have the card checked.",
             ),
         ),
-        look=KERNEL_LOG,
+        more=KERNEL_LOG,
         level=GENERAL,
     ),
     Rule(
@@ -1095,7 +1095,7 @@ RULES = (
                 "You do not have to do anything.",
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         level=NOTE,
     ),
 )

@@ -14,15 +14,15 @@ from gpukit.errors.evidence import (
     WINDOWS,
     WSL,
     only,
-    says,
-    silent_on,
+    text_has,
+    unless_text_has,
 )
 from gpukit.errors.rule import BROAD, BUILD, CARD, ENGINE, GENERAL, GRANT, MOUNTS, NOTE, Rule
 from gpukit.findings.finding import Cause
 
 COMPOSE, CLIENT = "`docker compose config`", "`./launch doctor --only client,engine`"
 PORTS, STORAGE = "`./launch doctor --only ports`", "`./launch doctor --only engine,disk`"
-UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | says(r"pipe/docker", r"\.docker/(?:run|desktop)/")
+UNDER_WINDOWS = DESKTOP | WSL | WINDOWS | text_has(r"pipe/docker", r"\.docker/(?:run|desktop)/")
 
 # Causes that several rules have.
 NO_DOCKER = Cause(
@@ -64,7 +64,7 @@ NO_SERVICE = Cause(
     "In this container or CI job, no Docker engine runs and no socket of one is mounted.",
     "In CI, add the service `docker:dind`; in a container, mount `/var/run/docker.sock`.",
     tell="it ran in a container or a CI job",
-    given=CONTAINER | says(r"//docker:237", r"lookup docker on", r"\bdind\b"),
+    given=CONTAINER | text_has(r"//docker:237", r"lookup docker on", r"\bdind\b"),
 )
 CONFIGURATION = Cause(
     "docker-configuration",
@@ -77,7 +77,7 @@ STORE_FULL = Cause(
     "The disk that holds Docker's data is full.",
     "Free space: `docker system df` shows what Docker holds, and `docker system prune` removes what is unused.",
     tell="`df -h /var/lib/docker` shows no free space",
-    given=says(r"no space left"),
+    given=text_has(r"no space left"),
 )
 STORE_BROKEN = Cause(
     "docker-store-broken",
@@ -85,7 +85,7 @@ STORE_BROKEN = Cause(
     "Run `sudo dmesg | grep -i -e error -e remount`. If the disk is healthy, restart Docker, then "
     "run `docker system prune --all`.",
     tell="`sudo dmesg` reports errors of the disk or the file system",
-    given=says(r"input/output error|read-only file system"),
+    given=text_has(r"input/output error|read-only file system"),
 )
 REBOOT = Cause(
     "kernel-modules-gone",
@@ -95,11 +95,11 @@ REBOOT = Cause(
 )
 MODULE_MISSING = Cause(
     "kernel-module-missing",
-    "The running kernel was built or installed without a module that Docker's network needs.",
+    "The running kernel lacks a module that Docker's network needs.",
     "Install the distribution's extra modules (`sudo dnf install kernel-modules-extra`, or `sudo "
     "apt-get install linux-modules-extra-$(uname -r)`), then restart the machine.",
     tell="`sudo modprobe veth bridge xt_addrtype iptable_nat` fails for one of them",
-    given=says(r"missing kernel module"),
+    given=text_has(r"missing kernel module"),
 )
 ENGINE_RIGHTS = Cause(
     "engine-without-rights",
@@ -120,7 +120,7 @@ WRONG_ARCH = Cause(
     "Use an image for this architecture: `docker image inspect IMAGE --format '{{.Architecture}}'` shows "
     "what it has. In a project, `./launch doctor --only card` prints the answers for this machine.",
     tell="`uname -m` names another architecture",
-    alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+    standalone="Use an image for this architecture: `docker image inspect IMAGE --format "
     "'{{.Architecture}}'` shows what it has.",
 )
 ENGINE_FILES = Cause(
@@ -162,29 +162,29 @@ TRY_AGAIN = Cause(
     "The server or a mirror failed, was busy, or was being updated.",
     "Run the command again later.",
     tell="the same command works after a while, or the text has a status from 500 to 504",
-    given=says(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
+    given=text_has(r"\b50[0-4]\b.{0,20}(?:Internal|Bad Gateway|Service|Gateway)"),
 )
 STALE_LISTS = Cause(
     "apt-lists-old",
     "The package lists are older than the server's files, as in a cached layer of the build.",
     "Rebuild with `./launch build --no-cache`; on a machine, run `sudo apt-get update`.",
-    alone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
+    standalone="Rebuild with `docker build --no-cache .`; on a machine, run `sudo apt-get update`.",
     tell="`404 Not Found` is in the text",
-    given=says(r"404\s+Not Found") | silent_on(r"Could not (?:resolve|connect)|Temporary failure"),
+    given=text_has(r"404\s+Not Found") | unless_text_has(r"Could not (?:resolve|connect)|Temporary failure"),
 )
 OTHER_RELEASE = Cause(
     "system-release-old",
     "This release of the distribution has reached its end of life, or is too old for this package source.",
     "Use a base image with a newer release: `copier update --trust` in a project.",
     tell="`cat /etc/os-release` names a release without support",
-    alone="Use a base image with a newer release.",
+    standalone="Use a base image with a newer release.",
 )
 INTERRUPTED = Cause(
     "apt-interrupted",
     "An earlier installation was interrupted.",
     "Run `sudo dpkg --configure -a && sudo apt-get --fix-broken install`.",
     tell="the text has `was interrupted` or `unmet dependencies`",
-    given=says(r"was interrupted", r"fix-broken install"),
+    given=text_has(r"was interrupted", r"fix-broken install"),
 )
 TWO_SOURCES = Cause(
     "apt-two-sources",
@@ -197,7 +197,7 @@ DAMAGED = Cause(
     "The file is empty, incomplete, or a Git LFS pointer.",
     "Run `file FILE`, and download or build it again.",
     tell="`file FILE` prints `empty`, `data`, or text, and other programs run",
-    given=silent_on(r"exec /(?:usr/)?s?bin/"),
+    given=unless_text_has(r"exec /(?:usr/)?s?bin/"),
 )
 NOT_UPDATED = Cause(
     "apt-not-updated",
@@ -216,8 +216,8 @@ PORT_RESERVED = Cause(
     "Windows has reserved this port.",
     "Use another port, or run `net stop winnat` and `net start winnat` in Windows as an administrator.",
     tell="`netsh interface ipv4 show excludedportrange protocol=tcp` lists it",
-    given=says(r"forbidden by its access permissions")
-    | (UNDER_WINDOWS & silent_on(r"already (?:allocated|in use)", r"port \d+: permission denied")),
+    given=text_has(r"forbidden by its access permissions")
+    | (UNDER_WINDOWS & unless_text_has(r"already (?:allocated|in use)", r"port \d+: permission denied")),
 )
 NOEXEC = Cause(
     "noexec",
@@ -236,14 +236,14 @@ NO_SHEBANG = Cause(
     "The script does not begin with a line that names its interpreter.",
     "Make `#!/usr/bin/env bash` its very first line, without a blank line or byte order mark before it.",
     tell="the program is a script, and `head -c 2 FILE` does not print `#!`",
-    given=silent_on(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
+    given=unless_text_has(r"cannot execute binary file", r"exec /(?:usr/)?s?bin/"),
 )
 NO_EMULATION = Cause(
     "no-emulation",
     "Another architecture is intended, as in a build with `--platform`, but emulation is not set up.",
     "Run `docker run --privileged --rm tonistiigi/binfmt --install all`. Emulated programs are slow and get no GPU.",
     tell="`--platform` was given on purpose",
-    given=says(r"--platform|qemu|cross"),
+    given=text_has(r"--platform|qemu|cross"),
 )
 NO_TOOLKIT_HERE = Cause(
     "toolkit-not-installed",
@@ -281,7 +281,7 @@ OTHER_DRIVER_BRANCH = Cause(
     "new one "
     "with all its packages.",
     tell="`dpkg -l | grep nvidia` lists two branches, such as 550 and 580",
-    given=only(says(r"(?:nvidia|libnvidia|cuda-drivers)[a-z-]*-\d{3}")),
+    given=only(text_has(r"(?:nvidia|libnvidia|cuda-drivers)[a-z-]*-\d{3}")),
 )
 
 RULES = (
@@ -290,7 +290,7 @@ RULES = (
         "docker: command not found",
         (r"docker: (?:command )?not found", r"Command 'docker' not found", r"spawn docker ENOENT"),
         (NO_DOCKER, NO_DOCKER_INSIDE, WSL_INTEGRATION),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -298,7 +298,7 @@ RULES = (
         "The command 'docker' could not be found in this WSL 2 distro",
         (r"could not be found in this WSL ?\d? distro",),
         (WSL_INTEGRATION, DESKTOP_DOWN),
-        look="`./launch doctor --only client`",
+        more="`./launch doctor --only client`",
         kind="engine",
     ),
     Rule(
@@ -325,7 +325,7 @@ RULES = (
                 tell="it still fails after `wsl --update` and `wsl --shutdown`",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -353,7 +353,7 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -377,10 +377,10 @@ RULES = (
                 "machine.",
                 "Start that engine: open Docker Desktop, or run `systemctl --user start docker` for a rootless one.",
                 tell="the address is the right one",
-                given=says(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
+                given=text_has(r"desktop|/run/user/|docker_engine|\.docker/run/") | ROOTLESS | DESKTOP,
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -400,7 +400,7 @@ RULES = (
             r"docker_engine: The system cannot find",
         ),
         (DOWN, DESKTOP_DOWN, NO_SERVICE),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -416,7 +416,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -432,7 +432,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -452,10 +452,10 @@ RULES = (
                 'Set the old driver in /etc/docker/daemon.json (`"storage-driver": "overlay2"`), or move '
                 "/var/lib/docker away to start without its images.",
                 tell="the text has `graphdriver`",
-                given=says(r"graphdriver"),
+                given=text_has(r"graphdriver"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -469,7 +469,7 @@ RULES = (
                 "Run `pgrep -a dockerd`. If it prints nothing, run `sudo rm /var/run/docker.pid`, then start Docker.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -498,7 +498,7 @@ RULES = (
                 given=SNAP | ROOTLESS,
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -532,7 +532,7 @@ RULES = (
                 given=~WSL,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
     ),
     Rule(
         "iptables-kernel",
@@ -557,11 +557,11 @@ RULES = (
                 "Run `sudo update-alternatives --set iptables /usr/sbin/iptables-legacy && sudo systemctl "
                 "restart docker`.",
                 tell="`iptables --version` prints `nf_tables`, and `sudo iptables-legacy -L` works",
-                given=says(r"nf_tables") & ~says(r"missing kernel module") | WSL,
+                given=text_has(r"nf_tables") & ~text_has(r"missing kernel module") | WSL,
             ),
             MODULE_MISSING,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -581,7 +581,7 @@ RULES = (
             ),
             REBOOT,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -589,7 +589,7 @@ RULES = (
         "iptables v1.8.7 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
         (r"iptables[^\n]{0,200}Permission denied \(you must be root\)",),
         (ENGINE_RIGHTS,),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -605,7 +605,7 @@ RULES = (
             ),
             MODULE_MISSING,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -617,7 +617,7 @@ RULES = (
             r"failed to create endpoint[^\n]{0,120}operation not supported",
         ),
         (REBOOT, MODULE_MISSING),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -643,10 +643,10 @@ RULES = (
                 "Disconnect the VPN while the network is created, or set `default-address-pools` in "
                 "/etc/docker/daemon.json.",
                 tell="`ip route` shows a VPN; the list of networks is short",
-                given=silent_on(r"fully subnetted"),
+                given=unless_text_has(r"fully subnetted"),
             ),
         ),
-        look="`docker network ls`",
+        more="`docker network ls`",
         kind="engine",
     ),
     Rule(
@@ -664,11 +664,11 @@ RULES = (
                 "Ports below 1024 need root, and the program or the engine runs without root.",
                 "Use a port above 1023, such as 8888.",
                 tell="the port is below 1024",
-                given=~WINDOWS & ~says(r"forbidden by its access permissions"),
+                given=~WINDOWS & ~text_has(r"forbidden by its access permissions"),
             ),
             PORT_RESERVED,
         ),
-        look=PORTS,
+        more=PORTS,
         kind="port",
     ),
     Rule(
@@ -697,7 +697,7 @@ RULES = (
             ),
             PORT_RESERVED,
         ),
-        look=PORTS,
+        more=PORTS,
         kind="port",
     ),
     Rule(
@@ -724,7 +724,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -739,7 +739,7 @@ RULES = (
                 "--shutdown` in Windows.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -750,7 +750,7 @@ RULES = (
             r"bind (?:mount )?source path does not exist:? ([^\n\"']*?[^\s.\"'])(?=\.?(?: (?:See|Run) |[\"']|\s*$))",
         ),
         (FOLDER_MISSING, ENGINE_FILES, UNMOUNTED),
-        look="`./launch doctor --only mounts,engine`",
+        more="`./launch doctor --only mounts,engine`",
         kind="mount",
     ),
     Rule(
@@ -765,10 +765,10 @@ RULES = (
                 "The path {0} exists but cannot be reached: a network share or FUSE mount there is broken.",
                 "Unmount it with `sudo umount -l PATH`, mount it again, and restart Docker or Docker Desktop.",
                 tell="`ls` on the path reports an error",
-                given=says(r"file exists|transport endpoint|stale"),
+                given=text_has(r"file exists|transport endpoint|stale"),
             ),
         ),
-        look="`./launch doctor --only mounts,engine`",
+        more="`./launch doctor --only mounts,engine`",
         kind="mount",
     ),
     Rule(
@@ -788,7 +788,7 @@ RULES = (
                 "The volume ({0}) is bound to a folder that no longer exists.",
                 "Create that folder, or remove the volume with `docker volume rm NAME` and create it again.",
                 tell="`docker volume inspect NAME` shows `o: bind`",
-                given=says(r"no such file"),
+                given=text_has(r"no such file"),
             ),
             Cause(
                 "volume-plugin",
@@ -796,10 +796,10 @@ RULES = (
                 "Run `docker plugin ls` and read the engine's log: `sudo journalctl -u docker --no-pager | tail "
                 "-n 30`.",
                 tell="`docker volume inspect NAME` shows a driver other than `local`",
-                given=says(r"VolumeDriver"),
+                given=text_has(r"VolumeDriver"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -821,7 +821,7 @@ RULES = (
                 "Use absolute paths. In devcontainer.json, use `${localWorkspaceFolder}` and `${localEnv:HOME}`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -834,17 +834,17 @@ RULES = (
                 "Docker Desktop is set to Windows containers.",
                 "Choose 'Switch to Linux containers' in Docker Desktop's menu.",
                 tell="Docker Desktop runs in Windows",
-                given=~says(r"operating system \\?\"windows") & silent_on(r"operating system \\?\"windows"),
+                given=~text_has(r"operating system \\?\"windows") & unless_text_has(r"operating system \\?\"windows"),
             ),
             Cause(
                 "windows-image",
                 "The image is for Windows containers, and this engine runs Linux containers.",
                 "Use a Linux image.",
                 tell='the text has `operating system "windows"`',
-                given=says(r"operating system \\?\"windows"),
+                given=text_has(r"operating system \\?\"windows"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="image",
     ),
     Rule(
@@ -860,7 +860,7 @@ RULES = (
                 "Windows drive.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -880,8 +880,8 @@ RULES = (
             ),
             ENGINE_FILES,
         ),
-        look=MOUNTS,
-        unless=r"/run/desktop/mnt/host",
+        more=MOUNTS,
+        excludes=r"/run/desktop/mnt/host",
         kind="mount",
     ),
     Rule(
@@ -899,18 +899,18 @@ RULES = (
                 "Run `ls -ld` on that folder and those above it. Give the user access, or set another "
                 "`workspaceFolder` or `--workdir`.",
                 tell="the text has `denied`",
-                given=says(r"denied"),
+                given=text_has(r"denied"),
             ),
             Cause(
                 "working-folder-missing",
                 "The container's working folder ({0}) does not exist, or is not a folder.",
                 "Correct `workspaceFolder` or `--workdir`, or create the folder in the Dockerfile.",
                 tell="the text has `no such file` or `not a directory`",
-                given=says(r"no such file|not a directory|does not"),
+                given=text_has(r"no such file|not a directory|does not"),
             ),
         ),
-        look=MOUNTS,
-        beside=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
+        more=MOUNTS,
+        requires=r"OCI|runc|crun|container|daemon|docker|podman|set in config",
         kind="mount",
     ),
     Rule(
@@ -924,10 +924,10 @@ RULES = (
                 "The container's working folder was deleted or replaced on the machine while the container was "
                 "running.",
                 "Run `./launch stop`, then start it again.",
-                alone="Restart the container: `docker restart NAME`.",
+                standalone="Restart the container: `docker restart NAME`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -941,15 +941,15 @@ RULES = (
             FOLDER_MISSING,
             Cause(
                 "mount-denied",
-                "The engine may not mount {0}: it is on a network share or FUSE file system that admits only its "
-                "owner, or SELinux prevents it.",
+                "The engine may not mount {0}: it is on a network share or FUSE file system that only its owner may "
+                "access, or SELinux prevents it.",
                 "For FUSE, mount it with `allow_other`. With SELinux, add `--security-opt label=disable`.",
                 tell="`findmnt -T PATH` names nfs or fuse, or `getenforce` prints Enforcing",
-                given=says(r"(?:permission|not permitted|denied)"),
+                given=text_has(r"(?:permission|not permitted|denied)"),
             ),
             ENGINE_FILES,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -963,8 +963,8 @@ RULES = (
         (
             Cause(
                 "command-words",
-                "Docker takes another word of the command for the image's name, because a variable is empty or a "
-                "path has a space.",
+                "Docker reads another part of the command as the image's name, because a variable is empty or a path "
+                "has a space.",
                 'Put paths and variables in double quotes, such as `-v "$PWD:/workspace"`.',
                 tell="the image's name itself is correct",
             ),
@@ -973,10 +973,10 @@ RULES = (
                 "The image's name is not valid: it has a capital letter, a space, or two colons.",
                 "Write it in lower case, as in `registry/name:tag`.",
                 tell="the text has `must be lowercase`",
-                given=says(r"must be lowercase"),
+                given=text_has(r"must be lowercase"),
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="image",
     ),
     Rule(
@@ -995,7 +995,7 @@ RULES = (
                 "set `GPUS=0,1`.",
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
         kind="gpu",
     ),
     # What the engine itself reports when it cannot give a container a GPU; NVIDIA's own tools are in tools.py.
@@ -1016,7 +1016,7 @@ RULES = (
                 given=NO_DRIVER | NO_CARD | DESKTOP,
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1028,7 +1028,7 @@ RULES = (
             r"OCI runtime \\?\"nvidia\\?\" not found",
         ),
         (NO_TOOLKIT_HERE, NOT_CONFIGURED, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1051,7 +1051,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -1075,10 +1075,10 @@ RULES = (
                 "example after a restart.",
                 "Run `nvidia-smi -L`, and use the new id, as `GPUS` in a project.",
                 tell="the id begins with `MIG-`, or has a colon",
-                given=says(r"MIG-|device error: \d+:\d+"),
+                given=text_has(r"MIG-|device error: \d+:\d+"),
             ),
         ),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
         kind="gpu",
     ),
     Rule(
@@ -1093,7 +1093,7 @@ RULES = (
             CDI_STALE,
             NO_SPECIFICATION,
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
         kind="gpu",
     ),
@@ -1104,11 +1104,11 @@ RULES = (
         (
             Cause(
                 "run-args",
-                "Two words are in one string of `runArgs`, and Docker takes them for the name of one flag.",
+                "A flag and its value are in one string of `runArgs`, and Docker reads both as the name of the flag.",
                 'Write two strings, `"--gpus", "all"`, or one with an equals sign, `"--gpus=all"`.',
             ),
         ),
-        beside=r"docker|runArgs|devcontainer|--gpus",
+        requires=r"docker|runArgs|devcontainer|--gpus",
         kind="engine",
     ),
     Rule(
@@ -1128,17 +1128,17 @@ RULES = (
                 "Run `sudo apt-get install docker-buildx-plugin docker-compose-plugin`. With Ubuntu's own "
                 "Docker, the packages are `docker-buildx` and `docker-compose-v2`.",
                 tell="the command is `compose` or `buildx`",
-                given=silent_on(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
+                given=unless_text_has(r"docker: '(?!compose|buildx)\w+' is not a docker command"),
             ),
             Cause(
                 "docker-command-unknown",
                 "Docker has no command `{0}`.",
                 "Check the spelling: `docker --help` lists the commands.",
                 tell="`docker --help` does not list it",
-                given=silent_on(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
+                given=unless_text_has(r"(?:'|docker )(?:compose|buildx)\b", r"flag:"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1163,10 +1163,10 @@ RULES = (
                 "The build ran with the old builder, or with one that is too old for this Dockerfile.",
                 "Set `DOCKER_BUILDKIT=1`, and update Docker: https://docs.docker.com/engine/install/.",
                 tell="`echo $DOCKER_BUILDKIT` prints 0, or `docker --version` is below 23",
-                given=silent_on(r"buildx component is missing|BuildKit is enabled but"),
+                given=unless_text_has(r"buildx component is missing|BuildKit is enabled but"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1181,13 +1181,13 @@ RULES = (
         (
             Cause(
                 "asks-for-more",
-                "The container asks for CPUs or memory outside of what the engine has ({0}).",
+                "The container requests more CPUs or memory than the engine has ({0}).",
                 "Change or remove `--cpus`, `--cpuset-cpus`, or `--memory` in runArgs or the compose file. "
                 "Docker Desktop's share is in Settings, Resources.",
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="limit",
     ),
     Rule(
@@ -1202,7 +1202,7 @@ RULES = (
                 "Remove the `--ulimit` lines from runArgs, or use root's engine: `docker context use default`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="limit",
     ),
     Rule(
@@ -1225,10 +1225,10 @@ RULES = (
                 "Recreate the container: `docker compose up --force-recreate`, or `docker rm --force NAME` and "
                 "start it again.",
                 tell="the name in the message is a long hexadecimal id",
-                given=says(r"network [0-9a-f]{24,} not found"),
+                given=text_has(r"network [0-9a-f]{24,} not found"),
             ),
         ),
-        look="`docker network ls`",
+        more="`docker network ls`",
         kind="network",
     ),
     Rule(
@@ -1241,11 +1241,11 @@ RULES = (
                 "container-name",
                 "A container with the name {0} already exists.",
                 "Run `./launch stop` if it is this project's, or `docker rm --force {0}`.",
-                alone="Remove it with `docker rm --force NAME`, or use another name.",
+                standalone="Remove it with `docker rm --force NAME`, or use another name.",
             ),
         ),
         certain=True,
-        look="`docker ps --all`",
+        more="`docker ps --all`",
         kind="name",
     ),
     Rule(
@@ -1283,7 +1283,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
     ),
     Rule(
@@ -1304,7 +1304,7 @@ RULES = (
                 tell="`docker --version` is below 19.03",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1318,7 +1318,7 @@ RULES = (
                 "leaves it behind.",
                 "Remove the line with `credsStore` from ~/.docker/config.json, then log in again with `docker login`.",
                 tell="the text has `executable file not found`",
-                given=silent_on(r"err: exit status"),
+                given=unless_text_has(r"err: exit status"),
             ),
             Cause(
                 "credential-helper-fails",
@@ -1327,10 +1327,10 @@ RULES = (
                 "Start Docker Desktop, or remove the line with `credsStore` from ~/.docker/config.json and run "
                 "`docker login` again.",
                 tell="the text has `exit status`",
-                given=silent_on(r"executable file not found"),
+                given=unless_text_has(r"executable file not found"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1349,7 +1349,7 @@ RULES = (
                 "Git Bash on Windows is not a terminal for Docker.",
                 "Put `winpty` before `docker`, or use PowerShell or WSL.",
                 tell="the text has `mintty`",
-                given=says(r"mintty"),
+                given=text_has(r"mintty"),
             ),
         ),
     ),
@@ -1365,7 +1365,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(
@@ -1384,10 +1384,10 @@ RULES = (
                 "The Python package docker is too old for the installed requests package.",
                 "Run `pip install --upgrade docker`.",
                 tell="a Python program called Docker, not `docker-compose`",
-                given=says(r"http\+docker") & silent_on(r"ContainerConfig"),
+                given=text_has(r"http\+docker") & unless_text_has(r"ContainerConfig"),
             ),
         ),
-        look="`docker compose version`",
+        more="`docker compose version`",
     ),
     Rule(
         "compose-too-old",
@@ -1409,7 +1409,7 @@ RULES = (
             ),
             COMPOSE_FILE,
         ),
-        look="`docker compose version`",
+        more="`docker compose version`",
         kind="engine",
     ),
     Rule(
@@ -1432,7 +1432,7 @@ RULES = (
             r"capabilities is required",
         ),
         (COMPOSE_FILE,),
-        look=COMPOSE,
+        more=COMPOSE,
         kind="engine",
     ),
     Rule(
@@ -1449,7 +1449,7 @@ RULES = (
                 "Wait a minute and try again. If it stays, run `sudo systemctl restart docker`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -1463,10 +1463,10 @@ RULES = (
                 "Run `unset DOCKER_CONTEXT; docker context use default`.",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         kind="engine",
-        beside=r"docker|endpoint|desktop-linux|rootless|colima|default",
-        unless=r"kubectl|kubeconfig|^error: context",
+        requires=r"docker|endpoint|desktop-linux|rootless|colima|default",
+        excludes=r"kubectl|kubeconfig|^error: context",
     ),
     Rule(
         "devcontainer-form",
@@ -1496,7 +1496,7 @@ RULES = (
                 "Remove both from devcontainer.json, or set `workspaceFolder` to the target of `workspaceMount`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "container-user",
@@ -1527,7 +1527,7 @@ RULES = (
                 "Add `RUN userdel -r ubuntu` to the Dockerfile, before the step that creates the user.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "user-in-use",
@@ -1557,7 +1557,7 @@ RULES = (
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
                 "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
                 "machine, use VS Code 1.98.",
-                alone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
+                standalone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
             ),
         ),
     ),
@@ -1618,7 +1618,7 @@ RULES = (
                 tell="it happened in a running container",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1643,17 +1643,17 @@ RULES = (
                 "The file ({0}) exists, but .dockerignore leaves it out.",
                 "Remove the matching line from .dockerignore, or add one that begins with `!`.",
                 tell="`ls` finds it in that folder",
-                given=~says(r"--from="),
+                given=~text_has(r"--from="),
             ),
             Cause(
                 "copy-stage",
                 "The stage that `COPY --from` names does not have the file ({0}).",
                 "Correct the path, or create the file in that stage.",
                 tell="the `COPY` has `--from`",
-                given=says(r"--from="),
+                given=text_has(r"--from="),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1661,7 +1661,7 @@ RULES = (
         "exec /entrypoint.sh: exec format error",
         (r"exec:? \\?\"?(/?\S+\.(?:sh|py))\\?\"?: exec format error",),
         (NO_SHEBANG,),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -1678,7 +1678,7 @@ RULES = (
             ),
             WRONG_ARCH,
         ),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -1691,7 +1691,7 @@ RULES = (
             r"wanted (?:linux/)?\w+, actual:? ",
         ),
         (WRONG_ARCH, NO_EMULATION),
-        look=CARD,
+        more=CARD,
         kind="image",
     ),
     Rule(
@@ -1703,7 +1703,7 @@ RULES = (
             r"qemu-(?:x86_64|aarch64)[^\n]{0,20}: (?:Could not open|uncaught)",
         ),
         (WRONG_ARCH, NO_SHEBANG, NO_EMULATION),
-        look=CARD,
+        more=CARD,
         kind="image",
     ),
     Rule(
@@ -1721,7 +1721,7 @@ RULES = (
                 "Run `file` on that library, and install the one for this machine (`uname -m`).",
             ),
         ),
-        look=CARD,
+        more=CARD,
     ),
     Rule(
         "image-missing",
@@ -1743,7 +1743,7 @@ RULES = (
                 "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
                 "with `copier update --trust`.",
                 tell="the registry's web page does not list the tag",
-                alone="Use another tag that the registry lists.",
+                standalone="Use another tag that the registry lists.",
             ),
             Cause(
                 "stage-missing",
@@ -1752,9 +1752,9 @@ RULES = (
                 tell="the name in the message has no tag and no registry",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
-        unless=r"failed to resolve source metadata[^\n]*(?:denied|authori[sz]|forbidden)",
+        excludes=r"failed to resolve source metadata[^\n]*(?:denied|authori[sz]|forbidden)",
     ),
     Rule(
         "pull-limit",
@@ -1766,17 +1766,17 @@ RULES = (
                 "Docker Hub limits pulls without a login, counted by network address.",
                 "Run `docker login`, then try again.",
                 tell="the image comes from Docker Hub",
-                given=silent_on(r"ghcr\.io|nvcr\.io|quay\.io|ecr\.aws"),
+                given=unless_text_has(r"ghcr\.io|nvcr\.io|quay\.io|ecr\.aws"),
             ),
             Cause(
                 "registry-busy",
                 "The registry received too many requests from this network address.",
                 "Wait some minutes, log in to that registry, and try again.",
                 tell="the image comes from another registry",
-                given=~says(r"unauthenticated pull"),
+                given=~text_has(r"unauthenticated pull"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -1787,12 +1787,12 @@ RULES = (
             Cause(
                 "snap-void",
                 "Docker is a snap, which cannot see the folder in which it was started.",
-                "Run it in a folder inside your home directory, or replace the snap by Docker Engine: `sudo snap "
+                "Run it in a folder inside your home directory, or replace the snap with Docker Engine: `sudo snap "
                 "remove docker`, then https://docs.docker.com/engine/install/.",
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="build",
     ),
     Rule(
@@ -1813,7 +1813,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1837,10 +1837,10 @@ RULES = (
                 "The builder is too old for a feature in that line, such as a here-document.",
                 "Make `# syntax=docker/dockerfile:1` the first line of the Dockerfile.",
                 tell="the line is valid",
-                given=says(r"unknown flag|<<"),
+                given=text_has(r"unknown flag|<<"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -1855,7 +1855,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look="`docker buildx ls`",
+        more="`docker buildx ls`",
         kind="build",
     ),
     Rule(
@@ -1870,8 +1870,8 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
-        beside=r"response from daemon|layer|dockerd|docker build|failed to solve",
+        more=BUILD,
+        requires=r"response from daemon|layer|dockerd|docker build|failed to solve",
         kind="build",
     ),
     Rule(
@@ -1885,7 +1885,7 @@ RULES = (
                 "Delete it with `docker builder prune --all`, and build again.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="build",
     ),
     Rule(
@@ -1902,7 +1902,7 @@ RULES = (
                 "Wait for other builds to finish. If there are none, run `sudo systemctl restart docker`.",
             ),
         ),
-        look="`docker buildx ls`",
+        more="`docker buildx ls`",
         kind="build",
     ),
     Rule(
@@ -1929,7 +1929,7 @@ RULES = (
             ),
             STORE_FULL,
         ),
-        look=STORAGE,
+        more=STORAGE,
         level=BROAD,
         kind="build",
     ),
@@ -1959,10 +1959,10 @@ RULES = (
                 "Docker's image store or build cache is damaged.",
                 "Run `docker builder prune --all --force`, restart Docker, and build again.",
                 tell="it fails at the same layer each time",
-                given=says(r"parent snapshot|content digest"),
+                given=text_has(r"parent snapshot|content digest"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -2005,10 +2005,10 @@ RULES = (
                 "The image has too many layers for one overlay mount, or the kernel lacks the overlay module.",
                 "Run `sudo modprobe overlay`; after a kernel update, restart the machine.",
                 tell="`sudo modprobe overlay` fails",
-                given=silent_on(r"read-only|input/output"),
+                given=unless_text_has(r"read-only|input/output"),
             ),
         ),
-        look=STORAGE,
+        more=STORAGE,
         kind="disk",
     ),
     Rule(
@@ -2031,13 +2031,13 @@ RULES = (
             WSL_1,
             Cause(
                 "kernel-emulated",
-                "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not offer the system calls "
+                "A sandbox or an outer container (gVisor, OpenVZ, an old Docker) does not support the system calls "
                 "that this needs.",
                 "Use a virtual machine or another host.",
                 tell="`systemd-detect-virt` prints a container's name",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2065,7 +2065,7 @@ RULES = (
             ),
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2084,7 +2084,7 @@ RULES = (
                 "Update the packages of Docker, containerd or runc, and libseccomp2 together, then restart Docker.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2099,7 +2099,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2119,7 +2119,7 @@ RULES = (
                 "`SystemdCgroup = true` in containerd's config.toml, and restart it.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2148,7 +2148,7 @@ RULES = (
                 given=WSL | CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2165,7 +2165,7 @@ RULES = (
             DOCKER_SNAP,
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2182,7 +2182,7 @@ RULES = (
             ),
             ENGINE_RIGHTS,
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -2217,8 +2217,8 @@ RULES = (
                 "Put `MSYS_NO_PATHCONV=1` before the command, or run it in PowerShell or WSL.",
             ),
         ),
-        look=CLIENT,
-        beside=r"docker|container|OCI|podman",
+        more=CLIENT,
+        requires=r"docker|container|OCI|podman",
         kind="command",
     ),
     Rule(
@@ -2226,7 +2226,7 @@ RULES = (
         "exec /usr/bin/sh: operation not permitted",
         (r"exec:? \\?\"?(/[^\s\"\\:]+)\\?\"?: operation not permitted",),
         (SECCOMP_OLD, DOCKER_SNAP, NOEXEC),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="command",
     ),
@@ -2256,7 +2256,7 @@ RULES = (
                 tell="`namei -l FILE` shows a folder without `x`",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -2281,7 +2281,7 @@ RULES = (
                 tell="`ls -l` finds it in the image only, or not at all",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="command",
     ),
@@ -2295,7 +2295,7 @@ RULES = (
         ),
         (WINDOWS_LINES,),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         kind="command",
     ),
     Rule(
@@ -2317,7 +2317,7 @@ RULES = (
                 tell="`file FILE` prints ASCII text, and it has GROUP or INPUT",
             ),
         ),
-        look=CARD,
+        more=CARD,
         level=BROAD,
     ),
     Rule(
@@ -2334,7 +2334,7 @@ RULES = (
                 "Another installation is running, often the automatic updates.",
                 "Wait until it has finished: `sudo lsof /var/lib/dpkg/lock-frontend` shows it.",
                 tell="the text has `held by process` or `Resource temporarily`",
-                given=silent_on(r"13: Permission|are you root"),
+                given=unless_text_has(r"13: Permission|are you root"),
             ),
             Cause(
                 "apt-not-root",
@@ -2342,10 +2342,10 @@ RULES = (
                 "Put `sudo` before it. For an image, install the package in the Dockerfile, or list it in "
                 "apt.txt in a project.",
                 tell="the text has `are you root`",
-                given=says(r"13: Permission|are you root"),
+                given=text_has(r"13: Permission|are you root"),
             ),
         ),
-        look="`ps aux | grep -e apt -e dpkg`",
+        more="`ps aux | grep -e apt -e dpkg`",
     ),
     Rule(
         "apt-key",
@@ -2360,7 +2360,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-unsigned",
@@ -2374,8 +2374,8 @@ RULES = (
                 "sources, use a newer base image.",
             ),
         ),
-        look=BUILD,
-        unless=r"NO_PUBKEY A4B469963BF863CC",
+        more=BUILD,
+        excludes=r"NO_PUBKEY A4B469963BF863CC",
     ),
     Rule(
         "apt-two-entries",
@@ -2390,7 +2390,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-key-download",
@@ -2404,7 +2404,7 @@ RULES = (
                 "current web page.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-tools",
@@ -2426,10 +2426,10 @@ RULES = (
                 "This release of the distribution no longer has `apt-key`.",
                 "Store the key in /etc/apt/keyrings, and name it with `signed-by=` in the source's line.",
                 tell="the text has `apt-key: not found`",
-                given=says(r"apt-key: (?:command )?not found"),
+                given=text_has(r"apt-key: (?:command )?not found"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "apt-signature",
@@ -2445,7 +2445,7 @@ RULES = (
                 tell="`ls -ld /tmp` does not begin with `drwxrwxrwt`",
             ),
         ),
-        look=STORAGE,
+        more=STORAGE,
         level=BROAD,
     ),
     Rule(
@@ -2464,12 +2464,12 @@ RULES = (
                 "The installation script of a package failed, for example because a kernel module did not compile.",
                 "Read the first error above that line. Then run `sudo dpkg --configure -a`.",
                 tell="the text has `installed ... script subprocess returned error`",
-                given=says(r"script subprocess returned|Bad return status"),
+                given=text_has(r"script subprocess returned|Bad return status"),
             ),
             TWO_SOURCES,
             INTERRUPTED,
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="build",
     ),
@@ -2494,10 +2494,10 @@ RULES = (
                 "A package requires another version of a package than the one that would be installed.",
                 "Install that version as well: `sudo apt-get install NAME=VERSION`, with both from the message.",
                 tell="the text has `(= VERSION) but VERSION is to be installed`",
-                given=says(r"\(= [^)]+\) but \S+ is to be installed"),
+                given=text_has(r"\(= [^)]+\) but \S+ is to be installed"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="build",
     ),
@@ -2522,10 +2522,10 @@ RULES = (
                 "A proxy or login page of the network answers instead of the package source.",
                 "Set `http_proxy` for the build, or use another network.",
                 tell="`curl -I ADDRESS` shows another server",
-                given=says(r"NODATA|Clearsigned"),
+                given=text_has(r"NODATA|Clearsigned"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2541,7 +2541,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2562,7 +2562,7 @@ RULES = (
                 tell="`date` does not show the current time",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2592,7 +2592,7 @@ RULES = (
             ),
             NOT_UPDATED,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="build",
     ),
     Rule(
@@ -2613,7 +2613,7 @@ RULES = (
                 tell="it works in another network",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2621,7 +2621,7 @@ RULES = (
         "Error: Failed to download metadata for repo 'appstream': Cannot prepare internal mirrorlist",
         (r"Failed to download metadata for repo|Cannot prepare internal mirrorlist",),
         (OTHER_RELEASE, NETWORK_DOWN),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2653,7 +2653,7 @@ RULES = (
                 tell="the distribution's web site lists the package for this release",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="build",
     ),
     Rule(
@@ -2666,7 +2666,7 @@ RULES = (
             r"unexpected status from \w+ request to (https?://[^/\s]+)\S*: 5\d\d",
         ),
         (NETWORK_DOWN, PROXY, TRY_AGAIN),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
         kind="image",
     ),
@@ -2689,7 +2689,7 @@ RULES = (
                 tell="it works without those options",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=BROAD,
         kind="engine",
     ),
@@ -2719,7 +2719,7 @@ RULES = (
             ),
             OTHER_ENGINE,
         ),
-        look=GRANT,
+        more=GRANT,
         level=GENERAL,
         kind="gpu",
     ),
@@ -2744,7 +2744,7 @@ RULES = (
                 tell="`docker context ls` lists several engines",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         level=GENERAL,
         kind="engine",
     ),
@@ -2770,7 +2770,7 @@ RULES = (
                 "There is no server for this version of VS Code and this architecture.",
                 "Update VS Code, then connect again.",
                 tell="the text has 404",
-                given=says(r"\b404\b"),
+                given=text_has(r"\b404\b"),
             ),
         ),
         level=GENERAL,
@@ -2781,7 +2781,7 @@ RULES = (
         "E: Failed to fetch http://archive.ubuntu.com/ubuntu/pool/main/c/curl/curl_8.5.0.deb  404  Not Found",
         (r"(?-i:\bE: )(?:Failed to fetch|Unable to fetch some archives)", r"Some index files failed to download"),
         (STALE_LISTS, NETWORK_DOWN, TRY_AGAIN),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="build",
     ),
@@ -2804,7 +2804,7 @@ RULES = (
                 tell="`docker context ls` or `docker buildx ls` lists several",
             ),
         ),
-        look=CLIENT,
+        more=CLIENT,
         level=GENERAL,
         kind="image",
     ),
@@ -2823,7 +2823,7 @@ RULES = (
                 "Read its output with `docker logs NAME`: its last error names the cause.",
             ),
         ),
-        look="`docker ps --all`",
+        more="`docker ps --all`",
         level=GENERAL,
         kind="engine",
     ),
@@ -2838,11 +2838,11 @@ RULES = (
         (
             Cause(
                 "unhealthy",
-                "A container that others wait for has ended, or does not pass its health check ({0}).",
+                "A container that other services depend on has ended, or does not pass its health check ({0}).",
                 "Run `docker compose logs` to see its error.",
             ),
         ),
-        look=COMPOSE,
+        more=COMPOSE,
         level=GENERAL,
         program=True,
     ),
@@ -2858,7 +2858,7 @@ RULES = (
                 "Remove it from devcontainer.json, and install what it provides in the Dockerfile.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
     ),
     Rule(
@@ -2894,7 +2894,7 @@ RULES = (
                 tell="the log names it",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         level=GENERAL,
         kind="engine",
     ),
@@ -2945,7 +2945,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=COMPOSE,
+        more=COMPOSE,
         level=GENERAL,
         program=True,
     ),
@@ -2989,17 +2989,17 @@ RULES = (
                 "Docker took an option or argument for the command, because it is after the image's name.",
                 "Put all options before the image: `docker run OPTIONS IMAGE COMMAND`.",
                 tell="the name in the message is an option or a file",
-                given=says(r"exec:? \\?\"?-"),
+                given=text_has(r"exec:? \\?\"?-"),
             ),
             Cause(
                 "command-hidden",
                 "A mount hides {0}, for example the project's folder that is mounted over the image's own.",
                 "Mount the folder at another place, or mount only what you need of it.",
                 tell="it works without the mounts",
-                given=says(r"exec:? \\?[\"`]?\.{0,2}/"),
+                given=text_has(r"exec:? \\?[\"`]?\.{0,2}/"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="command",
     ),
@@ -3014,7 +3014,7 @@ RULES = (
                 "If the service needs it, set it in .env beside the compose file.",
             ),
         ),
-        look=COMPOSE,
+        more=COMPOSE,
         level=NOTE,
     ),
     Rule(
@@ -3054,7 +3054,7 @@ RULES = (
                 "Delete it, download it again, and check it with `dpkg-deb --info FILE`.",
             ),
         ),
-        look="`file *.deb`",
+        more="`file *.deb`",
     ),
     Rule(
         "apt-waits",
@@ -3068,7 +3068,7 @@ RULES = (
                 "install -y ...`, or write `ENV TZ=Etc/UTC` before it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=BROAD,
     ),
     Rule(
@@ -3087,7 +3087,7 @@ RULES = (
                 "Nothing is needed. `DEBIAN_FRONTEND=noninteractive` silences it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=NOTE,
     ),
 )

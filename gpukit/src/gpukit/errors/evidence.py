@@ -15,7 +15,7 @@ from gpukit.project.stack import version
 
 
 @dataclass(frozen=True)
-class Scene:
+class Case:
     """An error text, and what is known of the machine that it comes from."""
 
     text: str
@@ -26,58 +26,58 @@ class Scene:
 class Evidence:
     """`yes` and `no` complete the sentence "What decided: ..."; a combination has its `parts` say it."""
 
-    test: Callable[[Scene], bool | None]
+    test: Callable[[Case], bool | None]
     yes: str = ""
     no: str = ""
     parts: tuple[Evidence, ...] = ()
 
-    def reason(self, scene: Scene) -> str:
+    def reason(self, case: Case) -> str:
         """What decided; empty if nothing is known."""
         if self.parts:
-            return " and ".join(filter(None, (part.reason(scene) for part in self.parts)))
-        return {True: self.yes, False: self.no, None: ""}[self.test(scene)]
+            return " and ".join(filter(None, (part.reason(case) for part in self.parts)))
+        return {True: self.yes, False: self.no, None: ""}[self.test(case)]
 
     def __and__(self, other: Evidence) -> Evidence:
-        def both(scene: Scene) -> bool | None:
-            one, two = self.test(scene), other.test(scene)
+        def both(case: Case) -> bool | None:
+            one, two = self.test(case), other.test(case)
             return False if False in (one, two) else None if None in (one, two) else True
 
         return Evidence(both, parts=(self, other))
 
     def __or__(self, other: Evidence) -> Evidence:
-        def either(scene: Scene) -> bool | None:
-            one, two = self.test(scene), other.test(scene)
+        def either(case: Case) -> bool | None:
+            one, two = self.test(case), other.test(case)
             return True if True in (one, two) else None if None in (one, two) else False
 
         return Evidence(either, parts=(self, other))
 
     def __invert__(self) -> Evidence:
-        def inverse(scene: Scene) -> bool | None:
-            found = self.test(scene)
+        def inverse(case: Case) -> bool | None:
+            found = self.test(case)
             return None if found is None else not found
 
         return Evidence(inverse, parts=(self,))
 
 
-def says(*patterns: str) -> Evidence:
+def text_has(*patterns: str) -> Evidence:
     """The text has one of these. Its absence says nothing."""
     pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
-    return Evidence(lambda scene: True if pattern.search(scene.text) else None, "the text names it")
+    return Evidence(lambda case: True if pattern.search(case.text) else None, "the text names it")
 
 
-def silent_on(*patterns: str) -> Evidence:
+def unless_text_has(*patterns: str) -> Evidence:
     """One of these in the text rules the cause out. Its absence says nothing."""
     pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
-    return Evidence(lambda scene: False if pattern.search(scene.text) else None, "", "the text shows another cause")
+    return Evidence(lambda case: False if pattern.search(case.text) else None, "", "the text shows another cause")
 
 
 def only(evidence: Evidence) -> Evidence:
     """What is not known rules the cause out: for causes that exist on special machines alone."""
-    return Evidence(lambda scene: bool(evidence.test(scene)), evidence.yes)
+    return Evidence(lambda case: bool(evidence.test(case)), evidence.yes)
 
 
 def _is(look: Callable[[Machine], bool | None], yes: str, no: str) -> Evidence:
-    return Evidence(lambda scene: look(scene.machine), yes, no)
+    return Evidence(lambda case: look(case.machine), yes, no)
 
 
 def _equal(value: str | None, wanted: str) -> bool | None:
@@ -147,9 +147,9 @@ def torch_below(number: str) -> Evidence:
     )
 
 
-def _cuda_above_driver(scene: Scene) -> bool | None:
+def _cuda_above_driver(case: Case) -> bool | None:
     """torch's CUDA against the newest that the driver supports: another major version does not run."""
-    torch, driver = scene.machine.torch.cuda, scene.machine.cuda
+    torch, driver = case.machine.torch.cuda, case.machine.cuda
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
@@ -158,7 +158,7 @@ CUDA_ABOVE_DRIVER = Evidence(
 )
 
 
-def figure(text: str, pattern: str) -> float | None:
+def gigabytes(text: str, pattern: str) -> float | None:
     """The amount of memory in GiB that a pattern's two groups (number, unit) catch."""
     found = re.search(pattern, text, re.IGNORECASE)
     unit = {"k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10, "b": 2**-30}
@@ -168,18 +168,18 @@ def figure(text: str, pattern: str) -> float | None:
 AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
 
 
-def _others_hold(scene: Scene) -> bool | None:
+def _others_hold(case: Case) -> bool | None:
     """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
 
     def gib(pattern: str) -> float | None:
-        return figure(scene.text, pattern)
+        return gigabytes(case.text, pattern)
 
     total = gib(rf"total capacity of {AMOUNT}") or gib(rf"{AMOUNT} total capacity")
     free = gib(rf"of which {AMOUNT} is free") or gib(rf"already allocated; {AMOUNT} free")
     mine = gib(rf"this process has {AMOUNT}") or gib(rf"{AMOUNT} (?:reserved in total|cached)")
     others = [
-        figure(each, AMOUNT) or 0.0
-        for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", scene.text)
+        gigabytes(each, AMOUNT) or 0.0
+        for each in re.findall(r"Process \d+ has [^.]*?[\d.]+ \w+ memory in use", case.text)
     ]
     if total and free is not None and mine is not None:
         others.append(total - free - mine)
@@ -193,10 +193,10 @@ OTHERS_HOLD = Evidence(
 )
 
 
-def _fragmented(scene: Scene) -> bool | None:
+def _fragmented(case: Case) -> bool | None:
     """Whether memory that torch reserved and does not use would have been enough."""
-    tried = figure(scene.text, rf"Tried to allocate {AMOUNT}")
-    reserved = figure(scene.text, rf"{AMOUNT} is reserved by PyTorch but unallocated")
+    tried = gigabytes(case.text, rf"Tried to allocate {AMOUNT}")
+    reserved = gigabytes(case.text, rf"{AMOUNT} is reserved by PyTorch but unallocated")
     return reserved > 2 * tried if tried and reserved is not None else None
 
 
@@ -213,7 +213,7 @@ def python_from(number: str) -> Evidence:
     )
 
 
-def needs(*patterns: str) -> Evidence:
+def text_must_have(*patterns: str) -> Evidence:
     """The text has one of these; its absence rules the cause out."""
-    found = says(*patterns)
-    return Evidence(lambda scene: bool(found.test(scene)), found.yes, "the text does not name it")
+    found = text_has(*patterns)
+    return Evidence(lambda case: bool(found.test(case)), found.yes, "the text does not name it")

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpukit.errors.evidence import CONTAINER, JETSON, SELINUX, WSL, needs, only, says, silent_on, torch_below
+from gpukit.errors.evidence import (
+    CONTAINER,
+    JETSON,
+    SELINUX,
+    WSL,
+    only,
+    text_has,
+    text_must_have,
+    torch_below,
+    unless_text_has,
+)
 from gpukit.errors.rule import BROAD, GENERAL, GRANT, HOST, MOUNTS, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -17,7 +27,7 @@ DISK_FULL = Cause(
     "Run `df -h` to find the full disk. `./launch clean` and `docker system prune` remove what is unused; models are "
     "in `~/.cache/huggingface`.",
     tell="`df -h FOLDER` shows no free space, or `quota -s` a limit that is reached",
-    alone="Run `df -h` to find the full disk. `docker system prune` removes what is unused; models are "
+    standalone="Run `df -h` to find the full disk. `docker system prune` removes what is unused; models are "
     "in `~/.cache/huggingface`.",
 )
 OTHER_OWNER = Cause(
@@ -25,7 +35,7 @@ OTHER_OWNER = Cause(
     "The file or folder belongs to another user, often to root after a container ran as root.",
     'On the host, run `sudo chown -R "$USER" FOLDER` on the folder that is mounted.',
     tell="`ls -ld` on the path shows another owner than `id -un`",
-    given=silent_on(r"['\"]/(?:usr|lib|bin|sbin|etc)/"),
+    given=unless_text_has(r"['\"]/(?:usr|lib|bin|sbin|etc)/"),
 )
 NOT_WRITABLE = Cause(
     "folder-not-writable",
@@ -40,7 +50,7 @@ SELINUX_REFUSES = Cause(
     "SELinux does not let the container use a folder of the host.",
     'Mount it with `:z`, as in `-v "$PWD":/workspace:z`, or use `--security-opt label=disable`.',
     tell="owner and mode are right, and `sudo ausearch -m avc -ts recent` on the host lists it",
-    given=only(SELINUX | says(r"SELinux|\bavc:|Fedora|Red Hat|\bel[89]\b")),
+    given=only(SELINUX | text_has(r"SELinux|\bavc:|Fedora|Red Hat|\bel[89]\b")),
 )
 NOT_SAVED_WHOLE = Cause(
     "file-incomplete",
@@ -55,14 +65,14 @@ WEB_PAGE = Cause(
     "confirmation.",
     "Delete it, and download it again with a login or with the tool that its page names.",
     tell="`head -c 200 FILE` prints HTML or a sentence",
-    given=says(r"invalid load key, '<'", r"operand 60\b"),
+    given=text_has(r"invalid load key, '<'", r"operand 60\b"),
 )
 LFS_POINTER = Cause(
     "lfs-pointer",
     "The file is a pointer of Git LFS, not the content: the repository was cloned without Git LFS.",
     "Run `git lfs install && git lfs pull` in that repository, or `hf download NAME`.",
     tell="`head -c 40 FILE` prints `version https://git-lfs`",
-    given=needs(r"invalid load key, 'v'", r"git-lfs", r"operand 118", r"HeaderTooLarge"),
+    given=text_must_have(r"invalid load key, 'v'", r"git-lfs", r"operand 118", r"HeaderTooLarge"),
 )
 SAVED_BY_SEVERAL = Cause(
     "saved-by-several",
@@ -87,7 +97,7 @@ NO_LOCKS = Cause(
     "The network drive does not support file locks, which caches and databases need.",
     "Put caches on a local disk, for example `HF_HOME=/tmp/hf`; for HDF5, set `HDF5_USE_FILE_LOCKING=FALSE`.",
     tell="`findmnt -T FILE` shows nfs, cifs, lustre, or fuse",
-    given=says(r"No locks|Errno 37|\bf?lock(?:s|f|ing)?\b|\.locks?\b|fcntl"),
+    given=text_has(r"No locks|Errno 37|\bf?lock(?:s|f|ing)?\b|\.locks?\b|fcntl"),
 )
 CHECKPOINT_FROM_NEWER = Cause(
     "checkpoint-from-newer",
@@ -95,8 +105,9 @@ CHECKPOINT_FROM_NEWER = Cause(
     "Use a newer torch: `copier update --trust` in a project. Or save it there again with "
     "`torch.save(..., _use_new_zipfile_serialization=False)`.",
     tell="this torch is older than 1.6, or the text has `version` or `protocol`",
-    given=says(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
-    alone="Use a newer torch. Or save it there again with `torch.save(..., _use_new_zipfile_serialization=False)`.",
+    given=text_has(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
+    standalone="Use a newer torch. Or save it there again with `torch.save(..., "
+    "_use_new_zipfile_serialization=False)`.",
 )
 
 # What torch.load reads is no pickle: none of these numbers is an instruction that a checkpoint has.
@@ -118,7 +129,7 @@ RULES = (
                 "`git add FILE`.",
             ),
         ),
-        look="`./launch doctor --only merge`",
+        more="`./launch doctor --only merge`",
         program=True,
     ),
     Rule(
@@ -132,8 +143,8 @@ RULES = (
                 "Install packages through apt.txt or the Dockerfile and run `./launch build`; or remove "
                 "`--security-opt=no-new-privileges` from runArgs in devcontainer.json.",
                 tell="`grep NoNewPrivs /proc/self/status` shows 1",
-                given=silent_on(r"owned by uid 0"),
-                alone="Install packages in the Dockerfile, or start the container without "
+                given=unless_text_has(r"owned by uid 0"),
+                standalone="Install packages in the Dockerfile, or start the container without "
                 "`--security-opt=no-new-privileges`.",
             ),
             Cause(
@@ -143,12 +154,12 @@ RULES = (
                 "Rebuild the image with `./launch build`; on a machine, as root: `chown root:root /usr/bin/sudo && "
                 "chmod 4755 /usr/bin/sudo`.",
                 tell="`ls -l /usr/bin/sudo` does not show `-rwsr-xr-x root`",
-                given=needs(r"owned by uid 0"),
-                alone="Rebuild the image; on a machine, as root: `chown root:root /usr/bin/sudo && chmod 4755 "
+                given=text_must_have(r"owned by uid 0"),
+                standalone="Rebuild the image; on a machine, as root: `chown root:root /usr/bin/sudo && chmod 4755 "
                 "/usr/bin/sudo`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "git-owner",
@@ -163,7 +174,7 @@ RULES = (
                 "on a Windows or network drive: `git config --global --add safe.directory FOLDER`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         certain=True,
     ),
     Rule(
@@ -180,7 +191,7 @@ RULES = (
                 'On the host, run `sudo chown -R "$USER" .git` in the repository.',
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "temporary-folder-noexec",
@@ -195,13 +206,13 @@ RULES = (
             ),
             Cause(
                 "library-not-mapped",
-                "The library cannot be mapped into memory: SELinux or a limit of memory forbids it.",
+                "The library cannot be mapped into memory: SELinux or a memory limit prevents it.",
                 "Check `ulimit -v` (it should be unlimited), and `sudo ausearch -m avc -ts recent` on the host.",
                 tell="the folder is not mounted with noexec",
-                given=says(r"Cannot allocate memory|Permission denied|avc:"),
+                given=text_has(r"Cannot allocate memory|Permission denied|avc:"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "save-failed",
@@ -218,11 +229,11 @@ RULES = (
                 "The folder for the file does not exist.",
                 "Create it before saving: `os.makedirs(folder, exist_ok=True)`.",
                 tell="`ls -ld FOLDER` does not find it",
-                given=says(r"cannot be opened"),
+                given=text_has(r"cannot be opened"),
             ),
             NOT_WRITABLE,
         ),
-        look=DISK,
+        more=DISK,
         level=BROAD,
     ),
     Rule(
@@ -238,7 +249,7 @@ RULES = (
                 tell="`touch /tmp/x` fails with `Permission denied` or `Read-only file system`",
             ),
         ),
-        look=DISK,
+        more=DISK,
     ),
     Rule(
         "disk-full",
@@ -260,7 +271,7 @@ RULES = (
                 "Run `docker system df`, then `docker system prune`; in Docker Desktop, raise the disk limit in "
                 "Settings, Resources.",
                 tell="`df -h /var/lib/docker` shows no free space",
-                given=says(
+                given=text_has(
                     r"/var/lib/(?:docker|containerd)|register layer|ApplyLayer|failed to (?:solve|build|copy)|#\d+ "
                     r"\d+\.\d+ |overlay"
                 ),
@@ -272,7 +283,7 @@ RULES = (
                 tell="`df -i` shows 100%",
             ),
         ),
-        look=DISK,
+        more=DISK,
         kind="disk",
     ),
     Rule(
@@ -289,7 +300,7 @@ RULES = (
                 'On the host, run `sudo usermod -aG video,render "$USER"` and log in again; in a container, add '
                 "`--group-add=$(stat -c %g /dev/dri/renderD128)`.",
                 tell="`ls -l` on the device shows a group that `id` does not list",
-                given=JETSON | says(r"/dev/(?:dri|kfd|video)"),
+                given=JETSON | text_has(r"/dev/(?:dri|kfd|video)"),
             ),
             Cause(
                 "device-mode",
@@ -298,7 +309,7 @@ RULES = (
                 "`NVreg_DeviceFileMode` from "
                 "/etc/modprobe.d.",
                 tell="`ls -l /dev/nvidia0` does not show `crw-rw-rw-`",
-                given=says(r"/dev/nvidia"),
+                given=text_has(r"/dev/nvidia"),
             ),
             Cause(
                 "device-cgroup",
@@ -307,10 +318,10 @@ RULES = (
                 "Start it with `./launch`, or with `docker run --gpus all ...` instead of mounting /dev.",
                 tell="it works on the host",
                 given=CONTAINER,
-                alone="Start it with `docker run --gpus all ...` instead of mounting /dev.",
+                standalone="Start it with `docker run --gpus all ...` instead of mounting /dev.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "no-home",
@@ -331,10 +342,10 @@ RULES = (
                 "Start it with `./launch` or VS Code, which give the image your user; with `docker run --user`, add "
                 "`-e HOME=/tmp`.",
                 tell="`echo $HOME` prints `/`, or a folder that `ls -ld` does not find",
-                alone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp`.",
+                standalone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-folder",
@@ -350,11 +361,11 @@ RULES = (
                 "{0} belongs to the system or the image, and only root may change it.",
                 "Install packages with `./launch add PACKAGE`. Other files belong in the Dockerfile or in the project.",
                 tell="`ls -ld` on it shows root as the owner",
-                alone="Install packages in a virtual environment (`python -m venv`). Other files belong in the "
+                standalone="Install packages in a virtual environment (`python -m venv`). Other files belong in the "
                 "Dockerfile.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "home-of-root",
@@ -372,7 +383,7 @@ RULES = (
                 "Start the container with `./launch` or VS Code, which give the image your user; with `docker run "
                 "--user`, add `-e HOME=/tmp -e HF_HOME=/tmp/hf`.",
                 tell="`echo $HOME` prints /root, and `id -u` is not 0",
-                alone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp -e "
+                standalone="Start it as a user that the image has; with `docker run --user`, add `-e HOME=/tmp -e "
                 "HF_HOME=/tmp/hf`.",
             ),
             Cause(
@@ -381,10 +392,10 @@ RULES = (
                 "Install it elsewhere in the Dockerfile: `ENV UV_PYTHON_INSTALL_DIR=/opt/python`, and the environment "
                 "in /opt/venv.",
                 tell="the path in the message is a program, a library, or a Python",
-                given=says(r"/root/(?:\.local/(?:bin|share/uv)|\.pyenv|(?:mini|ana)conda|\.cargo|\.venv|\.nvm)"),
+                given=text_has(r"/root/(?:\.local/(?:bin|share/uv)|\.pyenv|(?:mini|ana)conda|\.cargo|\.venv|\.nvm)"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cache-owner",
@@ -402,7 +413,7 @@ RULES = (
             r"(?:Failed|Unable) to (?:create|write|open)[^\n]{0,40}[`'\"](/[^\s`'\"]+)[\s\S]{0,80}Permission denied",
         ),
         (OTHER_OWNER, NOT_WRITABLE, SELINUX_REFUSES),
-        look=MOUNTS,
+        more=MOUNTS,
         level=BROAD,
     ),
     Rule(
@@ -429,17 +440,17 @@ RULES = (
                 "Move the files to a Linux disk (in WSL, your home folder), or skip the change of owners: `tar "
                 "--no-same-owner`, `rsync --no-o --no-g`, `cp` without `-a`.",
                 tell="`findmnt -T FILE` shows 9p, drvfs, fuse, nfs, cifs, exfat, or ntfs",
-                given=WSL | says(r"/mnt/[a-z]/|ownership to uid"),
+                given=WSL | text_has(r"/mnt/[a-z]/|ownership to uid"),
             ),
             Cause(
                 "root-without-rights",
                 "The user is root only inside of the container: it is rootless, or `--cap-drop` removed the right.",
                 "Do it on the host, or start the container without `--cap-drop` or rootless mode.",
                 tell="`id -u` prints 0",
-                given=CONTAINER & says(r"rootless|uid=0|root@"),
+                given=CONTAINER & text_has(r"rootless|uid=0|root@"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "read-only",
@@ -448,11 +459,11 @@ RULES = (
         (
             Cause(
                 "mounted-read-only",
-                "{0} is mounted read-only, on purpose, as data folders of a project are.",
+                "{0} is mounted read-only on purpose, like a project's data folders.",
                 "Write to outputs/ or a cache; to allow writing, remove `readonly` (or `:ro`, `--read-only`) from "
                 "the mount.",
                 tell="`findmnt -T FILE` in the container shows `ro`, and on the host `rw`",
-                given=silent_on(r"remount"),
+                given=unless_text_has(r"remount"),
             ),
             Cause(
                 "file-system-fault",
@@ -460,7 +471,7 @@ RULES = (
                 "Run `sudo dmesg | grep -i -e error -e remount` on the host, save your data, and check the disk: "
                 "`sudo fsck` on the unmounted device.",
                 tell="`findmnt -T FILE` on the host shows `ro` as well",
-                given=says(r"I/O error|remount"),
+                given=text_has(r"I/O error|remount"),
             ),
             Cause(
                 "system-read-only",
@@ -468,10 +479,10 @@ RULES = (
                 "NixOS, macOS) or in a snap.",
                 "Use a folder that this system allows, such as /var or /opt, and set it in the tool's configuration.",
                 tell="the path is below /usr, /lib, or /etc",
-                given=needs(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b"),
+                given=text_must_have(r"(?:mkdir|open|create|write)[^\n]{0,40} ['\"]?/(?:usr|lib|etc|bin|sbin|opt)\b"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "network-drive",
@@ -485,7 +496,7 @@ RULES = (
             r"\[Errno 121\] Remote I/O error",
         ),
         (DRIVE_GONE, NO_LOCKS, DRIVE_FAILS),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -501,7 +512,7 @@ RULES = (
                 "For uv, set `UV_LINK_MODE=copy`.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
     ),
     Rule(
         "lock-held",
@@ -527,7 +538,7 @@ RULES = (
             ),
             replace(NO_LOCKS, given=None),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -545,8 +556,8 @@ RULES = (
                 "Let one process write, or use a server: `./launch up` starts the project's MLflow. End a process "
                 "that hangs: `fuser -v FILE`.",
                 tell="`fuser -v FILE` lists more than one process",
-                given=silent_on(r"unable to open|readonly|disk I/O"),
-                alone="Let one process write, or use a server, such as MLflow's. End a process that hangs: `fuser "
+                given=unless_text_has(r"unable to open|readonly|disk I/O"),
+                standalone="Let one process write, or use a server, such as MLflow's. End a process that hangs: `fuser "
                 "-v FILE`.",
             ),
             Cause(
@@ -555,7 +566,7 @@ RULES = (
                 'Run `ls -ld` on the folder; create it, or change its owner with `sudo chown -R "$USER" FOLDER` on '
                 "the host.",
                 tell="the text has `unable to open` or `readonly`",
-                given=needs(r"unable to open|readonly"),
+                given=text_must_have(r"unable to open|readonly"),
             ),
             Cause(
                 "database-on-network-drive",
@@ -564,7 +575,7 @@ RULES = (
                 tell="`findmnt -T FILE` shows nfs, cifs, fuse, or 9p",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -583,17 +594,17 @@ RULES = (
                 "Close programs that use it, and run the command again. Projects in WSL's own file system (your home "
                 "folder there) are not affected.",
                 tell="it works on another try, or after a restart",
-                given=says(r"WinError 3[23]|used by another process"),
+                given=text_has(r"WinError 3[23]|used by another process"),
             ),
             Cause(
                 "windows-no-rights",
                 "This Windows user may not write there.",
                 "Use a folder of yours, or a virtual environment instead of a Python for all users.",
                 tell="the path is in C:\\Program Files or C:\\Windows",
-                given=silent_on(r"WinError 3[23]|used by another process"),
+                given=unless_text_has(r"WinError 3[23]|used by another process"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -610,12 +621,12 @@ RULES = (
                 "The terminal or SSH connection was closed, which ended the training.",
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
                 tell="the traceback ends in `print`, `write`, or `flush`",
-                given=needs(r"\b(?:print|flush|tqdm|sys\.std|write)\b"),
-                alone="Start it in tmux, or with `nohup`.",
+                given=text_must_have(r"\b(?:print|flush|tqdm|sys\.std|write)\b"),
+                standalone="Start it in tmux, or with `nohup`.",
             ),
             NO_LOCKS,
         ),
-        look="`sudo dmesg | grep -i error`",
+        more="`sudo dmesg | grep -i error`",
         level=BROAD,
         program=True,
     ),
@@ -627,7 +638,7 @@ RULES = (
             r"(?<!nvidia-smi): Input/output error(?!$)|I/O error, dev ",
         ),
         (DRIVE_FAILS, NO_LOCKS),
-        look="`sudo dmesg | grep -i error`",
+        more="`sudo dmesg | grep -i error`",
         program=True,
     ),
     Rule(
@@ -644,12 +655,12 @@ RULES = (
                 "The repository keeps large files in Git LFS, which is not installed here.",
                 "Add `git-lfs` to apt.txt and run `./launch build` (on a machine: `sudo apt-get install git-lfs`). "
                 "Then run `git lfs install && git lfs pull`.",
-                alone="Install it: `sudo apt-get install git-lfs`. Then run `git lfs install && git lfs pull`.",
+                standalone="Install it: `sudo apt-get install git-lfs`. Then run `git lfs install && git lfs pull`.",
             ),
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "lfs-failed",
@@ -675,17 +686,17 @@ RULES = (
                 "Ask its owner, wait until next month, or download the files elsewhere; for models, `hf download "
                 "NAME`.",
                 tell="the text has `quota`",
-                given=needs(r"quota|bandwidth"),
+                given=text_must_have(r"quota|bandwidth"),
             ),
             Cause(
                 "lfs-refused",
                 "The server does not have the file, or refuses it without a login.",
                 "Log in (`gh auth login`, or a token), and check that the repository's owner uploaded the file.",
                 tell="the text has `404`, `403`, or `not exist`",
-                given=says(r"does not exist|40[134]|Authori[sz]ation|Auth"),
+                given=text_has(r"does not exist|40[134]|Authori[sz]ation|Auth"),
             ),
         ),
-        look="`git lfs logs last`",
+        more="`git lfs logs last`",
         program=True,
     ),
     Rule(
@@ -699,7 +710,7 @@ RULES = (
         ),
         (LFS_POINTER, WEB_PAGE, NOT_SAVED_WHOLE),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-newer",
@@ -718,17 +729,17 @@ RULES = (
                 "The checkpoint was unpacked: its data.pkl is read instead of the whole file.",
                 "Use the file as it was downloaded, without unpacking it.",
                 tell="the path ends in data.pkl, or its folder has `data` and `version`",
-                given=says(r"data\.pkl"),
+                given=text_has(r"data\.pkl"),
             ),
             Cause(
                 "checkpoint-plain-pickle",
                 "The file was saved with `torch.save`, and is read with `pickle.load`.",
                 "Read it with `torch.load`.",
                 tell="the traceback's last frame calls `pickle.load`",
-                given=says(r"pickle\.load\("),
+                given=text_has(r"pickle\.load\("),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-zip",
@@ -744,7 +755,7 @@ RULES = (
                 given=~torch_below("1.6"),
             ),
         ),
-        look="`unzip -l FILE`",
+        more="`unzip -l FILE`",
     ),
     Rule(
         "python-cache-broken",
@@ -758,7 +769,7 @@ RULES = (
                 "reinstall it with `pip install --force-reinstall --no-deps PACKAGE`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-device",
@@ -773,7 +784,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-form",
@@ -796,7 +807,7 @@ RULES = (
         ),
         level=BROAD,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "file-incomplete",
@@ -815,9 +826,9 @@ RULES = (
             r"invalid hash value \(expected",
         ),
         (NOT_SAVED_WHOLE, WEB_PAGE, SAVED_BY_SEVERAL),
-        unless=r"spawn_main",
+        excludes=r"spawn_main",
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "image-not-read",
@@ -838,10 +849,10 @@ RULES = (
                 "Stop when `ok, frame = capture.read()` gives `ok` as False, and check `capture.isOpened()`; in a "
                 "container, pass the camera with `--device /dev/video0`.",
                 tell="the program reads from `cv2.VideoCapture`",
-                given=says(r"VideoCapture|video|camera|webcam|frame = |\.mp4|\.avi"),
+                given=text_has(r"VideoCapture|video|camera|webcam|frame = |\.mp4|\.avi"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -868,7 +879,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "weights-only",
@@ -881,8 +892,8 @@ RULES = (
             r"Unsupported global: GLOBAL \S+ was not an allowed global",
         ),
         (
-            replace(NOT_SAVED_WHOLE, given=needs(NO_PICKLE)),
-            replace(WEB_PAGE, given=needs(NO_PICKLE)),
+            replace(NOT_SAVED_WHOLE, given=text_must_have(NO_PICKLE)),
+            replace(WEB_PAGE, given=text_must_have(NO_PICKLE)),
             Cause(
                 "weights-only",
                 "The checkpoint contains Python objects, and since torch 2.6 `torch.load` accepts only weights by "
@@ -894,7 +905,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-load-too-old",
@@ -906,11 +917,11 @@ RULES = (
                 "transformers no longer reads .bin checkpoints with a torch older than 2.6, because of a "
                 "vulnerability in `torch.load`.",
                 "Use a newer torch (`copier update --trust` in a project), or a model with safetensors files.",
-                alone="Use a newer torch, or a model with safetensors files.",
+                standalone="Use a newer torch, or a model with safetensors files.",
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "checkpoint-other-model",
@@ -939,7 +950,7 @@ RULES = (
                 "`position_ids`. If only buffers such as position_ids or inv_freq differ, "
                 "`load_state_dict(..., strict=False)` is enough.",
                 tell="the keys belong to a layer of transformers, timm, or another package",
-                given=says(r"position_ids|inv_freq|\bin_proj|relative_position_index|parametrizations"),
+                given=text_has(r"position_ids|inv_freq|\bin_proj|relative_position_index|parametrizations"),
             ),
             Cause(
                 "checkpoint-prefix",
@@ -948,7 +959,7 @@ RULES = (
                 "Remove the prefix from the keys when loading, and save `model.module.state_dict()` or "
                 "`model._orig_mod.state_dict()`.",
                 tell="all keys that the text lists begin with that prefix",
-                given=needs(r"\bmodule\.|_orig_mod"),
+                given=text_must_have(r"\bmodule\.|_orig_mod"),
             ),
             Cause(
                 "optimizer-other-parameters",
@@ -956,11 +967,11 @@ RULES = (
                 "Freeze the same layers and create the parameter groups in the same order as at saving, or start "
                 "with a new optimizer.",
                 tell="the text has `parameter group`",
-                given=needs(r"parameter group|loaded state dict"),
+                given=text_must_have(r"parameter group|loaded state dict"),
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "dataset-empty",
@@ -987,7 +998,7 @@ RULES = (
                 tell="`ls` shows files, but in other folders or with other extensions",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         program=True,
     ),
     Rule(
@@ -1011,7 +1022,7 @@ RULES = (
                 tell="`ls -la` shows an empty folder that belongs to root",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),
@@ -1044,10 +1055,10 @@ RULES = (
                 "{0} is on the host, and the container sees only the project and mounted folders.",
                 "Add a mount for it in devcontainer.json (`-v` for `docker run`), and use its path in the container.",
                 tell="`ls` finds it on the host and not in the container",
-                given=CONTAINER & says(r"['\"]/(?:home|mnt|data|media|datasets?|Users)/"),
+                given=CONTAINER & text_has(r"['\"]/(?:home|mnt|data|media|datasets?|Users)/"),
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),
@@ -1065,11 +1076,11 @@ RULES = (
                 "The file is a program or script that may not be executed.",
                 "Run `chmod +x FILE`, or start it with its interpreter: `bash FILE`, `python FILE`.",
                 tell="`ls -l FILE` shows no `x`, or `findmnt -T FILE` shows noexec",
-                given=needs(r"^(?:/bin/)?(?:ba|z|da)?sh: [^\n]*Permission denied|exec(?:ve|utable)?\b"),
+                given=text_must_have(r"^(?:/bin/)?(?:ba|z|da)?sh: [^\n]*Permission denied|exec(?:ve|utable)?\b"),
             ),
             SELINUX_REFUSES,
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         level=GENERAL,
         program=True,
     ),

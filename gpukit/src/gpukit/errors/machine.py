@@ -134,7 +134,7 @@ def _typed(kind: str, value: Any) -> Any:
 
 
 # Names that say what a card is, for a text or a file that names a card without its capability. The first that fits.
-NAMES = (
+CAPABILITIES_BY_NAME = (
     (r"\bGB10\b|DGX Spark", "12.1"),
     (r"RTX (?:PRO )?5\d{3}|RTX 50\d\d|RTX PRO [2-6]\d{3}", "12.0"),
     (r"\bThor\b", "11.0"),
@@ -157,10 +157,10 @@ NAMES = (
 
 def capability(name: str) -> str | None:
     """The compute capability of a card by its name."""
-    return next((number for pattern, number in NAMES if re.search(pattern, name)), None)
+    return next((number for pattern, number in CAPABILITIES_BY_NAME if re.search(pattern, name)), None)
 
 
-def in_text(text: str) -> Machine:
+def machine_in_text(text: str) -> Machine:
     """What a text says of the machine that it comes from."""
     found: dict[str, Any] = {}
 

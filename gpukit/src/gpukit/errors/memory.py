@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import EARLIER_KERNEL, GPU_FULL, GPU_TAKEN, HOST_MEMORY, LIBRARIES_MIXED, SHM_FULL
-from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, WSL, needs, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, FRAGMENTED, UNIFIED, WSL, only, text_has, text_must_have, unless_text_has
 from gpukit.errors.rule import BROAD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -37,10 +37,10 @@ HOST_MEMORY_WSL = Cause(
 )
 DATASET_COPIES = Cause(
     "workers-copy-dataset",
-    "Each data loader worker comes to hold a copy of the dataset, because it consists of many Python objects.",
+    "Each data loader worker ends up with a copy of the dataset, because the dataset consists of many Python objects.",
     "Use fewer workers, and keep the data in NumPy arrays or tensors, or read it from files (`numpy.memmap`, Arrow).",
     tell="memory grows during the epoch, and more slowly with fewer workers",
-    given=needs(r"DataLoader"),
+    given=text_must_have(r"DataLoader"),
 )
 SHM_LEFT = Cause(
     "shared-memory-left",
@@ -68,7 +68,7 @@ STOPPED = Cause(
     "The process was stopped from outside: by a user, by `docker stop`, or by a scheduler's time or memory limit.",
     "Look at the scheduler's log, or `docker events --since 1h`; then run the same command again to resume.",
     tell="`dmesg` shows nothing, and the log ends without a traceback of its own",
-    given=says(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
+    given=text_has(r"slurm|srun|TIME LIMIT|CANCELLED|preempt|docker stop|got signal: (?:15|2)\b"),
 )
 
 TORCH_BUILD = Cause(
@@ -91,7 +91,7 @@ RULES = (
         "OSError: [Errno 24] Too many open files",
         (r"Too many open files", r"received 0 items of ancdata"),
         (OPEN_FILES,),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-memory",
@@ -113,7 +113,7 @@ RULES = (
             r"Error while \w+(?: to)? shared memory segment",
         ),
         (SHM_FULL, SHM_LEFT, HOST_MEMORY),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-object-gone",
@@ -128,14 +128,14 @@ RULES = (
             ),
             SHM_FULL,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shared-object",
         "RuntimeError: unable to open shared memory object </torch_4242_99> in read-write mode",
         (r"unable to open shared memory object",),
         (SHM_FULL, OPEN_FILES),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "bus-error",
@@ -148,7 +148,7 @@ RULES = (
                 "The disk is full, so a file that is mapped into memory cannot be filled.",
                 "Free space: `docker system df` and `./launch clean` show what can be removed.",
                 tell="`df -h` shows a full disk",
-                alone="Free space: `docker system df` shows what can be removed.",
+                standalone="Free space: `docker system df` shows what can be removed.",
             ),
             Cause(
                 "file-cut-short",
@@ -158,7 +158,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "semaphores",
@@ -169,10 +169,10 @@ RULES = (
                 "shm-not-writable",
                 "Processes cannot share locks: /dev/shm is missing or not writable for this user.",
                 "Start the container with `./launch`; elsewhere run `sudo chmod 1777 /dev/shm`.",
-                alone="Run `sudo chmod 1777 /dev/shm`.",
+                standalone="Run `sudo chmod 1777 /dev/shm`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "build-memory",
@@ -192,7 +192,7 @@ RULES = (
                 "Set `MAX_JOBS=2` before the command, or install a prebuilt wheel.",
             ),
         ),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "heads-per-gpu",
@@ -206,7 +206,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "memory-of-engine",
@@ -232,10 +232,10 @@ RULES = (
                 "`gpu_memory_utilization` asks for more memory than is free, or leaves less than the model needs.",
                 "Set it below the free share that `nvidia-smi` shows, or higher if the GPU is otherwise free.",
                 tell="the text compares free memory with the desired utilization",
-                given=says("desired GPU memory utilization"),
+                given=text_has("desired GPU memory utilization"),
             ),
         ),
-        look=SMI,
+        more=SMI,
     ),
     Rule(
         "gpu-memory-full",
@@ -262,7 +262,7 @@ RULES = (
             r"Failed to CUDA (?:malloc|calloc)",
         ),
         (GPU_FULL, GPU_TAKEN, FRAGMENTS, UNIFIED_FULL),
-        look=SMI,
+        more=SMI,
     ),
     Rule(
         "library-memory",
@@ -275,7 +275,7 @@ RULES = (
         ),
         (GPU_FULL, LIBRARIES_MIXED, EARLIER_KERNEL),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gpu-memory-or-libraries",
@@ -291,11 +291,11 @@ RULES = (
         (
             GPU_FULL,
             LIBRARIES_MIXED,
-            replace(EARLIER_KERNEL, given=silent_on(r"CUDNN")),
+            replace(EARLIER_KERNEL, given=unless_text_has(r"CUDNN")),
             TORCH_BUILD,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "pinned-memory",
@@ -316,7 +316,7 @@ RULES = (
                 "WSL, give it more memory in .wslconfig.",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "array-too-large",
@@ -329,7 +329,7 @@ RULES = (
                 "Read the data in parts (`numpy.memmap`, a DataLoader), or use a smaller dtype.",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
         program=True,
     ),
     Rule(
@@ -342,7 +342,7 @@ RULES = (
             r"^(?:RuntimeError: )?could not create a primitive$",  # oneDNN; of a primitive descriptor: another cause
         ),
         (HOST_MEMORY,),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "worker-killed",
@@ -356,7 +356,7 @@ RULES = (
             r"due to (?:the node running low on memory|memory pressure)",
         ),
         (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, DATASET_COPIES),
-        look=OOM,
+        more=OOM,
     ),
     Rule(
         "bad-alloc",
@@ -366,7 +366,7 @@ RULES = (
             HOST_MEMORY,
             Cause(
                 "incompatible-library",
-                "A compiled library asked for a nonsensical size, as one does that was built for another torch or "
+                "A compiled library requested an impossible size. This happens if it was built for another torch or "
                 "compiler.",
                 "Install that package's release for the installed torch.",
                 tell="`free -h` shows plenty of memory",
@@ -379,7 +379,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-crashed",
@@ -399,10 +399,10 @@ RULES = (
                 'Call `cv2.setNumThreads(0)` and `torch.set_num_threads(1)`, or pass `multiprocessing_context="spawn"` '
                 "to the DataLoader.",
                 tell="it works with `num_workers=0`",
-                given=says(r"\bcv2\b|opencv|set_num_threads"),
+                given=text_has(r"\bcv2\b|opencv|set_num_threads"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "heap-damaged",
@@ -424,7 +424,7 @@ RULES = (
             ),
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-gone",
@@ -445,7 +445,7 @@ RULES = (
             ),
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-ended",
@@ -462,7 +462,7 @@ RULES = (
             STOPPED,
         ),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "worker-slow",
@@ -471,12 +471,13 @@ RULES = (
         (
             Cause(
                 "loader-timeout",
-                "The data loader's workers did not deliver in time: the disk or network is slow, there are too few "
+                "The data loader's workers did not return a batch in time: the disk or network is slow, there are "
+                "too few "
                 "processors, or a worker hangs in a lock.",
                 'Use fewer workers than processors and `multiprocessing_context="spawn"`, or increase `timeout`.',
             ),
         ),
-        look="`./launch verify --only loader`",
+        more="`./launch verify --only loader`",
     ),
     Rule(
         "ended-from-outside",
@@ -496,7 +497,7 @@ RULES = (
         ),
         (HOST_MEMORY_WSL, UNIFIED_FULL, HOST_MEMORY, STOPPED),
         level=BROAD,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "hangup",
@@ -507,18 +508,18 @@ RULES = (
                 "terminal-closed",
                 "The terminal or SSH connection was closed, which ended the training.",
                 "Start it in the background with `./launch run -d -- ...`, or in tmux.",
-                alone="Start it in tmux, or with `nohup`.",
+                standalone="Start it in tmux, or with `nohup`.",
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "stopped",
         "SignalException: Process 4242 got signal: 15",
         (r"got signal: (?:15|2)\b", r"DUE TO TIME LIMIT", r"Received (?:15|2) death signal"),
         (STOPPED,),
-        look="`docker events --since 1h`",
+        more="`docker events --since 1h`",
         program=True,
     ),
     Rule(
@@ -545,11 +546,11 @@ RULES = (
                 "This Docker is older than the image's system: its seccomp profile blocks newer system calls.",
                 "Update Docker (20.10.10 or newer).",
                 tell="it fails immediately, in any program of the image",
-                given=CONTAINER & says(r"pthread_create|can't start new thread|OpenBLAS|apt|libgomp"),
+                given=CONTAINER & text_has(r"pthread_create|can't start new thread|OpenBLAS|apt|libgomp"),
             ),
             HOST_MEMORY,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "locked-memory",
@@ -567,7 +568,7 @@ RULES = (
                 "Add `--ulimit memlock=-1` to runArgs of devcontainer.json, or to `docker run`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "socket-path",
@@ -582,7 +583,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "memory-out",
@@ -593,7 +594,7 @@ RULES = (
             r"(?:cannot|can't) allocate memory\b(?! in static TLS)|\bnot enough memory\b",
         ),
         (GPU_FULL, HOST_MEMORY),
-        look=SMI,
+        more=SMI,
         level=GENERAL,
     ),
     Rule(
@@ -609,7 +610,7 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "unified-memory-table",
@@ -617,7 +618,7 @@ RULES = (
         (r"\| *Not Supported *\| +(?:\d+%|N/A) ",),
         (UNIFIED_FIGURES,),
         level=NOTE,
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "shm-note",
@@ -629,10 +630,10 @@ RULES = (
                 "This is only a note: the container has Docker's 64 MB of shared memory, which is too little for "
                 "data loader workers.",
                 "Start the container with `./launch`, or with `docker run --ipc=host ...`.",
-                alone="Start the container with `docker run --ipc=host ...`.",
+                standalone="Start the container with `docker run --ipc=host ...`.",
             ),
         ),
         level=NOTE,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpukit.errors.causes import CLOCK_WRONG
 from gpukit.errors.engine import NETWORK_DOWN, PROXY, TRY_AGAIN
-from gpukit.errors.evidence import CONTAINER, PODMAN, needs, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, PODMAN, only, text_has, text_must_have, unless_text_has
 from gpukit.errors.rule import BUILD, GENERAL, HOST, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -21,8 +21,8 @@ CERTIFICATES_MISSING = Cause(
     "Install it: `apt-get update && apt-get install -y ca-certificates` (in a project: a newer base with `copier "
     "update --trust`).",
     tell="`curl -I https://github.com` works on the machine and fails in the container",
-    given=silent_on(r"self[- ]signed"),
-    alone="Install it: `apt-get update && apt-get install -y ca-certificates`.",
+    given=unless_text_has(r"self[- ]signed"),
+    standalone="Install it: `apt-get update && apt-get install -y ca-certificates`.",
 )
 HUB_NO_TOKEN = Cause(
     "hub-token-missing",
@@ -30,14 +30,14 @@ HUB_NO_TOKEN = Cause(
     "Create a token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN` before `./launch` or the "
     "program starts.",
     tell="`hf auth whoami` prints `Not logged in`",
-    given=says(
+    given=text_has(
         r"no token found",
         r"token (?:was )?found",
         r"Token is required",
         r"must (?:be authenticated|have access to it and be auth)",
         r"\b401\b",
     ),
-    alone="Create a token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN` before "
+    standalone="Create a token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN` before "
     "the program starts.",
 )
 HUB_WRONG_TOKEN = Cause(
@@ -47,7 +47,7 @@ HUB_WRONG_TOKEN = Cause(
     "Create a new token at https://huggingface.co/settings/tokens, and set it as `HF_TOKEN`. For public models, log "
     "out: `hf auth logout`, and `unset HF_TOKEN`.",
     tell="`hf auth whoami` prints `Invalid user token`",
-    given=says(r"Invalid (?:user token|credentials|username)", r"Illegal header", r"[Tt]oken \S* ?is expired"),
+    given=text_has(r"Invalid (?:user token|credentials|username)", r"Illegal header", r"[Tt]oken \S* ?is expired"),
 )
 HUB_TOKEN_RIGHTS = Cause(
     "hub-token-rights",
@@ -55,7 +55,7 @@ HUB_TOKEN_RIGHTS = Cause(
     "Edit it at https://huggingface.co/settings/tokens: uploads need `write`; gated models need read access to "
     "public gated repositories.",
     tell="the token is fine-grained or read-only; the text has `403`",
-    given=says(r"fine-grained", r"don.t have the (?:rights|required permissions)", r"403 Forbidden: "),
+    given=text_has(r"fine-grained", r"don.t have the (?:rights|required permissions)", r"403 Forbidden: "),
 )
 HUB_TERMS = Cause(
     "hub-terms",
@@ -63,7 +63,7 @@ HUB_TERMS = Cause(
     "Open its page on huggingface.co while logged in, and accept the terms or request access; some owners approve by "
     "hand.",
     tell="its page shows a form, or that the request is waiting",
-    given=says(r"not in the authorized list", r"awaiting a review", r"ask for access", r"request access"),
+    given=text_has(r"not in the authorized list", r"awaiting a review", r"ask for access", r"request access"),
 )
 HUB_NAME = Cause(
     "hub-name-wrong",
@@ -83,7 +83,7 @@ HUB_FOLDER = Cause(
     "Check it with `ls` in the container: only the project and mounted folders exist there. Pass the folder's full "
     "path.",
     tell="the name is a path, such as ./outputs/model",
-    given=says(r"'(?:\.{1,2}/|/|~)[^'\n]*'", r"[A-Z]:\\"),
+    given=text_has(r"'(?:\.{1,2}/|/|~)[^'\n]*'", r"[A-Z]:\\"),
 )
 HUB_UNREACHABLE = Cause(
     "hub-unreachable",
@@ -91,7 +91,7 @@ HUB_UNREACHABLE = Cause(
     "Run `curl -I https://huggingface.co`. Behind a proxy, set `HTTPS_PROXY`; without a network, download the model "
     "elsewhere and mount that cache (`HF_HOME`).",
     tell="`curl -I https://huggingface.co` fails in the same place",
-    given=silent_on(r"\b40[134] Client Error"),
+    given=unless_text_has(r"\b40[134] Client Error"),
 )
 TRANSFORMERS_OLD = Cause(
     "transformers-too-old",
@@ -105,14 +105,14 @@ MODEL_CODE = Cause(
     "The model's class is not part of transformers: it comes with the model's repository or with a package of its own.",
     "Load it as its page shows: with `trust_remote_code=True` if you trust its code, or after importing its package.",
     tell="the model's config.json has `auto_map`, or its page imports another package",
-    given=says(r"trust_remote_code"),
+    given=text_has(r"trust_remote_code"),
 )
 SSH_NO_KEY = Cause(
     "ssh-key-missing",
     "No SSH key was offered: the container, build, or CI job has none.",
     "Run `ssh-add` on the host before VS Code opens the container, build with `--ssh default`, or clone with https.",
     tell="`ssh-add -l` prints no key where git runs",
-    given=CONTAINER | says(r"RUN |#\d+ \d"),
+    given=CONTAINER | text_has(r"RUN |#\d+ \d"),
 )
 SSH_KEY_UNKNOWN = Cause(
     "ssh-key-unknown",
@@ -145,10 +145,10 @@ RULES = (
                 "The files were written by a machine whose clock is ahead, as on a network drive.",
                 "Run `find . -newermt now -exec touch {} +` there, and set that machine's clock.",
                 tell="the text is `Clock skew detected`",
-                given=needs(r"Clock skew detected"),
+                given=text_must_have(r"Clock skew detected"),
             ),
         ),
-        look=CLOCK,
+        more=CLOCK,
     ),
     Rule(
         "certificate-expired",
@@ -164,7 +164,7 @@ RULES = (
             CERTIFICATES_MISSING,
             CLOCK_WRONG,
         ),
-        look=CLOCK,
+        more=CLOCK,
     ),
     Rule(
         "certificate-name",
@@ -189,7 +189,7 @@ RULES = (
                 tell="another network shows the same certificate",
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -211,7 +211,7 @@ RULES = (
             ),
             CERTIFICATES_MISSING,
         ),
-        look=HOST,
+        more=HOST,
     ),
     Rule(
         "certificate",
@@ -234,7 +234,8 @@ RULES = (
                 "company's proxy.",
                 "Copy the company's root certificate to `certs/NAME.crt` in the project, and build the image again.",
                 tell="`curl -v https://huggingface.co` names your company or a security product as issuer",
-                alone="Set `SSL_CERT_FILE` and `REQUESTS_CA_BUNDLE` to a file that has the company's root certificate.",
+                standalone="Set `SSL_CERT_FILE` and `REQUESTS_CA_BUNDLE` to a file that has the company's root "
+                "certificate.",
             ),
             CERTIFICATES_MISSING,
             Cause(
@@ -243,10 +244,10 @@ RULES = (
                 "Trust that certificate: for an image registry, copy it to `/etc/docker/certs.d/HOST/ca.crt`; for "
                 "programs, to `certs/NAME.crt` in the project.",
                 tell="only this server fails, and other addresses work",
-                given=silent_on(r"huggingface\.co|github\.com|nvcr\.io|docker\.io|pytorch\.org|kaggle\.com"),
+                given=unless_text_has(r"huggingface\.co|github\.com|nvcr\.io|docker\.io|pytorch\.org|kaggle\.com"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -271,7 +272,7 @@ RULES = (
                 given=only(PODMAN),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -285,17 +286,17 @@ RULES = (
                 "another package.",
                 "Run `unset ALL_PROXY all_proxy` if `HTTPS_PROXY` names an http proxy; else `pip install "
                 "'requests[socks]' 'httpx[socks]'`.",
-                given=silent_on(r"Unable to determine SOCKS version"),
+                given=unless_text_has(r"Unable to determine SOCKS version"),
             ),
             Cause(
                 "socks-scheme",
                 "The proxy's address begins with `socks://`, which Python's HTTP clients do not know.",
                 "Write it as `socks5h://HOST:PORT` in `ALL_PROXY` and `HTTPS_PROXY`.",
-                given=needs(r"Unable to determine SOCKS version"),
+                given=text_must_have(r"Unable to determine SOCKS version"),
             ),
         ),
         certain=True,
-        look=HOST,
+        more=HOST,
     ),
     Rule(
         "proxy",
@@ -318,24 +319,24 @@ RULES = (
                 "`HTTPS_PROXY=http://host.docker.internal:PORT` (on Linux, the machine's own address) in the "
                 "container.",
                 tell="`echo $HTTPS_PROXY` shows 127.0.0.1 or localhost",
-                given=says(r"127\.0\.0\.1|localhost"),
+                given=text_has(r"127\.0\.0\.1|localhost"),
             ),
             Cause(
                 "proxy-login",
                 "The proxy requires a user name and password.",
                 "Set `HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT`, with special characters percent-encoded.",
                 tell="the text has `407`",
-                given=says(r"\b407\b|Proxy Authentication"),
+                given=text_has(r"\b407\b|Proxy Authentication"),
             ),
             Cause(
                 "proxy-wrong",
                 "The proxy in the environment cannot be reached, or does not allow this address.",
                 "Check `env | grep -i proxy`: correct the address, or unset it if this network has no proxy.",
                 tell="`curl -I -x $HTTPS_PROXY https://github.com` fails",
-                given=silent_on(r"\b407\b"),
+                given=unless_text_has(r"\b407\b"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         kind="image",
     ),
     Rule(
@@ -363,17 +364,17 @@ RULES = (
                 "for a server without TLS.",
                 "Set `HTTPS_PROXY=http://HOST:PORT`, and check whether the address itself should begin with `http://`.",
                 tell="the text has `WRONG_VERSION_NUMBER`",
-                given=needs(r"WRONG_VERSION_NUMBER|wrong version number"),
+                given=text_must_have(r"WRONG_VERSION_NUMBER|wrong version number"),
             ),
             Cause(
                 "tls-too-old",
                 "This system's TLS library is too old for the server.",
                 "Use a newer base image or operating system.",
                 tell="`openssl version` prints 1.0 or older, or the system is older than Ubuntu 20.04",
-                given=says(r"ubuntu1[468]\.04|bionic|xenial|trusty|python(?:2|3\.[4-7])\b|handshake failure"),
+                given=text_has(r"ubuntu1[468]\.04|bionic|xenial|trusty|python(?:2|3\.[4-7])\b|handshake failure"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -391,7 +392,7 @@ RULES = (
                 "Hugging Face received too many requests from this address or account.",
                 "Wait five minutes, and set `HF_TOKEN`: with a login the limit is higher. For what is already in the "
                 "cache, set `HF_HUB_OFFLINE=1`.",
-                given=needs(HUB),
+                given=text_must_have(HUB),
             ),
             Cause(
                 "server-rate-limit",
@@ -399,10 +400,10 @@ RULES = (
                 "Wait some minutes and send fewer requests at a time; log in if the server offers it (for images: "
                 "`docker login`).",
                 tell="it works again after a while",
-                given=~says(HUB),
+                given=~text_has(HUB),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -416,7 +417,7 @@ RULES = (
             r"visit https://huggingface\.co/\S+ to ask for access|Make sure to request access at",
         ),
         (HUB_NO_TOKEN, HUB_TERMS, HUB_TOKEN_RIGHTS),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -438,9 +439,9 @@ RULES = (
             r"Unauthorized[^\n]{0,80}(?:hf_hub|huggingface)[^\n]{0,40}token",
         ),
         (HUB_NO_TOKEN, HUB_WRONG_TOKEN, HUB_TOKEN_RIGHTS),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
-        unless=r"Repository Not Found|RepositoryNotFoundError",
+        excludes=r"Repository Not Found|RepositoryNotFoundError",
     ),
     Rule(
         "hub-name",
@@ -457,9 +458,11 @@ RULES = (
             HUB_NAME,
             HUB_FOLDER,
             HUB_PRIVATE,
-            replace(HUB_WRONG_TOKEN, given=needs(r"Invalid (?:user token|credentials)|is expired|Illegal header")),
+            replace(
+                HUB_WRONG_TOKEN, given=text_must_have(r"Invalid (?:user token|credentials)|is expired|Illegal header")
+            ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -470,9 +473,9 @@ RULES = (
             HUB_NO_TOKEN,
             HUB_TERMS,
             HUB_NAME,
-            replace(HUB_WRONG_TOKEN, given=needs(r"Invalid (?:user token|credentials)|is expired")),
+            replace(HUB_WRONG_TOKEN, given=text_must_have(r"Invalid (?:user token|credentials)|is expired")),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -492,27 +495,27 @@ RULES = (
                 "a GGUF file, or a diffusers pipeline.",
                 "List its files on its page or with `ls`, and load it as its page shows.",
                 tell="the list has adapter_config.json, model_index.json, or *.gguf",
-                given=silent_on(r"[Rr]evision|git identifier"),
+                given=unless_text_has(r"[Rr]evision|git identifier"),
             ),
             Cause(
                 "model-incomplete",
-                "The local folder is incomplete: a download or a save was interrupted, or a checkpoint's inner "
-                "folder is meant.",
+                "The local folder is incomplete: a download or a save was interrupted, or the path should name a "
+                "folder inside it.",
                 "Download it again with `hf download NAME`, or save it with `save_pretrained` for the model and for "
                 "the tokenizer.",
                 tell="`ls` on the folder shows no config.json, or no *.safetensors",
-                given=silent_on(r"[Rr]evision|git identifier|Not Found for url"),
+                given=unless_text_has(r"[Rr]evision|git identifier|Not Found for url"),
             ),
             Cause(
                 "hub-revision",
                 "The repository has no such branch, tag, or commit.",
                 "Remove `revision=`, or use one that its page lists under Files.",
                 tell="`revision` is set",
-                given=needs(r"[Rr]evision|git identifier"),
+                given=text_must_have(r"[Rr]evision|git identifier"),
             ),
-            replace(TRANSFORMERS_OLD, given=needs(r"no file named pytorch_model\.bin|Unrecognized model in")),
+            replace(TRANSFORMERS_OLD, given=text_must_have(r"no file named pytorch_model\.bin|Unrecognized model in")),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -538,10 +541,10 @@ RULES = (
                 "The files were downloaded into another cache than the one that is used here.",
                 "Set `HF_HOME` to the folder that has them, and mount it into the container.",
                 tell="`hf cache ls` lists the model on the host and not in the container",
-                given=CONTAINER & says(r"HF_HOME|cache_dir"),
+                given=CONTAINER & text_has(r"HF_HOME|cache_dir"),
             ),
         ),
-        look="`hf cache ls`",
+        more="`hf cache ls`",
         program=True,
     ),
     Rule(
@@ -563,11 +566,11 @@ RULES = (
                 "`HF_ENDPOINT` names a mirror that does not respond or does not have the file.",
                 "Run `unset HF_ENDPOINT`.",
                 tell="`echo $HF_ENDPOINT` prints an address",
-                given=needs(r"hf-mirror|HF_ENDPOINT"),
+                given=text_must_have(r"hf-mirror|HF_ENDPOINT"),
             ),
         ),
-        look=HOST,
-        unless=r"outgoing traffic has been disabled|OfflineMode",
+        more=HOST,
+        excludes=r"outgoing traffic has been disabled|OfflineMode",
         program=True,
     ),
     Rule(
@@ -586,7 +589,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "dataset-script",
@@ -598,12 +601,13 @@ RULES = (
                 "The data set is loaded by a Python script, which the package datasets no longer runs since release 4.",
                 'Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or `./launch '
                 "add 'datasets<4'`.",
-                alone='Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or `pip '
+                standalone='Use a version of the data set in Parquet files (`revision="refs/convert/parquet"`), or '
+                "`pip "
                 "install 'datasets<4'`.",
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "hf-transfer",
@@ -622,7 +626,7 @@ RULES = (
                 "this network.",
                 "Run it again; if it fails again, set `HF_HUB_DISABLE_XET=1` and `HF_HUB_ENABLE_HF_TRANSFER=0`.",
                 tell="the download works with `HF_HUB_DISABLE_XET=1`",
-                given=silent_on(r"hf_transfer[^\n]*not available"),
+                given=unless_text_has(r"hf_transfer[^\n]*not available"),
             ),
             Cause(
                 "hub-cache-not-written",
@@ -630,17 +634,18 @@ RULES = (
                 "Check `df -h ~/.cache/huggingface` and `ls -ld ~/.cache/huggingface`; move the cache with "
                 "`HF_HOME=FOLDER`.",
                 tell="the folder is full or not writable, or the text has `Permission denied` or `No space left`",
-                given=says(r"No space left|os error (?:28|122|13)\b|Permission denied") & silent_on(r"not available"),
+                given=text_has(r"No space left|os error (?:28|122|13)\b|Permission denied")
+                & unless_text_has(r"not available"),
             ),
             Cause(
                 "hf-transfer-missing",
                 "`HF_HUB_ENABLE_HF_TRANSFER` is set, but the package hf_transfer is not installed.",
                 "Run `unset HF_HUB_ENABLE_HF_TRANSFER`, or `pip install hf_transfer`.",
                 tell="the text has `not available`",
-                given=needs(r"hf_transfer[^\n]*not available"),
+                given=text_must_have(r"hf_transfer[^\n]*not available"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -658,7 +663,7 @@ RULES = (
             TRANSFORMERS_OLD,
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "transformers-too-old",
@@ -672,7 +677,7 @@ RULES = (
             r"CONFIG_MAPPING\[config_dict\[\"model_type\"\]\][\s\S]{0,1500}KeyError: '(\w+)'",
         ),
         (
-            replace(TRANSFORMERS_OLD, given=says(r"untagged enum|not recognize this|rope_scaling|^KeyError")),
+            replace(TRANSFORMERS_OLD, given=text_has(r"untagged enum|not recognize this|rope_scaling|^KeyError")),
             Cause(
                 "tokenizer-file-other",
                 "The model's tokenizer.json does not fit the installed tokenizers: it was written by another release, "
@@ -681,7 +686,7 @@ RULES = (
                 "install the release that the model's config.json names: `pip install "
                 "'transformers==VERSION'`.",
                 tell="transformers is already newer than `transformers_version` in the model's config.json",
-                given=needs(r"untagged enum"),
+                given=text_must_have(r"untagged enum"),
             ),
             Cause(
                 "architecture-unknown",
@@ -689,11 +694,11 @@ RULES = (
                 "Upgrade it: `pip install -U vllm`. If its list of supported models does not have the model, use "
                 "transformers.",
                 tell="the text has `Model architectures`",
-                given=needs(r"Model architectures \["),
+                given=text_must_have(r"Model architectures \["),
             ),
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tokenizer-class",
@@ -709,7 +714,7 @@ RULES = (
             ),
             MODEL_CODE,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wandb-access",
@@ -733,8 +738,9 @@ RULES = (
                 "Set `WANDB_API_KEY` before `./launch` or the program starts, or log without an account: "
                 "`WANDB_MODE=offline`.",
                 tell="`env | grep -c WANDB_API_KEY` prints 0",
-                given=says(r"not configured|not logged in|missing"),
-                alone="Set `WANDB_API_KEY` before the program starts, or log without an account: `WANDB_MODE=offline`.",
+                given=text_has(r"not configured|not logged in|missing"),
+                standalone="Set `WANDB_API_KEY` before the program starts, or log without an account: "
+                "`WANDB_MODE=offline`.",
             ),
             Cause(
                 "wandb-wrong-key",
@@ -742,17 +748,17 @@ RULES = (
                 "Copy the key again from https://wandb.ai/authorize; for a server of your own, also set "
                 "`WANDB_BASE_URL`.",
                 tell="the text has `401` or `invalid`",
-                given=says(r"\b401\b|invalid|must be 40"),
+                given=text_has(r"\b401\b|invalid|must be 40"),
             ),
             Cause(
                 "wandb-entity",
                 "The account may not write to this project, or the team or user name (entity) does not exist.",
                 "Correct `entity=` in `wandb.init` or `WANDB_ENTITY`, or ask the team's administrator for access.",
                 tell="the text has `403`, `permission denied`, or `entity`",
-                given=says(r"\b403\b|permission|entity"),
+                given=text_has(r"\b403\b|permission|entity"),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         program=True,
     ),
     Rule(
@@ -768,7 +774,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look="`mlflow --version`",
+        more="`mlflow --version`",
         program=True,
     ),
     Rule(
@@ -781,17 +787,17 @@ RULES = (
                 "MLflow's server accepts requests only under the host names that it was given.",
                 "Start it with `mlflow server --allowed-hosts NAME:PORT`, using the name in the address that clients "
                 "use.",
-                given=silent_on(r"Blocking request with non-local"),
+                given=unless_text_has(r"Blocking request with non-local"),
             ),
             Cause(
                 "jupyter-remote-access",
                 "Jupyter accepts requests only under the name localhost.",
                 "Use an SSH tunnel to localhost, or start it with `--ServerApp.allow_remote_access=True` and a token.",
                 tell="the server is Jupyter",
-                given=needs(r"Blocking request with non-local"),
+                given=text_must_have(r"Blocking request with non-local"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -808,7 +814,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wandb-network",
@@ -834,10 +840,10 @@ RULES = (
                 "Run `pip install -U wandb`, and start the program again with fewer processes; `WANDB_MODE=disabled` "
                 "turns wandb off.",
                 tell="the text has `Service`, or wandb/debug-internal.log ends early",
-                given=needs(r"ServiceStart|ServicePoll|MailboxError"),
+                given=text_must_have(r"ServiceStart|ServicePoll|MailboxError"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -856,7 +862,7 @@ RULES = (
                 "Clone with https, or run `ssh-keyscan HOST >> ~/.ssh/known_hosts` after comparing the fingerprint "
                 "with the one that the server's owner publishes.",
                 tell="`ssh-keygen -F HOST` prints nothing",
-                given=~says(r"IDENTIFICATION HAS CHANGED|key mismatch"),
+                given=~text_has(r"IDENTIFICATION HAS CHANGED|key mismatch"),
             ),
             Cause(
                 "ssh-host-changed",
@@ -865,10 +871,10 @@ RULES = (
                 "Compare the fingerprint with the one that the server's owner publishes; if it is right, run "
                 "`ssh-keygen -R HOST` and connect again.",
                 tell="the text has `HAS CHANGED`",
-                given=says(r"IDENTIFICATION HAS CHANGED|key mismatch"),
+                given=text_has(r"IDENTIFICATION HAS CHANGED|key mismatch"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -876,7 +882,7 @@ RULES = (
         "git@github.com: Permission denied (publickey).",
         (r"Permission denied \((?:publickey|password)[^)]*\)",),
         (SSH_NO_KEY, SSH_KEY_UNKNOWN),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -901,10 +907,10 @@ RULES = (
                 "The login for git is wrong, or is a password where the server accepts only tokens.",
                 "Create a personal access token on the server, and use it in place of the password.",
                 tell="the text has `Authentication failed`",
-                given=needs(r"Authentication failed|password authentication was removed"),
+                given=text_must_have(r"Authentication failed|password authentication was removed"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -920,7 +926,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -945,10 +951,10 @@ RULES = (
                 "Memory or disk space ran out while git was unpacking the download.",
                 "Free memory and disk space (`free -h`, `df -h`), or use `git clone --depth 1 ADDRESS`.",
                 tell="`df -h` or `free -h` shows that nothing is left",
-                given=says(r"out of memory|No space left|signal 9|unable to write"),
+                given=text_has(r"out of memory|No space left|signal 9|unable to write"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         program=True,
     ),
     Rule(
@@ -967,11 +973,11 @@ RULES = (
                 "Start the service and join its network (in a project, `./launch up`), or use an address that exists, "
                 "such as `http://127.0.0.1:5000` on the machine.",
                 tell="`docker compose ps` does not list it",
-                alone="Start the service and join its network, or use an address that exists, such as "
+                standalone="Start the service and join its network, or use an address that exists, such as "
                 "`http://127.0.0.1:5000` on the machine.",
             ),
         ),
-        look="`docker compose ps`",
+        more="`docker compose ps`",
         program=True,
     ),
     Rule(
@@ -1000,14 +1006,14 @@ RULES = (
                 '`"dns": ["1.1.1.1"]` (or your network\'s server) to /etc/docker/daemon.json and restart Docker; in '
                 "WSL, run `wsl --shutdown` in Windows.",
                 tell="`getent hosts github.com` prints nothing",
-                given=says(
+                given=text_has(
                     r"resol|Name or service|getaddrinfo|EAI_AGAIN|no such host|lookup|Unknown host|server misbehaving"
                 ),
             ),
             NETWORK_DOWN,
             PROXY,
         ),
-        look=HOST,
+        more=HOST,
         kind="image",
     ),
     Rule(
@@ -1036,17 +1042,17 @@ RULES = (
                 "A stored login is expired or wrong, which blocks public images as well.",
                 "Run `docker logout REGISTRY`, then pull again.",
                 tell="~/.docker/config.json lists the registry, and the image is public",
-                given=silent_on(r"anonymous token"),
+                given=unless_text_has(r"anonymous token"),
             ),
             Cause(
                 "image-name-unknown",
-                "The registry has no image with this name: registries answer so for images that do not exist as well.",
+                "The registry has no image with this name: registries also deny access to images that do not exist.",
                 "Correct the name. An image of your own must be built before a container is created from it.",
                 tell="the registry's web page does not list the image",
-                given=says(r"pull access denied|repository does not exist"),
+                given=text_has(r"pull access denied|repository does not exist"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="image",
     ),
     Rule(
@@ -1070,7 +1076,7 @@ RULES = (
                 "If an earlier one is left, end it with `kill PID`. To run two at a time, start the second with "
                 "`torchrun --standalone` or `--master-port=29501`; without torchrun, set `MASTER_PORT=29501`.",
                 tell="`ss -ltnp | grep 29500` lists a python process and its PID",
-                given=needs(
+                given=text_must_have(
                     r"29500|torchrun|TCPStore|server socket has "
                     r"failed|MASTER_PORT|master_port|process_group|torch[./]distributed|c10d|"
                     r"^(?:\S+ )?RuntimeError: Address already in use|NCCL|accelerate|deepspeed"
@@ -1084,7 +1090,7 @@ RULES = (
                 tell="`ss -ltnp | grep :PORT` lists it",
             ),
         ),
-        look=PORTS,
+        more=PORTS,
         program=True,
         kind="port",
     ),
@@ -1095,8 +1101,8 @@ RULES = (
         (
             Cause(
                 "address-not-here",
-                "A program is to listen on, or send from, an address that this machine or container does not have.",
-                "Use `0.0.0.0` as the address to listen on. For a training on several machines, `MASTER_ADDR` must "
+                "A program tries to listen on, or send from, an address that this machine or container does not have.",
+                "Use `0.0.0.0` as the address to listen on. For training on several machines, `MASTER_ADDR` must "
                 "be the address of rank 0's machine.",
                 tell="`ip addr` does not list the address",
             ),
@@ -1106,7 +1112,7 @@ RULES = (
                 "listens only on IPv4.",
                 "Use `127.0.0.1` in place of `localhost`.",
                 tell="it works with 127.0.0.1",
-                given=says(r"localhost|::1"),
+                given=text_has(r"localhost|::1"),
             ),
             Cause(
                 "connections-used-up",
@@ -1115,7 +1121,7 @@ RULES = (
                 tell="`ss -s` shows tens of thousands of connections",
             ),
         ),
-        look="`ip addr`",
+        more="`ip addr`",
         level=GENERAL,
         program=True,
     ),
@@ -1124,7 +1130,7 @@ RULES = (
         "fatal: Could not read from remote repository.",
         (r"Could not read from remote repository|Please make sure you have the correct access rights",),
         (SSH_NO_KEY, SSH_KEY_UNKNOWN, GIT_ADDRESS),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1143,8 +1149,8 @@ RULES = (
                 "A server of your own, such as MLflow or vLLM, failed or is still starting.",
                 "Look at its log: `./launch logs mlflow`, or `docker logs NAME`.",
                 tell="the address in the text is one of yours",
-                given=needs(LOCAL),
-                alone="Look at its log: `docker logs NAME`.",
+                given=text_must_have(LOCAL),
+                standalone="Look at its log: `docker logs NAME`.",
             ),
             Cause(
                 "gateway-fails",
@@ -1154,7 +1160,7 @@ RULES = (
                 tell="`env | grep -i proxy` prints an address",
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1173,7 +1179,7 @@ RULES = (
                 "The server requires a login or token for this, or the account has no access.",
                 "Set the token that the server's documentation names, such as `HF_TOKEN`, before the program starts.",
                 tell="the address opens in a browser only when you are logged in",
-                given=silent_on(r"Credentials|AccessDenied|public link|Too many users"),
+                given=unless_text_has(r"Credentials|AccessDenied|public link|Too many users"),
             ),
             Cause(
                 "server-refuses-client",
@@ -1181,7 +1187,7 @@ RULES = (
                 "Download the file in a browser and put it where the program looks for it, upgrade the package that "
                 "asks for it, or try another network or mirror.",
                 tell="the address opens in a browser without a login, or in no browser",
-                given=silent_on(r"NoCredentials|Unable to locate credentials|public link|Too many users"),
+                given=unless_text_has(r"NoCredentials|Unable to locate credentials|public link|Too many users"),
             ),
             Cause(
                 "cloud-credentials",
@@ -1189,17 +1195,17 @@ RULES = (
                 "Check `aws sts get-caller-identity`; pass `AWS_PROFILE` or `AWS_ACCESS_KEY_ID` and "
                 "`AWS_SECRET_ACCESS_KEY` to the container.",
                 tell="`aws sts get-caller-identity` fails in the container",
-                given=needs(r"NoCredentials|Unable to locate credentials|AccessDenied"),
+                given=text_must_have(r"NoCredentials|Unable to locate credentials|AccessDenied"),
             ),
             Cause(
                 "drive-quota",
                 "Google Drive limits downloads of this file, or it is not shared with everybody.",
                 "Wait a day, or download it in a browser while logged in and mount it.",
                 tell="the address is of Google Drive",
-                given=needs(r"public link|Too many users"),
+                given=text_must_have(r"public link|Too many users"),
             ),
         ),
-        look=TOKENS,
+        more=TOKENS,
         level=GENERAL,
         program=True,
     ),
@@ -1229,10 +1235,10 @@ RULES = (
                 "Upgrade that package (`pip install -U PACKAGE`), or download the file by hand and put it where the "
                 "package looks for it.",
                 tell="the traceback passes through site-packages, such as torchvision or sklearn",
-                given=says(r"(?:site|dist)-packages/|lib/python3"),
+                given=text_has(r"(?:site|dist)-packages/|lib/python3"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1254,7 +1260,7 @@ RULES = (
             ),
             HUB_UNREACHABLE,
         ),
-        look=TOKENS,
+        more=TOKENS,
         level=GENERAL,
         program=True,
     ),
@@ -1296,10 +1302,10 @@ RULES = (
                 "The network is too slow for the time limit of the program.",
                 "Raise the limit: `HF_HUB_DOWNLOAD_TIMEOUT=60`, `UV_HTTP_TIMEOUT=300`, or `pip --timeout 100`.",
                 tell="a large download ends after the same number of seconds each time",
-                given=needs(r"timed? ?out|timeout|deadline"),
+                given=text_must_have(r"timed? ?out|timeout|deadline"),
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),
@@ -1324,10 +1330,10 @@ RULES = (
                 "The program that reads this one's output ended, as with `| head`.",
                 "Write the output to a file: `... > log.txt 2>&1`.",
                 tell="the command has a pipe, and the traceback ends in `print` or `flush`",
-                given=needs(r"\[Errno 32\]|BrokenPipe|Broken pipe"),
+                given=text_must_have(r"\[Errno 32\]|BrokenPipe|Broken pipe"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -1348,7 +1354,7 @@ RULES = (
                 "No server listens at that address: it is not started, still starting, or has failed.",
                 "Start it (in a project: `./launch up`), or look at its log: `./launch logs NAME`.",
                 tell="`ss -ltn` on its machine does not list the port",
-                alone="Start it, or look at its log: `docker logs NAME`.",
+                standalone="Start it, or look at its log: `docker logs NAME`.",
             ),
             Cause(
                 "localhost-in-container",
@@ -1356,7 +1362,7 @@ RULES = (
                 "container.",
                 "Use the service's name (`http://mlflow:5000`) or `host.docker.internal` as the host.",
                 tell="the same address works on the machine",
-                given=needs(r"localhost|127\.0\.0\.1") & CONTAINER,
+                given=text_must_have(r"localhost|127\.0\.0\.1") & CONTAINER,
             ),
             Cause(
                 "port-not-published",
@@ -1367,7 +1373,7 @@ RULES = (
                 tell="`docker port NAME` does not list it",
             ),
         ),
-        look=HOST,
+        more=HOST,
         level=GENERAL,
         program=True,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MOST = 3
+MAX_STEPS = 3
 ASYNCHRONOUS = r"CUDA error|cudaError|device-side assert|illegal (?:memory access|instruction)|misaligned address"
 # What of the text says where its cause is found, and where that is.
 STEPS = (
@@ -47,4 +47,4 @@ STEPS = (
 
 def next_steps(text: str) -> list[str]:
     """The three things to look at first."""
-    return [step for pattern, step in STEPS if re.search(pattern, text, re.IGNORECASE)][:MOST]
+    return [step for pattern, step in STEPS if re.search(pattern, text, re.IGNORECASE)][:MAX_STEPS]

@@ -14,12 +14,12 @@ from gpukit.errors.evidence import (
     NO_CARD,
     WINDOWS,
     capability_below,
-    needs,
     only,
     python_from,
-    says,
-    silent_on,
+    text_has,
+    text_must_have,
     torch_below,
+    unless_text_has,
 )
 from gpukit.errors.rule import BROAD, BUILD, GENERAL, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
@@ -31,8 +31,8 @@ WITH_COMPILER = (
 )
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
-NOTEBOOK = says(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
-CONDA = says(
+NOTEBOOK = text_has(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")
+CONDA = text_has(
     r"\bconda\b|(?:ana|mini)conda\d?/|miniforge|mambaforge|/envs/|LibMamba|nothing provides|UnsatisfiableError"
 )
 
@@ -53,7 +53,7 @@ NEEDS_TORCH = Cause(
     'project of uv: `no-build-isolation-package = ["PACKAGE"]` under `[tool.uv]`). If it offers a prebuilt wheel for '
     "this torch, install that instead.",
     tell="it fails while pip or uv installs a package, and `--no-build-isolation` was not used",
-    given=silent_on(NOT_ISOLATED),
+    given=unless_text_has(NOT_ISOLATED),
 )
 NO_COMPILER = Cause(
     "no-compiler",
@@ -78,7 +78,7 @@ NO_NVCC = Cause(
     "Toolkit "
     f"of the version that `python -c 'import torch; print(torch.version.cuda)'` prints. {WITH_COMPILER}",
     tell="`ls /usr/local/cuda*/bin/nvcc` finds nothing",
-    alone="Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise "
+    standalone="Install a prebuilt wheel of the package for this torch and CUDA if there is one. Otherwise "
     "install the CUDA Toolkit of the version that `python -c 'import torch; "
     "print(torch.version.cuda)'` prints.",
 )
@@ -100,7 +100,7 @@ BUILD_MEMORY = Cause(
     "The compiler was killed because the machine's memory ran out.",
     "Compile with fewer processes: set `MAX_JOBS=2`, then install again.",
     tell="`Killed` appears in the output above",
-    given=says(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
+    given=text_has(r"\bKilled\b|signal 9\b|virtual memory exhausted|cannot allocate memory"),
 )
 OTHER_TORCH = Cause(
     "built-for-other-torch",
@@ -109,14 +109,14 @@ OTHER_TORCH = Cause(
     "'import torch; print(torch.__version__, torch.version.cuda, torch.compiled_with_cxx11_abi())'`), or build it "
     f"again: {REBUILD}. Or install the torch that it was built for.",
     tell="its documentation names another torch than `python -c 'import torch; print(torch.__version__)'` prints",
-    given=silent_on(r"torch_extensions/"),
+    given=unless_text_has(r"torch_extensions/"),
 )
 STALE_EXTENSION = Cause(
     "stale-extension",
     "torch's cache holds an extension that was compiled for another torch, CUDA, or Python, or not completely.",
     "Delete the cache: `rm -r ~/.cache/torch_extensions`. The next start compiles the extension again.",
     tell="the path in the message has torch_extensions in it",
-    given=needs(r"torch_extensions/"),
+    given=text_must_have(r"torch_extensions/"),
 )
 NOT_COMPILED = Cause(
     "not-compiled",
@@ -141,7 +141,7 @@ NOT_RESTARTED = Cause(
     "The package was installed or upgraded while the notebook had another release loaded.",
     "Restart the kernel (in Colab: Runtime, Restart session), then run the imports again.",
     tell="the package was installed in the same session",
-    given=NOTEBOOK & says(r"pip3? install|Successfully installed|uv add|restart"),
+    given=NOTEBOOK & text_has(r"pip3? install|Successfully installed|uv add|restart"),
 )
 OTHER_PYTHON = Cause(
     "other-python",
@@ -157,9 +157,9 @@ UV_RUN = Cause(
     "In a project, run `./launch run -- COMMAND`, or without Docker `./launch --native run -- COMMAND`. Elsewhere, add "
     "the package: `uv add PACKAGE`.",
     tell="`uv run python -c 'import sys; print(sys.prefix)'` prints another environment than the one with the package",
-    alone="Activate the environment that has the package and run the command again, or add the package: `uv add "
+    standalone="Activate the environment that has the package and run the command again, or add the package: `uv add "
     "PACKAGE`.",
-    given=needs(r"^[^\n]{0,80}\buv run\b", r"Failed to spawn"),
+    given=text_must_have(r"^[^\n]{0,80}\buv run\b", r"Failed to spawn"),
 )
 NOT_INSTALLED = Cause(
     "not-installed",
@@ -182,14 +182,14 @@ INDEX = Cause(
     "Check the name and version. With `--index-url`, only that index is searched: use `--extra-index-url` for a "
     "second one. With uv, give the index `explicit = true` and assign packages to it in `[tool.uv.sources]`.",
     tell="the message has `from versions: none`, or an --index-url was given",
-    given=says(r"from versions: none\)", r"--index-url|--default-index|package registry|download\.pytorch\.org"),
+    given=text_has(r"from versions: none\)", r"--index-url|--default-index|package registry|download\.pytorch\.org"),
 )
 OFFLINE = Cause(
     "offline",
     "The index could not be reached, so only the local cache was searched.",
     "Check the network and the proxy settings (`HTTPS_PROXY`), then try again without `--offline`.",
     tell="the text mentions the cache, offline mode, or failed connections",
-    given=needs(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
+    given=text_must_have(r"not found in the cache|--offline|network (?:was|is) disabled|UV_OFFLINE"),
 )
 OTHER_RELEASE = Cause(
     "other-release",
@@ -227,7 +227,7 @@ ISOLATED_TORCH = Cause(
     "pip builds the package in an isolated environment, into which it downloaded another torch than the installed one.",
     "Build it with the installed torch: `pip install --no-build-isolation PACKAGE`.",
     tell="the version in the message is not what `python -c 'import torch; print(torch.version.cuda)'` prints",
-    given=says(r"pip-build-env|/overlay/|builds-v0|Getting requirements to build") & silent_on(NOT_ISOLATED),
+    given=text_has(r"pip-build-env|/overlay/|builds-v0|Getting requirements to build") & unless_text_has(NOT_ISOLATED),
 )
 HEADER_ELSEWHERE = Cause(
     "header-not-searched",
@@ -271,10 +271,10 @@ RULES = (
                 "The index or file at {0} does not exist.",
                 "Check the address. For PyTorch, name another index with `UV_INDEX=pytorch=URL`.",
                 tell="the text has 404",
-                given=says(r"\b404\b"),
+                given=text_has(r"\b404\b"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         kind="uv",
     ),
     Rule(
@@ -294,7 +294,7 @@ RULES = (
                 "ninja`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "build-isolation",
@@ -316,10 +316,10 @@ RULES = (
                 "Install it first, in a separate command: `pip install torch` (or `pip install wheel setuptools "
                 "packaging`), then the package.",
                 tell="`--no-build-isolation` was used",
-                given=says(NOT_ISOLATED),
+                given=text_has(NOT_ISOLATED),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-python-headers",
@@ -335,7 +335,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-compiler",
@@ -354,7 +354,7 @@ RULES = (
             r"fatal error: '?(?:std(?:def|lib|io|int)|limits|math|string|bits/\w+)(?:\.h)?'?: No such file",
         ),
         (NO_COMPILER, WINDOWS_COMPILER),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "cmake-no-torch",
@@ -377,10 +377,10 @@ RULES = (
                 "torch is not installed in the Python that the build uses.",
                 "Install torch into that environment: `python -m pip install torch`.",
                 tell="`python -c 'import torch'` fails",
-                given=says(r"No module named '?torch\b"),
+                given=text_has(r"No module named '?torch\b"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "source-too-old",
@@ -402,7 +402,7 @@ RULES = (
                 "Install a newer release of the package. Otherwise replace `-std=c++14` in its setup.py or "
                 "CMakeLists.txt with the standard that the message names, such as `-std=c++17`, and build it again.",
                 tell="the package's setup.py or CMakeLists.txt has `-std=c++14` or `CMAKE_CXX_STANDARD 14`",
-                given=needs(r"C\+\+(?:1[47]|2\d)"),
+                given=text_must_have(r"C\+\+(?:1[47]|2\d)"),
             ),
             Cause(
                 "gcc-too-old",
@@ -410,11 +410,11 @@ RULES = (
                 "Install a newer one and name it: `sudo apt-get install g++-11`, then `export CC=gcc-11 CXX=g++-11` "
                 "(in conda: `conda install -c conda-forge gxx_linux-64=11`).",
                 tell="`c++ --version` prints less than 9",
-                given=needs(r"C\+\+(?:1[47]|2\d)"),
+                given=text_must_have(r"C\+\+(?:1[47]|2\d)"),
             ),
             TOO_OLD_FOR_TORCH,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "submodules",
@@ -425,7 +425,7 @@ RULES = (
             r"(?:third_party|csrc)/\S+[^\n]{0,40}(?:is empty|does not exist)",
         ),
         (SUBMODULES,),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "not-a-package",
@@ -440,7 +440,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         program=True,
     ),
     Rule(
@@ -457,7 +457,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
         program=True,
     ),
     Rule(
@@ -476,7 +476,7 @@ RULES = (
                 "set "
                 f"`CUDA_HOME` to its folder. {WITH_COMPILER}",
                 tell="the package that fails is being compiled",
-                alone="Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda "
+                standalone="Install the whole CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda "
                 "environment) and set `CUDA_HOME` to its folder.",
             ),
             Cause(
@@ -486,10 +486,10 @@ RULES = (
                 "Install torch and triton again from one source; for conda, also `conda install -c nvidia "
                 "cuda-cudart-dev`.",
                 tell="the path has /tmp/tmp.../main.c in it",
-                given=says(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
+                given=text_has(r"/tmp/tmp\w+/main\.c|triton/runtime/build"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-nvcc",
@@ -523,11 +523,11 @@ RULES = (
                 "The package works only with an NVIDIA GPU, and this machine has none.",
                 "Leave the package out, or use the program's option for CPUs.",
                 tell="`nvidia-smi` finds no GPU",
-                given=says(r"macosx|darwin|\barm64-apple"),
+                given=text_has(r"macosx|darwin|\barm64-apple"),
             ),
         ),
-        look=VERIFY,
-        unless=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
+        more=VERIFY,
+        excludes=r"nvcc was not found[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "glibc-too-new",
@@ -542,7 +542,7 @@ RULES = (
                 "24.04.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gcc-too-new",
@@ -565,7 +565,7 @@ RULES = (
             ),
             WRONG_TOOLKIT,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-ninja",
@@ -590,7 +590,7 @@ RULES = (
                 tell="`python -m pip show ninja` finds it",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-git",
@@ -609,7 +609,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "no-build-tool",
@@ -633,7 +633,7 @@ RULES = (
                 "Install the newest release, which is more likely to have a wheel: `pip install -U --prefer-binary "
                 "PACKAGE`. Otherwise use an older Python.",
                 tell="the package's download page lists no wheel for this Python version",
-                given=says(r"\.tar\.gz|Building wheel|Rust|setup\.py|subprocess-exited"),
+                given=text_has(r"\.tar\.gz|Building wheel|Rust|setup\.py|subprocess-exited"),
             ),
             Cause(
                 "no-build-tool",
@@ -643,7 +643,7 @@ RULES = (
                 tell="the package has no wheels at all",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "toolkit-other-than-torch",
@@ -671,7 +671,7 @@ RULES = (
             WRONG_TOOLKIT,
             ISOLATED_TORCH,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nvcc-too-old-for-package",
@@ -686,7 +686,7 @@ RULES = (
             ),
             WRONG_TOOLKIT,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "arch-list-empty",
@@ -700,7 +700,7 @@ RULES = (
         (
             Cause(
                 "arch-list-empty",
-                "The build asks the GPU for which architecture to compile, and no GPU is visible, as in every image "
+                "The build detects the GPU's architecture to compile for, and no GPU is visible, as in every image "
                 "build.",
                 "Set the compute capability of your GPU before this step: `export TORCH_CUDA_ARCH_LIST=9.0` (in a "
                 "Dockerfile: `ENV TORCH_CUDA_ARCH_LIST=9.0`). `nvidia-smi --query-gpu=name,compute_cap --format=csv` "
@@ -709,7 +709,7 @@ RULES = (
             ),
             replace(CPU_BUILD, given=CPU_TORCH),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "musl",
@@ -726,17 +726,17 @@ RULES = (
                 "builds for musl.",
                 "Use an image based on Debian or Ubuntu, such as python:3.12-slim.",
                 tell="the missing library is ld-linux or libc, or the package is a wheel for manylinux",
-                given=says(r"ld-linux|libc\.so\.6|torch|manylinux|GLIBC"),
+                given=text_has(r"ld-linux|libc\.so\.6|torch|manylinux|GLIBC"),
             ),
             Cause(
                 "alpine-library",
                 "A library is not installed in this Alpine Linux ({0}).",
                 "Install the Alpine package that provides it, such as `apk add libstdc++ libgomp`.",
                 tell="the missing library has an Alpine package",
-                given=silent_on(r"ld-linux|libc\.so\.6"),
+                given=unless_text_has(r"ld-linux|libc\.so\.6"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "executable-stack",
@@ -751,7 +751,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "static-tls",
@@ -767,7 +767,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-parts",
@@ -778,18 +778,18 @@ RULES = (
                 OTHER_TORCH,
                 tell="the library exists in no torch of this release, such as libtorch_cuda_cu (1.10 to 1.13) or "
                 "libtorch_hip (ROCm)",
-                given=says(r"libtorch_(?:cuda_cu|cuda_cpp|hip|xpu)|libc10_hip"),
+                given=text_has(r"libtorch_(?:cuda_cu|cuda_cpp|hip|xpu)|libc10_hip"),
             ),
             Cause(
                 "torch-not-imported",
                 "The package's compiled part was loaded before torch, which provides {0}.",
                 "Import torch before the package.",
                 tell="`python -c 'import torch, PACKAGE'` works",
-                given=says(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
+                given=text_has(r"lib(?:c10|torch|torch_cpu|torch_python)\.so"),
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-too-new",
@@ -803,7 +803,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mixed-cuda-libraries",
@@ -817,10 +817,10 @@ RULES = (
                 "requires.",
                 "Install torch and its libraries again in a new environment, in one command.",
                 tell="`pip check` lists nvidia packages",
-                given=says(r"site-packages/nvidia/"),
+                given=text_has(r"site-packages/nvidia/"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mixed-torch",
@@ -846,7 +846,7 @@ RULES = (
                 tell="`echo $LD_LIBRARY_PATH` prints such a folder",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "built-for-other-torch",
@@ -868,10 +868,10 @@ RULES = (
                 "Remove the other one: `pip uninstall torch` until pip finds none, then install torch again; "
                 "`PYTHONNOUSERSITE=1` ignores ~/.local.",
                 tell="`python -c 'import torch; print(torch.__file__)'` does not lie in this environment",
-                given=silent_on(r"torch_extensions/"),
+                given=unless_text_has(r"torch_extensions/"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "link-library",
@@ -888,24 +888,24 @@ RULES = (
                 "Install the CUDA Toolkit (`conda install -c nvidia cuda-toolkit` in a conda environment) and add its "
                 "folder: `export LIBRARY_PATH=$CUDA_HOME/lib64:$LIBRARY_PATH`. A prebuilt wheel needs neither.",
                 tell="the library is not the driver's libcuda",
-                given=silent_on(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=unless_text_has(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "no-libcuda-at-build",
                 "The build links with the driver's library libcuda, which is not there while an image is built.",
                 "Link with the Toolkit's stub library: `export LIBRARY_PATH=$CUDA_HOME/lib64/stubs:$LIBRARY_PATH`.",
                 tell="it fails in the build of an image",
-                given=needs(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
+                given=text_must_have(r"cannot find -lcuda\b|libcuda\.so\.1, needed"),
             ),
             Cause(
                 "libcuda-not-listed",
                 "Triton or torch.compile links with the driver's library libcuda at run time and does not find it.",
                 "Update the linker's list: `sudo ldconfig`. In WSL: `export LIBRARY_PATH=/usr/lib/wsl/lib`.",
                 tell="it fails while the program runs",
-                given=needs(r"/tmp/tmp\w+/main\.c|triton"),
+                given=text_must_have(r"/tmp/tmp\w+/main\.c|triton"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "bitsandbytes",
@@ -936,7 +936,7 @@ RULES = (
                 given=JETSON,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torchvision-other",
@@ -956,7 +956,7 @@ RULES = (
                 "Remove torchvision's version from pyproject.toml, then run `./launch build`.",
                 tell="`pip list` shows versions that were not released together",
                 given=~JETSON,
-                alone="Install them together, from the same index: `pip install -U torch torchvision torchaudio`, "
+                standalone="Install them together, from the same index: `pip install -U torch torchvision torchaudio`, "
                 "with the `--index-url` that torch came from.",
             ),
             Cause(
@@ -967,7 +967,7 @@ RULES = (
                 given=JETSON,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torchvision-not-imported",
@@ -987,7 +987,7 @@ RULES = (
                 tell="`import torchvision` prints a warning",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tensorflow-without-cuda",
@@ -1016,8 +1016,8 @@ RULES = (
                 given=NO_CARD,
             ),
         ),
-        look=VERIFY,
-        unless=r"Ignore above cudart dlerror if you do not have a GPU",
+        more=VERIFY,
+        excludes=r"Ignore above cudart dlerror if you do not have a GPU",
     ),
     Rule(
         "built-for-other-cuda",
@@ -1051,8 +1051,8 @@ RULES = (
                 "Create a new environment, and install torch in it: `python -m venv NEW && NEW/bin/pip install torch`. "
                 "In the same one: `pip install --force-reinstall torch`, with the `--index-url` that it came from.",
                 tell="the traceback ends in torch/__init__.py",
-                given=needs(r"from torch\._C import|torch/__init__\.py|_load_global_deps")
-                | silent_on(r"tensorflow|jax|paddle|onnx|tensorrt|nvinfer|libcudart"),
+                given=text_must_have(r"from torch\._C import|torch/__init__\.py|_load_global_deps")
+                | unless_text_has(r"tensorflow|jax|paddle|onnx|tensorrt|nvinfer|libcudart"),
             ),
             Cause(
                 "cuda-library-not-found",
@@ -1070,7 +1070,7 @@ RULES = (
                 given=only(JETSON),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "other-libc",
@@ -1083,7 +1083,7 @@ RULES = (
                 "its own.",
                 "Use a newer system or container image. On this one, install an older release of the package, or "
                 "build it here.",
-                given=silent_on(r"vscode|code-server|vscode-remote"),
+                given=unless_text_has(r"vscode|code-server|vscode-remote"),
                 tell="a Python package or a program names it",
             ),
             Cause(
@@ -1091,10 +1091,10 @@ RULES = (
                 "VS Code's server is started on a system that is older than it supports.",
                 "Connect to a newer system or image (glibc 2.28 or newer), such as Debian 10 or Ubuntu 20.04.",
                 tell="VS Code was connecting",
-                given=needs(r"vscode|code-server|attach docker container"),
+                given=text_must_have(r"vscode|code-server|attach docker container"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "other-libstdcxx",
@@ -1106,7 +1106,7 @@ RULES = (
                 "An older C++ library, mostly conda's, is found before the one that the file needs ({0}).",
                 "Update conda's: `conda install -c conda-forge libstdcxx-ng`. Without conda: `unset LD_LIBRARY_PATH`.",
                 tell="the path before `version` lies in an environment, not in /lib or /usr/lib",
-                given=says(r"(?:conda|/envs/|/opt/|/home/|\.\.\.|…)\S*libstdc\+\+\S*: version"),
+                given=text_has(r"(?:conda|/envs/|/opt/|/home/|\.\.\.|…)\S*libstdc\+\+\S*: version"),
             ),
             Cause(
                 "system-libstdcxx",
@@ -1114,10 +1114,10 @@ RULES = (
                 "Use a newer system or container image, or build the package here. In a conda environment: `export "
                 "LD_LIBRARY_PATH=$CONDA_PREFIX/lib`.",
                 tell="the path before `version` is /lib or /usr/lib",
-                given=says(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
+                given=text_has(r"(?<![\w.])/(?:usr/)?lib(?:64)?/\S*libstdc\+\+\S*: version"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "openmp-twice",
@@ -1132,7 +1132,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-threading",
@@ -1146,7 +1146,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "mkl-broken",
@@ -1161,7 +1161,7 @@ RULES = (
                 "--force-reinstall mkl numpy`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-unavailable",
@@ -1173,17 +1173,17 @@ RULES = (
                 "This torch was built for NumPy 1 (releases before 2.3), and NumPy 2 is installed.",
                 "`pip install 'numpy<2'`, or install a newer torch.",
                 tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
-                given=torch_below("2.3") | says(r"NumPy 1\.x cannot be run", r"_ARRAY_API not found"),
+                given=torch_below("2.3") | text_has(r"NumPy 1\.x cannot be run", r"_ARRAY_API not found"),
             ),
             Cause(
                 "no-numpy",
                 "NumPy is not installed in this environment, or is broken.",
                 "`pip install --force-reinstall numpy`",
                 tell="`python -c 'import numpy'` fails",
-                given=says(r"No module named '?numpy"),
+                given=text_has(r"No module named '?numpy"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-2",
@@ -1202,7 +1202,7 @@ RULES = (
                 "Install a newer release of that package, which supports NumPy 2. If there is none: `pip install "
                 "'numpy<2'`.",
                 tell="`python -c 'import numpy; print(numpy.__version__)'` prints 2.x",
-                given=says(
+                given=text_has(
                     r"cannot be run in\s+NumPy 2", r"got 88 from PyObject", r"numpy is 0x2", r"_ARRAY_API not found"
                 ),
             ),
@@ -1211,10 +1211,10 @@ RULES = (
                 "A compiled package was built with a newer NumPy than the installed one.",
                 "`pip install -U numpy`; if several NumPys are installed (pip, conda, apt), remove the old one.",
                 tell="the second number in the message is smaller than the first",
-                given=says(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
+                given=text_has(r"against API version 0x\w+ but", r"Expected 8\d from C header, got (?:96|80)"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "numpy-names",
@@ -1232,17 +1232,17 @@ RULES = (
                 "code, use Python's float, int, or bool. If neither is possible: `pip install 'numpy<1.24'`, or "
                 "`'numpy<2'` for names that NumPy 2 removed.",
                 tell="the name is float, int, bool, object, NaN, float_, in1d, or another old one",
-                given=silent_on(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=unless_text_has(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
             Cause(
                 "numpy-too-old-for-name",
                 "The installed NumPy is older than the program or the saved file expects, and does not have {0}.",
                 "`pip install -U numpy`",
                 tell="the name is new, such as numpy._core or numpy.exceptions",
-                given=needs(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
+                given=text_must_have(r"numpy\._core|attribute '(?:_core|strings|exceptions|long|dtypes)'"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "protobuf",
@@ -1260,17 +1260,17 @@ RULES = (
                 "Upgrade that package: `pip install -U PACKAGE`. If there is no newer release: `pip install "
                 "'protobuf<3.21'` (for GetPrototype: `'protobuf<6'`).",
                 tell="the traceback's last file ends with _pb2.py",
-                given=silent_on(r"name 'builder'|Gencode/Runtime"),
+                given=unless_text_has(r"name 'builder'|Gencode/Runtime"),
             ),
             Cause(
                 "protobuf-too-old",
                 "A package contains code that was generated for a newer protobuf than the installed one.",
                 "`pip install -U protobuf`",
                 tell="the message asks for `builder` or compares Gencode and Runtime",
-                given=needs(r"name 'builder'|Gencode/Runtime"),
+                given=text_must_have(r"name 'builder'|Gencode/Runtime"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-distutils",
@@ -1286,7 +1286,7 @@ RULES = (
             ),
             DEBIAN_DISTUTILS,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "python-too-new",
@@ -1308,10 +1308,10 @@ RULES = (
                 "Update them, `python -m pip install -U pip setuptools wheel`, and install a newer release of the "
                 "package that is being built.",
                 tell="pkg_resources or pip-build-env appears in the traceback",
-                given=needs(r"ImpImporter"),
+                given=text_must_have(r"ImpImporter"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "setuptools",
@@ -1324,7 +1324,7 @@ RULES = (
                 "removed the module.",
                 "`pip install 'setuptools<81'`",
                 tell="it fails when the program is started",
-                given=silent_on(ISOLATED, r"name 'packaging'"),
+                given=unless_text_has(ISOLATED, r"name 'packaging'"),
             ),
             Cause(
                 "setuptools-in-build",
@@ -1333,17 +1333,17 @@ RULES = (
                 "Build it without isolation: `pip install 'setuptools<81' wheel`, then `pip install "
                 "--no-build-isolation PACKAGE`.",
                 tell="it fails while the package is built",
-                given=says(ISOLATED),
+                given=text_has(ISOLATED),
             ),
             Cause(
                 "setuptools-70",
                 "An older torch or package imports packaging from pkg_resources, which setuptools 70 removed.",
                 "`pip install 'setuptools<70'`, or install a newer torch.",
                 tell="the name that cannot be imported is packaging",
-                given=needs(r"name 'packaging'"),
+                given=text_must_have(r"name 'packaging'"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "python-too-old",
@@ -1368,10 +1368,10 @@ RULES = (
                 "The expression itself is wrong: a class or a value is used in place of an object or a type.",
                 "Check the line that the traceback ends with.",
                 tell="`python --version` prints 3.11 or newer",
-                given=python_from("3.11") & says(r"not subscriptable|for \|:"),
+                given=python_from("3.11") & text_has(r"not subscriptable|for \|:"),
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "python-required",
@@ -1390,7 +1390,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "uv-requires-python",
@@ -1409,7 +1409,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-index-order",
@@ -1429,7 +1429,7 @@ RULES = (
                 "`[tool.uv.sources]`. On the command line: `--index-strategy unsafe-best-match`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "not-in-index",
@@ -1442,7 +1442,7 @@ RULES = (
             replace(
                 INDEX,
                 tell="an --index-url was given, or the package is from another project's own index",
-                given=silent_on(r"found in the cache"),
+                given=unless_text_has(r"found in the cache"),
             ),
             Cause(
                 "wrong-name",
@@ -1452,7 +1452,7 @@ RULES = (
             ),
             OFFLINE,
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "venv-broken",
@@ -1470,7 +1470,7 @@ RULES = (
                 "Delete it and create it again: `rm -r .venv && uv venv`. A project's container needs none.",
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "no-bdist-wheel",
@@ -1483,8 +1483,8 @@ RULES = (
                 "`pip install -U setuptools wheel`, then install the package again.",
             ),
         ),
-        look=BUILD,
-        unless=r"bdist_wheel[\s\S]*Successfully installed",
+        more=BUILD,
+        excludes=r"bdist_wheel[\s\S]*Successfully installed",
     ),
     Rule(
         "setuptools-too-new",
@@ -1502,7 +1502,7 @@ RULES = (
                 "for `must be ...`), then `pip install --no-build-isolation PACKAGE`.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "windows-compiler",
@@ -1514,7 +1514,7 @@ RULES = (
             r"found|failed)",
         ),
         (WINDOWS_COMPILER,),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "openssl-python",
@@ -1528,7 +1528,7 @@ RULES = (
                 "old one first: `sudo apt-get remove python3-openssl`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "local-version",
@@ -1544,7 +1544,7 @@ RULES = (
                 "Add the index to the command, such as `--index-url https://download.pytorch.org/whl/cu128`, with the "
                 "ending of the version (cu118, cu128, cpu).",
                 tell="the command has no --index-url or --extra-index-url",
-                given=silent_on(r"download\.pytorch\.org|find-links|\s-f "),
+                given=unless_text_has(r"download\.pytorch\.org|find-links|\s-f "),
             ),
             Cause(
                 "local-version-not-built",
@@ -1552,11 +1552,11 @@ RULES = (
                 "version, and most CUDA builds are for x86-64.",
                 "Choose a combination from https://pytorch.org/get-started/previous-versions/.",
                 tell="the command names PyTorch's index",
-                given=says(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
+                given=text_has(r"download\.pytorch\.org|find-links|\s-f ") | ARM64,
             ),
         ),
-        look=VERIFY,
-        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+        more=VERIFY,
+        excludes=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
     ),
     Rule(
         "conda-not-found",
@@ -1577,10 +1577,10 @@ RULES = (
                 "Export it without builds on the old machine, `conda env export --from-history`, or delete the part "
                 "after the second `=` in the file.",
                 tell="the named packages have build strings such as =h1234567_0",
-                given=says(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
+                given=text_has(r"^\s*- \S+==?[\d.]+=\w+_\d+|environment\.ya?ml|env create"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "wheel-does-not-fit",
@@ -1610,7 +1610,7 @@ RULES = (
                 "Use a Python that the release supports, such as `uv venv --python 3.12`, or leave the version out to "
                 "get a newer release.",
                 tell="`from versions:` lists other versions, or the message names a Python or ABI tag",
-                given=says(
+                given=text_has(
                     r"ABI tag|matching (?:Python|abi)|Python implementation tag|different python version|"
                     r"Requires-Python|from versions: \d"
                 ),
@@ -1623,15 +1623,17 @@ RULES = (
                 "one for this system, update pip first: `python -m pip install -U pip`. On a Jetson, use the wheels "
                 "made for its JetPack; on Intel Macs, torch ends with 2.2.",
                 tell="the message names a platform, such as aarch64, win_amd64, or macosx",
-                given=says(r"matching platform|current platform|supported wheel on this platform|following platforms?")
+                given=text_has(
+                    r"matching platform|current platform|supported wheel on this platform|following platforms?"
+                )
                 | ARM64
                 | WINDOWS,
             ),
             INDEX,
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
-        unless=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
+        excludes=r"Max retries exceeded|NewConnectionError|ConnectTimeout|ReadTimeout|Retrying \(Retry\(",
     ),
     Rule(
         "pip-left-conflict",
@@ -1654,11 +1656,11 @@ RULES = (
                 "use.",
                 "Ignore it, or work in a new environment: `uv venv`.",
                 tell="the program runs without the named package",
-                given=says(r"\bColab\b|google-colab|/content/|kaggle"),
+                given=text_has(r"\bColab\b|google-colab|/content/|kaggle"),
             ),
         ),
-        look=VERIFY,
-        unless=r"which is incompatible[\s\S]*\bSuccessfully installed ",
+        more=VERIFY,
+        excludes=r"which is incompatible[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "packages-contradict",
@@ -1685,12 +1687,14 @@ RULES = (
             REQUIREMENTS_CONFLICT,
             Cause(
                 "uv-other-platform",
-                "uv resolves for every Python and system that the project allows, and a package has no release for "
-                "one of them.",
+                "uv resolves for every Python version and system that the project allows, and a package has no "
+                "release for one of them.",
                 'Allow only those that you use, in pyproject.toml: `requires-python = ">=3.12,<3.13"`, and under '
                 "`[tool.uv]` `environments = [\"sys_platform == 'linux'\"]`.",
                 tell="the message names a split or another system or Python than this one",
-                given=needs(r"for split|other Python versions supported by your project|resolution failed for other"),
+                given=text_must_have(
+                    r"for split|other Python versions supported by your project|resolution failed for other"
+                ),
             ),
             Cause(
                 "no-release-for-python",
@@ -1698,7 +1702,9 @@ RULES = (
                 "Use the Python that the project's documentation names, such as `uv venv --python 3.11` or `conda "
                 "create -n NEW python=3.11`, or allow newer releases.",
                 tell="the message names Python's version, or the pinned releases are older than this Python",
-                given=says(r"Requires-Python|depends on Python|matching Python|Python ABI|different python version"),
+                given=text_has(
+                    r"Requires-Python|depends on Python|matching Python|Python ABI|different python version"
+                ),
             ),
             Cause(
                 "conda-conflict",
@@ -1715,10 +1721,10 @@ RULES = (
                 "`conda info` lists the virtual packages. On a machine without a GPU: `export "
                 "CONDA_OVERRIDE_CUDA=12.8`.",
                 tell="the missing package begins with two underscores",
-                given=needs(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
+                given=text_must_have(r"nothing provides __|__(?:cuda|glibc|linux|unix)\b"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
     ),
     Rule(
@@ -1735,7 +1741,7 @@ RULES = (
                 "`pip install -U datasets`",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "version-check",
@@ -1765,8 +1771,8 @@ RULES = (
             NOT_RESTARTED,
             OTHER_PYTHON,
         ),
-        look=VERIFY,
-        unless=r"which is incompatible",
+        more=VERIFY,
+        excludes=r"which is incompatible",
     ),
     Rule(
         "cannot-uninstall",
@@ -1781,7 +1787,7 @@ RULES = (
             Cause(
                 "cannot-uninstall",
                 "pip cannot replace a package that the system or conda installed ({0}).",
-                "Work in a virtual environment: `uv venv`. Otherwise install beside it: `pip install "
+                "Work in a virtual environment: `uv venv`. Otherwise install it alongside: `pip install "
                 "--ignore-installed PACKAGE`.",
                 tell="the package lies in /usr/lib/python3/dist-packages or came with conda",
             ),
@@ -1793,7 +1799,7 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-release",
@@ -1811,7 +1817,7 @@ RULES = (
                 "Upgrade them together, `pip install -U torch torchvision torchaudio`, or install a release of the "
                 "package that supports this torch.",
                 tell="the release notes of a newer torch list it",
-                given=says(
+                given=text_has(
                     r"attribute '(?:compiler|compile|xpu|float8_\w+|u?int[1-7]|uint(?:16|32|64)|accelerator|mps|npu|"
                     r"register_pytree_node|custom_op|RMSNorm|GradScaler|get_default_device|vmap|func|export)'|"
                     r"torch\.(?:nn\.attention|distributed\.(?:tensor|device_mesh|_tensor|fsdp)|export|func|accelerator)"
@@ -1824,7 +1830,7 @@ RULES = (
                 "Upgrade the package that the traceback's last lines belong to. If there is no newer release, install "
                 "the torch that its documentation names, in a new environment.",
                 tell="older torch releases have it",
-                given=says(
+                given=text_has(
                     r"functional_tensor|torch\._six|container_abcs|torchtext|attribute '(?:rfft|irfft|gesv|symeig|qr|"
                     r"lstsq|"
                     r"solve|set_audio_backend|get_audio_backend|list_audio_backends|info|load|save|_utils_internal)'|"
@@ -1836,12 +1842,12 @@ RULES = (
                 id="mixed-torch-files",
                 why="torch's files are incomplete or of two releases, or a file of the project is named like torch.",
                 tell="`python -c 'import torch; print(torch.__file__, torch.__version__)'` fails or names the project",
-                given=says(
+                given=text_has(
                     r"torch\.(?:_C|_utils|nn|utils|cuda|serialization)'|attribute '(?:Tensor|nn|_C|__version__)'"
                 ),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -1860,7 +1866,7 @@ RULES = (
             r"triton|cv2|deepspeed|jax|tensorflow|tensorflow\.\w+|typing_extensions)(?:\.[\w.]+)?)'? has no attribute",
         ),
         (OTHER_RELEASE, NOT_RESTARTED, SHADOWED),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -1870,7 +1876,7 @@ RULES = (
         (
             UV_RUN,
             replace(OTHER_PYTHON, given=~NOTEBOOK),
-            replace(NEEDS_TORCH, given=only(says(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
+            replace(NEEDS_TORCH, given=only(text_has(r"pip install|setup\.py|egg_info|build_wheel|pip-build-env"))),
             Cause(
                 "torch-not-installed",
                 "torch is not installed in this environment.",
@@ -1886,9 +1892,9 @@ RULES = (
                 tell="it fails in a notebook and works in a terminal",
                 given=only(NOTEBOOK),
             ),
-            replace(NEEDS_TORCH, given=silent_on(NOT_ISOLATED, "torchrun")),
+            replace(NEEDS_TORCH, given=unless_text_has(NOT_ISOLATED, "torchrun")),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "jupyter-kernel",
@@ -1906,7 +1912,7 @@ RULES = (
                 "The Python that the notebook selects has no ipykernel, which every notebook kernel needs.",
                 "`python -m pip install ipykernel` with that Python, or select another kernel.",
                 tell="the kernel is in the list and does not start",
-                given=says(r"ipykernel"),
+                given=text_has(r"ipykernel"),
             ),
             Cause(
                 "kernel-not-registered",
@@ -1914,10 +1920,10 @@ RULES = (
                 "Select another kernel in the notebook. To register an environment: `python -m ipykernel install "
                 "--user --name NAME`; `jupyter kernelspec list` shows those that exist.",
                 tell="`jupyter kernelspec list` does not list it",
-                given=says(r"NoSuchKernel|No such kernel"),
+                given=text_has(r"NoSuchKernel|No such kernel"),
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-old-page",
@@ -1931,7 +1937,7 @@ RULES = (
                 "Close the page and open the address that the running Jupyter prints: `jupyter server list`.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
         level=NOTE,
     ),
     Rule(
@@ -1945,7 +1951,7 @@ RULES = (
                 "`pip install jupyterlab notebook`; if it is installed, `python -m jupyterlab` starts it.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-xsrf",
@@ -1959,7 +1965,7 @@ RULES = (
                 "`Authorization` header.",
             ),
         ),
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "jupyter-root",
@@ -1971,11 +1977,12 @@ RULES = (
                 "Jupyter refuses to run as root.",
                 "Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`. In a "
                 "project: `./launch notebook`.",
-                alone="Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with `--allow-root`.",
+                standalone="Start it as another user (`docker run --user $(id -u):$(id -g) ...`), or with "
+                "`--allow-root`.",
             ),
         ),
         certain=True,
-        look=JUPYTER,
+        more=JUPYTER,
     ),
     Rule(
         "base-would-change",
@@ -1988,7 +1995,7 @@ RULES = (
                 "Remove the package from pyproject.toml, or allow the base's version.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="build",
     ),
     Rule(
@@ -2001,11 +2008,11 @@ RULES = (
                 "The system manages this Python's packages and does not let pip install into it.",
                 "Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`. In a "
                 "project: `./launch add PACKAGE`.",
-                alone="Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`.",
+                standalone="Create an environment and install there: `python3 -m venv .venv && . .venv/bin/activate`.",
             ),
         ),
         certain=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "conda-init",
@@ -2020,7 +2027,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "conda-no-environment",
@@ -2034,7 +2041,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "conda-terms",
@@ -2043,13 +2050,13 @@ RULES = (
         (
             Cause(
                 "conda-terms",
-                "Anaconda's default channels ask to accept their terms, and conda runs without a terminal.",
-                "Use conda-forge alone: `conda create -n NAME -c conda-forge --override-channels python`. To accept "
+                "Anaconda's default channels require you to accept their terms, and conda runs without a terminal.",
+                "Use only conda-forge: `conda create -n NAME -c conda-forge --override-channels python`. To accept "
                 "them: `conda tos accept --override-channels --channel CHANNEL`.",
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "no-venv",
@@ -2063,7 +2070,7 @@ RULES = (
                 "it with `uv venv`.",
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "uv-lock-newer",
@@ -2086,10 +2093,10 @@ RULES = (
                 "uv.lock was edited by hand or contains the marks of a merge conflict.",
                 "Write it again: `git checkout -- uv.lock && uv lock`. If that fails: `rm uv.lock && uv lock`.",
                 tell="`git diff uv.lock` shows changes, or the file contains <<<<<<<",
-                given=says(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
+                given=text_has(r"<{5,}|>{5,}|={5,}|more than one matching package|duplicate key"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-lock",
@@ -2103,7 +2110,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-python",
@@ -2124,7 +2131,7 @@ RULES = (
                 tell="`uv python list --all-versions` does not show the version",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         kind="uv",
     ),
     # Both as uv 0.13.9 prints them in a project outside its environments (tried 2026-11-23).
@@ -2139,7 +2146,7 @@ RULES = (
                 "dependencies nor creates an environment for it.",
                 "To add a package, run `./launch add PACKAGE`; to run a command, `./launch run -- COMMAND`. Without "
                 "Docker: `./launch --native add PACKAGE`, `./launch --native run -- COMMAND`.",
-                alone="Use the project's own commands to add packages and to run programs. If uv should manage the "
+                standalone="Use the project's own commands to add packages and to run programs. If uv should manage the "
                 "project, remove `managed = false`.",
             ),
         ),
@@ -2173,7 +2180,7 @@ RULES = (
             ),
         ),
         certain=True,
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "uv-disk-full",
@@ -2187,7 +2194,7 @@ RULES = (
                 "disk: `UV_CACHE_DIR`, and `GPUKIT_NATIVE` in a project.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         kind="uv",
     ),
@@ -2213,10 +2220,10 @@ RULES = (
                 "Write the lock file again with the tool that made it: `uv lock --upgrade-package PACKAGE`, `poetry "
                 "lock`, or `pip-compile --generate-hashes`.",
                 tell="every attempt shows the same hash",
-                given=says(r"not found in known hashes|\+cu\d+|\+cpu"),
+                given=text_has(r"not found in known hashes|\+cu\d+|\+cpu"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "python-library",
@@ -2236,7 +2243,7 @@ RULES = (
                 "Python was installed in a folder that this user cannot read, such as root's home.",
                 "Install it where all users can read it: `UV_PYTHON_INSTALL_DIR=/opt/python uv python install 3.12`.",
                 tell="it works as root",
-                given=says(r"/root/"),
+                given=text_has(r"/root/"),
             ),
             Cause(
                 "other-python-built",
@@ -2244,10 +2251,10 @@ RULES = (
                 "Install the package's wheel for this Python, or that Python's library, such as `sudo apt-get install "
                 "libpython3.11`.",
                 tell="`python --version` prints another version",
-                given=says(r"ImportError: libpython"),
+                given=text_has(r"ImportError: libpython"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "system-library",
@@ -2265,18 +2272,18 @@ RULES = (
                 apt("libgl1 libglib2.0-0") + " Other libraries have their own packages, such as libsndfile1, libnuma1, "
                 "libgomp1, libibverbs1, or libopenmpi3; `apt-file search FILE` finds them.",
                 tell="`ldconfig -p` does not list it",
-                given=silent_on(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
+                given=unless_text_has(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b"),
             ),
             Cause(
                 "opencv-headless",
                 "OpenCV's standard build needs the libraries of a desktop, which a container does not have.",
                 "`pip uninstall -y opencv-python && pip install opencv-python-headless`",
                 tell="the traceback passes through cv2, and the program opens no windows",
-                given=says(r"\bcv2\b|opencv"),
+                given=text_has(r"\bcv2\b|opencv"),
             ),
-            replace(OLD_LIBRARY, given=needs(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
+            replace(OLD_LIBRARY, given=text_must_have(r"lib(?:ssl|crypto)\.so\.1\.|lib(?:ffi|jpeg|tiff)\.so\.[4-7]\b")),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "torchcodec",
@@ -2289,7 +2296,7 @@ RULES = (
                 "8).",
                 apt("ffmpeg") + " In a conda environment: `conda install -c conda-forge 'ffmpeg<8'`.",
                 tell="`ffmpeg -version` fails, or the details name libavutil",
-                given=~says(r"undefined symbol"),
+                given=~text_has(r"undefined symbol"),
             ),
             Cause(
                 "torchcodec-cuda-libraries",
@@ -2297,7 +2304,7 @@ RULES = (
                 "Install the torchcodec that fits torch's CUDA, from the same `--index-url` as torch, or in conda also "
                 "`conda install -c nvidia libnpp cuda-nvrtc`.",
                 tell="the details name libnpp, libnvrtc, or libcudart",
-                given=needs(r"lib(?:npp\w+|nvrtc|cudart)\.so"),
+                given=text_must_have(r"lib(?:npp\w+|nvrtc|cudart)\.so"),
             ),
             Cause(
                 "torchcodec-other-torch",
@@ -2305,10 +2312,10 @@ RULES = (
                 "Install the torchcodec for this torch, as listed in torchcodec's README: `pip install "
                 "'torchcodec==VERSION'`.",
                 tell="the details contain `undefined symbol`",
-                given=says(r"undefined symbol"),
+                given=text_has(r"undefined symbol"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "ffmpeg",
@@ -2331,10 +2338,10 @@ RULES = (
                 "`pip install soundfile` (for torchaudio 2.9 or newer: `pip install torchcodec`), then restart the "
                 "program.",
                 tell="`ffmpeg -version` works, and `python -c 'import soundfile'` fails",
-                given=needs(r"backend"),
+                given=text_must_have(r"backend"),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
     ),
     Rule(
         "no-flash-attention",
@@ -2363,8 +2370,8 @@ RULES = (
             ),
             OTHER_PYTHON,
         ),
-        look=VERIFY,
-        unless=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
+        more=VERIFY,
+        excludes=r"flash[-_ ]att(?:entio)?n\W{0,2} package not found, consider",
     ),
     Rule(
         "no-such-user",
@@ -2383,8 +2390,8 @@ RULES = (
                 "Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`. A "
                 "project's `./launch run -- ...` gives the image your user.",
                 tell="the program is Python",
-                given=silent_on(r"No user exists for uid|You don't exist"),
-                alone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
+                given=unless_text_has(r"No user exists for uid|You don't exist"),
+                standalone="Name the user in the environment: `docker run -e USER=user -e HOME=/tmp ...`.",
             ),
             Cause(
                 "no-passwd-entry",
@@ -2392,10 +2399,10 @@ RULES = (
                 "Mount the host's file, `docker run -v /etc/passwd:/etc/passwd:ro ...`, or create the user in the "
                 "Dockerfile.",
                 tell="ssh or git prints the message",
-                given=needs(r"No user exists for uid|You don't exist"),
+                given=text_must_have(r"No user exists for uid|You don't exist"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "deepspeed-op",
@@ -2415,12 +2422,13 @@ RULES = (
                 "and "
                 f"set `CUDA_HOME` to it. {WITH_COMPILER}",
                 tell="the first error above names nvcc, CUDA_HOME, or a library",
-                alone="`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's CUDA "
+                standalone="`ds_report` shows which operators can be compiled. Install the CUDA Toolkit of torch's "
+                "CUDA "
                 "version and set `CUDA_HOME` to it.",
             ),
             STALE_EXTENSION,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2435,7 +2443,7 @@ RULES = (
             r"'NoneType' object has no attribute 'origin'",
         ),
         (NOT_COMPILED, SHADOWED, STALE_EXTENSION),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2457,7 +2465,7 @@ RULES = (
                 tell="the device in the message is not the intended one",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2477,18 +2485,18 @@ RULES = (
                 "A compiled library crashed.",
                 "Run the same code as a script: `python -X faulthandler script.py` prints the line.",
                 tell="the script crashes as well",
-                given=says(r"Segmentation fault|SIGSEGV|core dumped|exit code 139|signal 11"),
+                given=text_has(r"Segmentation fault|SIGSEGV|core dumped|exit code 139|signal 11"),
             ),
             Cause(
                 "kernel-does-not-start",
                 "The kernel's Python lacks ipykernel, or a file of the project has the name of a standard module.",
-                "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as random.py "
-                "or logging.py beside the notebook.",
+                "`python -m pip install -U ipykernel` with the kernel's Python; then look for files such as "
+                "random.py or logging.py in the notebook's folder.",
                 tell="it fails before the first cell runs",
-                given=says(r"Failed to start the Kernel|No module named|Kernel died before replying"),
+                given=text_has(r"Failed to start the Kernel|No module named|Kernel died before replying"),
             ),
         ),
-        look="`sudo dmesg | grep -i 'out of memory'`",
+        more="`sudo dmesg | grep -i 'out of memory'`",
         level=BROAD,
     ),
     Rule(
@@ -2517,13 +2525,13 @@ RULES = (
             ),
             Cause(
                 "arm-openblas",
-                "NumPy's OpenBLAS takes the arm64 processor for another one, as on Jetsons.",
+                "NumPy's OpenBLAS does not detect the arm64 processor correctly, as on Jetsons.",
                 "`export OPENBLAS_CORETYPE=ARMV8`, or install a newer NumPy.",
                 tell="it is an arm64 machine, and `import numpy` fails",
                 given=ARM64,
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2547,7 +2555,7 @@ RULES = (
                 "Write files instead: `export MPLBACKEND=Agg` for matplotlib, opencv-python-headless for OpenCV, "
                 "`export MUJOCO_GL=egl` or an option such as --headless for simulators.",
                 tell="`echo $DISPLAY` prints nothing",
-                given=silent_on(r"No protocol specified"),
+                given=unless_text_has(r"No protocol specified"),
             ),
             Cause(
                 "display-refused",
@@ -2555,7 +2563,7 @@ RULES = (
                 "On the machine: `xhost +local:`, then start the container with `-e DISPLAY -v "
                 "/tmp/.X11-unix:/tmp/.X11-unix`.",
                 tell="`echo $DISPLAY` prints a value",
-                given=says(
+                given=text_has(
                     r"No protocol specified|Authorization required|cannot (?:open|connect to) (?:X )?display:? ?\"?:\d"
                 ),
             ),
@@ -2565,10 +2573,10 @@ RULES = (
                 "`pip uninstall -y opencv-python && pip install opencv-python-headless`, and `sudo apt-get install "
                 "libxcb-cursor0 libxkbcommon-x11-0`.",
                 tell="`QT_DEBUG_PLUGINS=1` names a file that cannot be loaded",
-                given=says(r"cv2/qt/plugins|even though it was found|libxcb"),
+                given=text_has(r"cv2/qt/plugins|even though it was found|libxcb"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=BROAD,
     ),
     Rule(
@@ -2588,7 +2596,7 @@ RULES = (
                 tell="both files in the traceback are the program's own",
             ),
         ),
-        look=VENV,
+        more=VENV,
         level=BROAD,
     ),
     Rule(
@@ -2603,7 +2611,7 @@ RULES = (
                 '`open(path, encoding="utf-8")`.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2629,9 +2637,9 @@ RULES = (
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        unless=r"A matching Triton is not available|some optimizations will not be enabled",
+        excludes=r"A matching Triton is not available|some optimizations will not be enabled",
     ),
     Rule(
         "kernels-not-loaded",
@@ -2651,12 +2659,12 @@ RULES = (
                 "`ldd FILE.so | grep 'not found'` on the package's .so files names it. Install the package's build for "
                 "torch's CUDA version, or the library, such as `sudo apt-get install libnuma1`.",
                 tell="the lines above name a file that cannot be opened",
-                given=says(r"cannot open shared object"),
+                given=text_has(r"cannot open shared object"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
+        requires=r"torch|cuda|GPU|triton|python|_kernel|\.so\b",
     ),
     Rule(
         "windows-library",
@@ -2668,7 +2676,7 @@ RULES = (
                 "A library that the package needs is not installed in Windows, mostly Microsoft's Visual C++ runtime.",
                 "Install the latest Visual C++ Redistributable (x64) from Microsoft, then restart the program.",
                 tell="torch itself cannot be imported",
-                given=says(r"torch\\lib|fbgemm|c10\.dll|shm\.dll|vcruntime|msvcp"),
+                given=text_has(r"torch\\lib|fbgemm|c10\.dll|shm\.dll|vcruntime|msvcp"),
             ),
             replace(OTHER_TORCH, tell="torch can be imported, and the other package cannot", given=None),
             Cause(
@@ -2677,10 +2685,10 @@ RULES = (
                 "Install it again with the Python that runs the program: `python -m pip install --force-reinstall "
                 "PACKAGE`.",
                 tell="the message says `not a valid Win32 application`",
-                given=says(r"not a valid Win32|WinError 193"),
+                given=text_has(r"not a valid Win32|WinError 193"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -2693,12 +2701,12 @@ RULES = (
                 id="module-of-other-release",
                 why="The installed release of the package does not have {0}: it is newer or older than the code "
                 "expects.",
-                given=says(r"(?:site|dist)-packages/"),
+                given=text_has(r"(?:site|dist)-packages/"),
             ),
             replace(
                 SHADOWED,
                 tell="the first part of the name is a folder of the program, or another package has the same name",
-                given=silent_on(r"(?:site|dist)-packages/"),
+                given=unless_text_has(r"(?:site|dist)-packages/"),
             ),
             Cause(
                 "part-apart",
@@ -2708,7 +2716,7 @@ RULES = (
                 tell="its documentation names an extra",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2727,14 +2735,15 @@ RULES = (
             NOT_RESTARTED,
             Cause(
                 "installed-but-broken",
-                "The package is installed, and importing it fails, so its user reports it as missing ({0}).",
-                "Import it alone to see the error: `python -c 'import PACKAGE'`.",
+                "The package is installed but cannot be imported, so the package that needs it reports it as missing "
+                "({0}).",
+                "Import it by itself to see the error: `python -c 'import PACKAGE'`.",
                 tell="`python -m pip list` has it",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"Error|Exception",
+        requires=r"Error|Exception",
     ),
     Rule(
         "undefined-symbol",
@@ -2746,7 +2755,7 @@ RULES = (
                 id="cuda-part-not-compiled",
                 why="The package's compiled file lacks {0}: it was built without its CUDA part.",
                 tell="the symbol's name contains cuda or gpu",
-                given=says(r"undefined symbol:? \w*(?:cuda|gpu)"),
+                given=text_has(r"undefined symbol:? \w*(?:cuda|gpu)"),
             ),
             Cause(
                 "other-library-version",
@@ -2757,9 +2766,9 @@ RULES = (
             ),
             STALE_EXTENSION,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"\.py\b|python|Import ?error|torch|site-packages|_ext\b|cuda|^undefined symbol",
+        requires=r"\.py\b|python|Import ?error|torch|site-packages|_ext\b|cuda|^undefined symbol",
     ),
     Rule(
         "library-missing",
@@ -2778,11 +2787,11 @@ RULES = (
                 "The library {0} is installed in a folder that the loader does not search.",
                 "`export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH` (in conda: $CONDA_PREFIX/lib).",
                 tell="`find / -name 'FILE*' 2>/dev/null` finds it",
-                given=says(r"/envs/|conda|/opt/|/home/"),
+                given=text_has(r"/envs/|conda|/opt/|/home/"),
             ),
             OLD_LIBRARY,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
     ),
     Rule(
@@ -2805,12 +2814,12 @@ RULES = (
             HEADER_ELSEWHERE,
             replace(
                 SUBMODULES,
-                given=needs(
+                given=text_must_have(
                     r"(?:third_?party|extern(?:al)?|submodules?|deps|libs?|cutlass|pybind11|csrc|glm)/\S*\.(?:h|c)"
                 ),
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         program=True,
     ),
@@ -2828,20 +2837,22 @@ RULES = (
             r"(cmake)\b[^\n]{0,60}returned non-zero exit status",
         ),
         (
-            replace(TOO_OLD_FOR_TORCH, given=says(r"(?:at|torch|c10)::|error: (?:no |identifier|namespace|'class)")),
+            replace(
+                TOO_OLD_FOR_TORCH, given=text_has(r"(?:at|torch|c10)::|error: (?:no |identifier|namespace|'class)")
+            ),
             Cause(
                 "compile-missing-file",
                 "C++ or CUDA code does not compile, because a compiler, header, or library is missing.",
                 "Search the output above for the first line with `error:`; it names the file. A prebuilt wheel of the "
                 "package needs no compiler.",
                 tell="the first `error:` line says `No such file` or `cannot find`",
-                given=says(r"No such file|cannot find -l|not found"),
+                given=text_has(r"No such file|cannot find -l|not found"),
             ),
             BUILD_MEMORY,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
-        beside=r"torch|cuda|nvcc|\bpip\b|python|\.py\b|setup|ninja|cmake|extension|CalledProcessError|error: command",
+        requires=r"torch|cuda|nvcc|\bpip\b|python|\.py\b|setup|ninja|cmake|extension|CalledProcessError|error: command",
     ),
     Rule(
         "wheel-not-built",
@@ -2879,14 +2890,17 @@ RULES = (
                 tell="the lines above name a missing compiler, header, or GPU",
             ),
             replace(
-                TOO_OLD_FOR_PYTHON, given=says(r"distutils|ImpImporter|pkg_resources|use_2to3|SyntaxError|configparser")
+                TOO_OLD_FOR_PYTHON,
+                given=text_has(r"distutils|ImpImporter|pkg_resources|use_2to3|SyntaxError|configparser"),
             ),
-            replace(NEEDS_TORCH, given=says(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")),
+            replace(
+                NEEDS_TORCH, given=text_has(r"No module named '?(?:torch|numpy|packaging|wheel)|[Rr]equires PyTorch")
+            ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         kind="uv",
-        unless=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
+        excludes=r"(?:Failed building wheel|subprocess-exited-with-error|\.\.\. error)[\s\S]*\bSuccessfully installed ",
     ),
     Rule(
         "no-module",
@@ -2903,7 +2917,7 @@ RULES = (
                 tell="the program's source has a file or folder of this name",
             ),
         ),
-        look=VENV,
+        more=VENV,
         level=GENERAL,
         program=True,
     ),
@@ -2921,10 +2935,10 @@ RULES = (
                 "Use what the message names instead, or install an older release of that package.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
-        beside=r"Error|Exception",
+        requires=r"Error|Exception",
     ),
     Rule(
         "other-version",
@@ -2943,7 +2957,7 @@ RULES = (
                 id="other-version",
                 why="The code asks for something that the installed release of a package does not have ({0}): the "
                 "release is newer or older than the code expects.",
-                given=says(r"(?:site|dist)-packages/"),
+                given=text_has(r"(?:site|dist)-packages/"),
             ),
             Cause(
                 "own-call",
@@ -2954,7 +2968,7 @@ RULES = (
             ),
             SHADOWED,
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=GENERAL,
         program=True,
     ),
@@ -2977,7 +2991,7 @@ RULES = (
                 tell="`find / -name NAME -type f 2>/dev/null` finds it",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=GENERAL,
         program=True,
     ),
@@ -2992,7 +3006,7 @@ RULES = (
                 "`export UV_LINK_MODE=copy` hides it.",
             ),
         ),
-        look=BUILD,
+        more=BUILD,
         level=NOTE,
     ),
     Rule(
@@ -3006,7 +3020,7 @@ RULES = (
                 '`sudo chown -R "$USER" ~/.cache/pip` makes it usable.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3020,7 +3034,7 @@ RULES = (
                 "If you use that package, install both in one command; `pip check` lists them.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3037,7 +3051,7 @@ RULES = (
                 "If TensorFlow should use the GPU: `pip install -U 'tensorflow[and-cuda]'`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3051,7 +3065,7 @@ RULES = (
                 "`pip install triton` in Linux, `pip install triton-windows` in Windows, if you want them.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3066,7 +3080,7 @@ RULES = (
                 'Nothing is needed: PyTorch\'s own (`attn_implementation="sdpa"`) is about as fast.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3080,7 +3094,7 @@ RULES = (
                 "`pip install -U ipywidgets`, then restart the kernel.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3094,7 +3108,7 @@ RULES = (
                 "`export LC_ALL=C.UTF-8` hides it.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -3109,7 +3123,7 @@ RULES = (
                 "If you use `torchvision.io`, install torch and torchvision together, from the same index.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
 )

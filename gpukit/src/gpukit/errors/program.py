@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukit.errors.causes import CPU_BUILD, CUDA_AFTER_FORK, LIBRARIES_MIXED
-from gpukit.errors.evidence import says
+from gpukit.errors.evidence import text_has
 from gpukit.errors.rule import BROAD, GENERAL, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -19,7 +19,7 @@ RULES = (
         (CUDA_AFTER_FORK,),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "main-guard",
@@ -34,7 +34,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "start-method-twice",
@@ -49,7 +49,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "not-picklable",
@@ -68,7 +68,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "quantized-move",
@@ -91,11 +91,11 @@ RULES = (
                 'The model did not fit on one GPU, so `device_map="auto"` put parts of it on other devices.',
                 "Use a smaller model or fewer bits, or free the GPU's memory.",
                 tell="`model.hf_device_map` names cpu, disk, or several GPUs",
-                given=says(r"dispatched|different device"),
+                given=text_has(r"dispatched|different device"),
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "meta-tensor",
@@ -115,8 +115,8 @@ RULES = (
             ),
             Cause(
                 "loader-releases-differ",
-                "The releases of torch, transformers, accelerate, and the package that loads the model do not fit "
-                "each other.",
+                "The releases of torch, transformers, accelerate, and the package that loads the model are not "
+                "compatible with each other.",
                 "Run `pip install -U transformers accelerate` and update the package that the traceback names, or "
                 "install the releases that the project lists.",
                 tell="the program does not use `device_map`, and its code worked with older releases",
@@ -126,11 +126,11 @@ RULES = (
                 "The model did not fit into the GPU's memory, so a part of it was left on the disk or on device meta.",
                 "Use a smaller or quantized model, or end other programs on the GPU.",
                 tell="`model.hf_device_map` names disk, cpu, or meta",
-                given=says(r"offload|disk"),
+                given=text_has(r"offload|disk"),
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-devices",
@@ -161,7 +161,7 @@ RULES = (
                 'Load it on one GPU with `device_map={"": 0}` (in distributed training, `{"": local_rank}`), set '
                 "`CUDA_VISIBLE_DEVICES=0`, or update transformers and accelerate.",
                 tell="`model.hf_device_map` names several devices",
-                given=says(r"device_map|accelerate/hooks|cuda:[1-9] and cuda:\d|cuda:0 and cuda:[1-9]"),
+                given=text_has(r"device_map|accelerate/hooks|cuda:[1-9] and cuda:\d|cuda:0 and cuda:[1-9]"),
             ),
             Cause(
                 "tensor-not-registered",
@@ -173,7 +173,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "half-on-cpu",
@@ -187,7 +187,7 @@ RULES = (
             ),
             CPU_BUILD,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "type-not-served",
@@ -202,7 +202,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-pad-token",
@@ -220,7 +220,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "unequal-lengths",
@@ -237,7 +237,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "flash-dtype",
@@ -256,7 +256,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "relative-import",
@@ -271,7 +271,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "no-chat-template",
@@ -285,7 +285,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "optimizer-state",
@@ -301,7 +301,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "two-dtypes",
@@ -335,11 +335,11 @@ RULES = (
                 "Convert them: `.long()` for class labels and indices, `.float()` for regression targets and NumPy "
                 "arrays.",
                 tell="the text names Long, Int, or Double",
-                given=says(r"\bLong\b|\bDouble\b|\bInt\b|LongTensor|DoubleTensor"),
+                given=text_has(r"\bLong\b|\bDouble\b|\bInt\b|LongTensor|DoubleTensor"),
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "empty-tensor",
@@ -356,7 +356,7 @@ RULES = (
                 "Gather it first (`deepspeed.zero.GatheredParameters`, FSDP's `summon_full_params`), or use ZeRO "
                 "stage 2.",
                 tell="it works with one process",
-                given=says(r"deepspeed|zero|fsdp|accelerate"),
+                given=text_has(r"deepspeed|zero|fsdp|accelerate"),
             ),
             Cause(
                 "empty-batch",
@@ -367,7 +367,7 @@ RULES = (
         ),
         level=BROAD,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shapes",
@@ -396,9 +396,9 @@ RULES = (
                 "the one that belongs to the model.",
             ),
         ),
-        unless=r"(?:The size of tensor \w|must match the size of tensor \w) \(0\)",
+        excludes=r"(?:The size of tensor \w|must match the size of tensor \w) \(0\)",
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "batch-of-one",
@@ -413,7 +413,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "tensor-to-numpy",
@@ -431,7 +431,7 @@ RULES = (
         ),
         certain=True,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "gradients",
@@ -458,7 +458,7 @@ RULES = (
                 'Call `model.enable_input_require_grads()`, or pass `gradient_checkpointing_kwargs={"use_reentrant": '
                 "False}`.",
                 tell="gradient checkpointing is on",
-                given=says(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
+                given=text_has(r"gradient_checkpointing|utils/checkpoint|peft|lora"),
             ),
             Cause(
                 "nothing-trainable",
@@ -467,11 +467,11 @@ RULES = (
                 "Print `[n for n, p in model.named_parameters() if p.requires_grad]`, set `requires_grad_(True)` on "
                 "what is trained, and remove `no_grad` and `.detach()` from the path of the loss.",
                 tell="`loss.requires_grad` is False",
-                given=says(r"does not require grad"),
+                given=text_has(r"does not require grad"),
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "loss-scale",
@@ -493,7 +493,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "scaler-halves",
@@ -507,7 +507,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "arguments",
@@ -521,7 +521,7 @@ RULES = (
             ),
         ),
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "shapes-differ",
@@ -543,8 +543,8 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        beside=r"torch|tensor|numpy|tensorflow|\bcuda|\bmodel\b|input and weight",
-        look=VERIFY,
+        requires=r"torch|tensor|numpy|tensorflow|\bcuda|\bmodel\b|input and weight",
+        more=VERIFY,
     ),
     Rule(
         "not-implemented",
@@ -563,7 +563,7 @@ RULES = (
         ),
         level=GENERAL,
         program=True,
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "torch-internal",
@@ -572,13 +572,13 @@ RULES = (
         (
             Cause(
                 "torch-bug",
-                "PyTorch met a state that it does not expect: a bug of this release.",
+                "PyTorch reached a state that it does not expect: a bug in this release.",
                 "Update PyTorch; if it remains, search PyTorch's issues for that line.",
                 tell="`./launch verify` passes",
             ),
             LIBRARIES_MIXED,
         ),
         level=GENERAL,
-        look=VERIFY,
+        more=VERIFY,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukit.errors.causes import DRIVER_TOO_OLD, GPU_FULL, SHM_FULL, TORCH_TOO_OLD
-from gpukit.errors.evidence import CONTAINER, capability_from, needs, says
+from gpukit.errors.evidence import CONTAINER, capability_from, text_has, text_must_have
 from gpukit.errors.rule import BROAD, GENERAL, HOST, NOTE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
@@ -31,16 +31,16 @@ RANK_FAILED = Cause(
     "Look for the first error in the output of the other ranks: `torchrun --log-dir logs --tee 3 ...` "
     "writes one log for each.",
     tell="another rank has an earlier error, or `sudo dmesg | grep -i 'out of memory'` names it",
-    given=says(
+    given=text_has(
         r"ncclRemoteError|remote process exited|Connection (?:closed|reset)|Broken pipe|got 0 bytes|SIGKILL|exitcode"
     ),
 )
 OUT_OF_STEP = Cause(
     "ranks-out-of-step",
-    "The ranks are not at the same place: one is much slower or makes other calls. Often only rank 0 "
+    "The ranks are not at the same point: one is much slower or makes other calls. Often only rank 0 "
     "evaluates, saves, or prepares data.",
     "Run it with `TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`, which records "
-    "where each rank waits. If a step is only slow, pass `timeout=timedelta(hours=2)` to "
+    "where each rank waits. If a step is just slow, pass `timeout=timedelta(hours=2)` to "
     "`init_process_group`.",
     tell="no rank has an earlier error, and it worked for a while",
 )
@@ -51,7 +51,7 @@ GPU_PATH = Cause(
     "Set `NCCL_P2P_DISABLE=1`. To use P2P again, turn ACS and the IOMMU off in the firmware or on the "
     "kernel's command line (`iommu=pt`).",
     tell="the first collective hangs or fails, and it works with `NCCL_P2P_DISABLE=1`",
-    given=says(r"SeqNum=1\b|\bP2P\b|peer access"),
+    given=text_has(r"SeqNum=1\b|\bP2P\b|peer access"),
 )
 WRONG_INTERFACE = Cause(
     "nccl-interface",
@@ -59,15 +59,15 @@ WRONG_INTERFACE = Cause(
     "Set `NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` to the interface that `ip route get "
     "OTHER_ADDRESS` prints; on a single machine, to `lo`.",
     tell="`ip -brief address` does not show the interface that the text names, or it is docker0",
-    given=says(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
+    given=text_has(r"SOCKET_IFNAME|\b172\.1[78]\.|no socket interface|No interface found"),
 )
 NAME_UNKNOWN = Cause(
     "host-name-unknown",
-    "A host name of the training does not resolve to an address that works here.",
+    "A host name that the ranks use does not resolve to an address that works here.",
     "Use IP addresses, or add the names: `docker run --add-host NAME:ADDRESS ...`, or a line in "
     "/etc/hosts. On a single machine: `torchrun --standalone ...`.",
     tell="`getent hosts NAME` prints nothing or a wrong address",
-    given=says(r"gai error|cannot be retrieved|resolve|makeDeviceForHostname|Unable to find address"),
+    given=text_has(r"gai error|cannot be retrieved|resolve|makeDeviceForHostname|Unable to find address"),
 )
 FIREWALL = Cause(
     "ranks-unreachable",
@@ -96,7 +96,7 @@ RULES = (
         "NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000",
         (r"Duplicate GPU detected ?: rank", r"Multiple Ranks are using the same GPU"),
         (TOO_MANY_RANKS, NO_SET_DEVICE),
-        look="`nvidia-smi -L`",
+        more="`nvidia-smi -L`",
     ),
     Rule(
         "not-torchrun",
@@ -118,12 +118,12 @@ RULES = (
                 "Set them in the job script: `export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID "
                 "WORLD_SIZE=$SLURM_NTASKS`, with `MASTER_ADDR` and `MASTER_PORT`; or let `srun` start `torchrun`.",
                 tell="`env | grep -e SLURM_PROCID -e OMPI_COMM` prints something",
-                given=says(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
+                given=text_has(r"\bsrun\b|SLURM|\bmpirun\b|OMPI_"),
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
-        beside=r"environ|expected, but not set|torch|distributed|accelerate|deepspeed",
+        requires=r"environ|expected, but not set|torch|distributed|accelerate|deepspeed",
     ),
     Rule(
         "local-rank-argument",
@@ -136,7 +136,7 @@ RULES = (
                 "Start it with `torchrun`, and read `LOCAL_RANK` from the environment.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
         program=True,
     ),
@@ -162,7 +162,7 @@ RULES = (
                 tell="it fails at the end of the training",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -176,7 +176,7 @@ RULES = (
             r"unable to resolve hostname[^\n]{0,20}gloo|gloo[^\n]{0,80}(?:resolve|address)",
         ),
         (WRONG_INTERFACE, NAME_UNKNOWN),
-        look=COLLECTIVE,
+        more=COLLECTIVE,
     ),
     Rule(
         "nccl-rdma",
@@ -202,10 +202,10 @@ RULES = (
                 "The container may not lock memory or lacks the devices of the network card.",
                 "Start it with `--ulimit memlock=-1 --device=/dev/infiniband --cap-add=IPC_LOCK`.",
                 tell="`ulimit -l` does not print `unlimited`, or `ls /dev/infiniband` fails",
-                given=says(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
+                given=text_has(r"ibv_(?:reg_mr|create)\w*[^\n]{0,40}(?:failed|Cannot allocate)"),
             ),
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
     ),
     Rule(
         "ranks-differ",
@@ -217,7 +217,7 @@ RULES = (
             r"last enqueued NCCL work[^\n]{0,200}last completed[^\n]{0,200}(?:mismatch|desync)",
         ),
         (RANKS_DIFFER,),
-        look=DETAIL,
+        more=DETAIL,
         program=True,
     ),
     Rule(
@@ -236,7 +236,7 @@ RULES = (
                 "`ddp_find_unused_parameters=True`), or remove those parameters.",
             ),
         ),
-        look=DETAIL,
+        more=DETAIL,
         program=True,
     ),
     Rule(
@@ -258,7 +258,7 @@ RULES = (
                 tell="the model does not use gradient checkpointing",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -272,7 +272,7 @@ RULES = (
                 'Move the tensor to the GPU, or use both backends: `init_process_group("cpu:gloo,cuda:nccl")`.',
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
         program=True,
     ),
@@ -287,7 +287,7 @@ RULES = (
                 "Set `USE_LIBUV=0` in the environment.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -305,10 +305,10 @@ RULES = (
             RANK_FAILED,
             Cause(
                 "rendezvous-closed",
-                "The other nodes have already finished or given up, so this one cannot join any more.",
+                "The other nodes have already finished or given up, so this one can no longer join.",
                 "Start all nodes again within a minute of each other, with a new `--rdzv-id`.",
                 tell="this node started later than the others",
-                given=says(r"RendezvousClosedError"),
+                given=text_has(r"RendezvousClosedError"),
             ),
             Cause(
                 "store-other-version",
@@ -317,7 +317,7 @@ RULES = (
                 tell="it fails at once, at the start, on every try",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "rendezvous",
@@ -348,11 +348,11 @@ RULES = (
                 "Check that `--nnodes` and `--nproc-per-node` match what runs, and look for an earlier error of "
                 "another rank.",
                 tell="fewer processes run than `--nnodes` times `--nproc-per-node`",
-                given=says(r"waiting for clients|store based barrier|default_pg|waiting for key"),
+                given=text_has(r"waiting for clients|store based barrier|default_pg|waiting for key"),
             ),
             NAME_UNKNOWN,
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-usage",
@@ -362,7 +362,7 @@ RULES = (
             r"mismatch in rank count|already checked in",
         ),
         (TOO_MANY_RANKS, NO_SET_DEVICE, RANKS_DIFFER),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -374,7 +374,7 @@ RULES = (
             r"NCCL library is not backwards compatible",
         ),
         (OTHER_NCCL,),
-        look="`NCCL_DEBUG=VERSION`",
+        more="`NCCL_DEBUG=VERSION`",
     ),
     Rule(
         "imex",
@@ -398,8 +398,8 @@ RULES = (
                 given=CONTAINER,
             ),
         ),
-        look=NCCL_DEBUG,
-        beside=r"fail|error|not (?:working|found|available)|no such|denied|unable|cannot",
+        more=NCCL_DEBUG,
+        requires=r"fail|error|not (?:working|found|available)|no such|denied|unable|cannot",
     ),
     Rule(
         "p2p-consumer",
@@ -412,7 +412,7 @@ RULES = (
                 "Set `NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1`, or start with `accelerate launch`, which sets both.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -432,8 +432,8 @@ RULES = (
             r"has most likely crashed",
         ),
         (RANK_FAILED, OUT_OF_STEP, GPU_PATH),
-        look=NCCL_DEBUG,
-        beside=r"nccl|\brank|torch|distributed|watchdog",
+        more=NCCL_DEBUG,
+        requires=r"nccl|\brank|torch|distributed|watchdog",
     ),
     Rule(
         "gloo-waited",
@@ -445,7 +445,7 @@ RULES = (
             r"Gloo connectFullMesh failed",
         ),
         (RANK_FAILED, WRONG_INTERFACE, FIREWALL),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-network",
@@ -456,14 +456,14 @@ RULES = (
             r"Network is unreachable)",
         ),
         (WRONG_INTERFACE, FIREWALL, RANK_FAILED),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
     ),
     Rule(
         "nccl-system",
         "NCCL error: unhandled system error, ncclSystemError: System call failed",
         (r"ncclSystemError", r"NCCL[^\n]{0,160}unhandled system error", r"unhandled system error[^\n]{0,60}NCCL"),
         (replace(SHM_FULL, given=CONTAINER), WRONG_INTERFACE, RANK_FAILED, GPU_PATH),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -471,12 +471,12 @@ RULES = (
         "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         (r"ncclUnhandledCudaError", r"NCCL[^\n]{0,160}unhandled cuda error", r"NCCL WARN Cuda failure"),
         (
-            replace(TORCH_TOO_OLD, given=needs(r"NCCL version 2\.[0-8]\.") & capability_from("8.0")),
+            replace(TORCH_TOO_OLD, given=text_must_have(r"NCCL version 2\.[0-8]\.") & capability_from("8.0")),
             GPU_FULL,
             GPU_PATH,
             DRIVER_TOO_OLD,
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -493,7 +493,7 @@ RULES = (
             ),
             NO_SET_DEVICE,
         ),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=BROAD,
     ),
     Rule(
@@ -506,10 +506,11 @@ RULES = (
                 "Open MPI refuses to run as root.",
                 "Start it as your own user with `./launch`, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
-                alone="Start it as your own user, or set `OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
+                standalone="Start it as your own user, or set `OMPI_ALLOW_RUN_AS_ROOT=1 "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1`.",
             ),
         ),
-        look=HOST,
+        more=HOST,
         certain=True,
     ),
     Rule(
@@ -525,7 +526,7 @@ RULES = (
                 tell="`ls -l` on every node finds the file, or not",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         program=True,
     ),
     Rule(
@@ -540,7 +541,7 @@ RULES = (
                 "Start as many processes as there are GPUs, add `slots=8` to the host file, or pass `--oversubscribe`.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         certain=True,
     ),
     Rule(
@@ -555,7 +556,7 @@ RULES = (
                 "Set `OMPI_MCA_btl_vader_single_copy_mechanism=none` to silence it.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -568,7 +569,7 @@ RULES = (
                 "DeepSpeed starts other machines through {0}, which the image does not have.",
                 "Add it to apt.txt and run `./launch build`; or choose another way with `--launcher openmpi`.",
                 tell="the training uses several machines",
-                alone="Install it with apt-get, or choose another way with `--launcher openmpi`.",
+                standalone="Install it with apt-get, or choose another way with `--launcher openmpi`.",
             ),
             Cause(
                 "deepspeed-hostfile",
@@ -577,14 +578,14 @@ RULES = (
                 tell="`ls /job/hostfile` finds it, or the command has `--hostfile`",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
     ),
     Rule(
         "nccl-failed",
         "RuntimeError: NCCL communicator failed",
         (r"\bnccl\w*\b[^\n]{0,80}(?:error|failed|failure|timed out|timeout)",),
         (RANK_FAILED, GPU_PATH, WRONG_INTERFACE),
-        look=NCCL_DEBUG,
+        more=NCCL_DEBUG,
         level=GENERAL,
     ),
     Rule(
@@ -598,11 +599,11 @@ RULES = (
         (
             Cause(
                 "nccl-chatter",
-                "This is only a remark: NCCL works without that part.",
+                "This is only a note: NCCL works without that part.",
                 "You do not have to do anything.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
     Rule(
@@ -616,7 +617,7 @@ RULES = (
                 "You do not have to do anything.",
             ),
         ),
-        look=VERIFY,
+        more=VERIFY,
         level=NOTE,
     ),
 )

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 CHUNK = 1 << 20  # bytes read at a time
-LINE = 4_000  # characters of one line that are looked at, half from each end
-SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
-LAST = 500  # lines at the end, which are always looked at
-LONGEST = 90_000  # characters in all
+MAX_LINE = 4_000  # characters of one line that are looked at, half from each end
+MAX_SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
+LAST_LINES = 500  # lines at the end, which are always looked at
+MAX_TEXT = 90_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
-ALARM = re.compile(
+ERROR_LINE = re.compile(
     rb"error|exception|fail|fatal|denied|refused|cannot|traceback|killed|xid|invalid|not found|unable", re.I
 )
-COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
 
 
@@ -34,19 +34,19 @@ def read(stream: BinaryIO) -> str:
     """
     first: dict[bytes, tuple[int, bytes]] = {}
     last: dict[bytes, tuple[int, bytes]] = {}
-    alarms: deque[tuple[int, bytes]] = deque(maxlen=SHAPES // 8)
-    end: deque[tuple[int, bytes]] = deque(maxlen=LAST)
+    alarms: deque[tuple[int, bytes]] = deque(maxlen=MAX_SHAPES // 8)
+    end: deque[tuple[int, bytes]] = deque(maxlen=LAST_LINES)
     for number, line in enumerate(_lines(stream)):
-        if len(line) > LINE:
-            line = line[: LINE // 2] + b" ... " + line[-LINE // 2 :]
+        if len(line) > MAX_LINE:
+            line = line[: MAX_LINE // 2] + b" ... " + line[-MAX_LINE // 2 :]
         shape = line.translate(DIGITS)
         if shape in first:
             last[shape] = (number, line)
-        elif len(first) < SHAPES:
+        elif len(first) < MAX_SHAPES:
             first[shape] = (number, line)
         else:
             end.append((number, line))
-            if ALARM.search(line):
+            if ERROR_LINE.search(line):
                 alarms.append((number, line))
     kept = sorted({*first.values(), *last.values(), *alarms, *end})
     return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
@@ -54,14 +54,14 @@ def read(stream: BinaryIO) -> str:
 
 def _relevant(lines: list[bytes]) -> list[bytes]:
     """Of a text that is too long, the lines that speak of an error and the next two, and its start and end."""
-    if sum(map(len, lines)) <= LONGEST:
+    if sum(map(len, lines)) <= MAX_TEXT:
         return lines
-    near = {number + more for number, line in enumerate(lines) if ALARM.search(line) for more in range(3)}
-    near |= {*range(LAST), *range(len(lines) - LAST, len(lines))}
+    near = {number + more for number, line in enumerate(lines) if ERROR_LINE.search(line) for more in range(3)}
+    near |= {*range(LAST_LINES), *range(len(lines) - LAST_LINES, len(lines))}
     lines = [line for number, line in enumerate(lines) if number in near]
-    start = _within(lines, LONGEST // 3)
+    start = _within(lines, MAX_TEXT // 3)
     rest = lines[len(start) :]
-    return start + _within(rest[::-1], LONGEST - LONGEST // 3)[::-1]
+    return start + _within(rest[::-1], MAX_TEXT - MAX_TEXT // 3)[::-1]
 
 
 def _within(lines: list[bytes], most: int) -> list[bytes]:
@@ -115,10 +115,10 @@ def _encoding(start: bytes) -> str:
 
 def plain(text: str) -> str:
     """Without a terminal's colors and frames, with straight quotation marks, and quoted lines as they were."""
-    text = COLOURS.sub("", text).translate(QUOTES)
+    text = ESCAPES.sub("", text).translate(QUOTES)
     if text.count("<br") > 1:
         text = re.sub(r"<br */?>", "\n", text)
-    return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-LONGEST:]
+    return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
 
 
 RECORD = re.compile(  # what starts a line of its own, so that the one before is not continued here

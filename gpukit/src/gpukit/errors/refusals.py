@@ -14,8 +14,19 @@ if TYPE_CHECKING:
 
 # What a refusal can be about: the `kind` of a rule.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
-BUILDING = ("engine", "disk", "image", "build", "uv")  # the kinds that a build can meet; its steps may print anything
-DOWN = ("docker-down", "docker-desktop-down", "docker-service-missing", "docker-host-silent")  # no engine responds
+BUILD_KINDS = (
+    "engine",
+    "disk",
+    "image",
+    "build",
+    "uv",
+)  # the kinds that a build can meet; its steps may print anything
+NOT_RESPONDING = (
+    "docker-down",
+    "docker-desktop-down",
+    "docker-service-missing",
+    "docker-host-silent",
+)  # no engine responds
 STEP = re.compile(r"failed to solve: process|returned a non-zero code")
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
@@ -29,7 +40,7 @@ def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Found] | None
     return None
 
 
-def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
+def explain(text: str, fallback: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
     """The refusal for an engine's error; if its cause is not known, `otherwise` and the engine's own last line."""
     known = classify(text, kinds)
     if known:
@@ -40,20 +51,20 @@ def explain(text: str, otherwise: str, cpu: bool = False, kinds: Collection[str]
         return RefusalError(sentence, kind=kind, id=found.cause.id, output=text)
     if STEP.search(text):
         return RefusalError(
-            f"{otherwise}: a step of the Dockerfile failed. Its output above shows why.",
+            f"{fallback}: a step of the Dockerfile failed. Its output above shows why.",
             kind="build",
             id="build-step-failed",
             output=text,
         )
     lines = [line.strip() for line in text.splitlines() if not re.match(r"\s*$|.*--help|Usage:", line)]
-    return RefusalError(f"{otherwise}: {lines[-1]}" if lines else f"{otherwise}.", output=text)
+    return RefusalError(f"{fallback}: {lines[-1]}" if lines else f"{fallback}.", output=text)
 
 
 def unfit_pin(text: str, requirements: Path) -> RefusalError | None:
     """The refusal for uv's failed resolution if what it names is a version from requirements.txt."""
-    from gpukit.errors.known import words
+    from gpukit.errors.known import match_rules
 
-    failed = words(text, "packages-contradict") if requirements.is_file() else None
+    failed = match_rules(text, "packages-contradict") if requirements.is_file() else None
     if not failed:
         return None
     # without BuildKit's prefixes: "#14 0.727 ", and "0.727 " in its summary

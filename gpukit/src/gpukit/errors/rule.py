@@ -46,10 +46,10 @@ class Rule:
     patterns: tuple[str, ...]
     causes: tuple[Cause, ...]
     certain: bool = False
-    look: str = HOST
+    more: str = HOST
     level: str = SPECIFIC
-    beside: str = ""
-    unless: str = ""
+    requires: str = ""
+    excludes: str = ""
     kind: str = ""
     program: bool = False
 
@@ -77,9 +77,9 @@ class Rule:
         if self.anchors and not any(word in lower for word in self.anchors):
             return None
         found = next((match for match in self.pattern.finditer(text) if not ignored(match.start())), None)
-        if not found or (self.beside and not _compiled(self.beside).search(text)):
+        if not found or (self.requires and not _compiled(self.requires).search(text)):
             return None
-        return None if self.unless and _compiled(self.unless).search(text) else found
+        return None if self.excludes and _compiled(self.excludes).search(text) else found
 
 
 @cache

@@ -20,7 +20,7 @@ from gpukit.errors.causes import (
     TOOLKIT_NOT_CONFIGURED,
     TOOLKIT_OUTDATED,
 )
-from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, says, silent_on
+from gpukit.errors.evidence import CONTAINER, JETSON, NO_TOOLKIT, ROOTLESS, WSL, only, text_has, unless_text_has
 from gpukit.errors.rule import BROAD, DRIVER, ENGINE, GENERAL, GRANT, Rule
 from gpukit.findings.finding import Cause
 
@@ -31,16 +31,16 @@ JETSON_RUNTIME = Cause(
     "jetson-runtime",
     "On this Jetson, the container was started without NVIDIA's runtime.",
     "Start it with `--runtime=nvidia`, or with `./launch`.",
-    tell="the container was started with `--gpus` alone or without both",
+    tell="the container was started with only `--gpus`, or with neither option",
     given=JETSON,
-    alone="Start it with `--runtime=nvidia`.",
+    standalone="Start it with `--runtime=nvidia`.",
 )
 JETSON_RELEASE = Cause(
     "jetson-release",
     "The image is made for another release of Jetson Linux (L4T).",
     "Use an image for the release that `cat /etc/nv_tegra_release` prints.",
     tell="the image's tag names another L4T or JetPack release",
-    given=says(r"mount error|stat failed"),
+    given=text_has(r"mount error|stat failed"),
 )
 CDI_OFF = Cause(
     "cdi-off",
@@ -101,13 +101,13 @@ RULES = (
             Cause(
                 "apptainer-nvccli",
                 "Apptainer or Singularity was started with `--nvccli`, which needs NVIDIA's Container Toolkit.",
-                "Use `--nv` alone.",
+                "Use only `--nv`.",
                 tell="the command has `--nvccli`",
-                given=says(r"apptainer|singularity"),
+                given=text_has(r"apptainer|singularity"),
             ),
             PARTS,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -133,7 +133,7 @@ RULES = (
             ),
             DOCKER_SNAP,
         ),
-        look="`./launch doctor --only engine,driver`",
+        more="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
     Rule(
@@ -150,7 +150,7 @@ RULES = (
                 tell="`lspci | grep -i nvidia` lists more GPUs than `nvidia-smi -L`",
             ),
         ),
-        look="`./launch doctor --only driver,mig,gpu`",
+        more="`./launch doctor --only driver,mig,gpu`",
         kind="gpu",
     ),
     Rule(
@@ -174,7 +174,7 @@ RULES = (
                 "`podman --cgroup-manager=cgroupfs ...`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -192,31 +192,31 @@ RULES = (
         (
             Cause(
                 "userns-apparmor",
-                "AppArmor forbids unprivileged user namespaces, which rootless engines and Apptainer need. This "
+                "AppArmor blocks unprivileged user namespaces, which rootless engines and Apptainer need. This "
                 "is the default on Ubuntu 23.10 and newer.",
                 "Run `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`; to keep it, put the setting "
                 "into /etc/sysctl.d/60-userns.conf.",
                 tell="`sysctl kernel.apparmor_restrict_unprivileged_userns` prints 1",
-                given=says(r"apparmor"),
+                given=text_has(r"apparmor"),
             ),
             Cause(
                 "userns-off",
-                "The kernel's settings forbid user namespaces, or allow too few.",
+                "The kernel's settings disable user namespaces, or allow too few.",
                 "Run `sudo sysctl -w user.max_user_namespaces=28633`; on older Debian also `sudo sysctl -w "
                 "kernel.unprivileged_userns_clone=1`.",
                 tell="`sysctl user.max_user_namespaces` prints 0 or a low number",
-                given=says(r"max_user_namespaces|No space left"),
+                given=text_has(r"max_user_namespaces|No space left"),
             ),
             Cause(
                 "userns-in-container",
-                "A container around it forbids namespaces.",
+                "The outer container does not allow namespaces.",
                 "Start the outer container with `--security-opt seccomp=unconfined --security-opt "
                 "apparmor=unconfined`, or use the host's engine.",
                 tell="it ran in a container",
                 given=CONTAINER,
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -236,7 +236,7 @@ RULES = (
                 "install --allow-downgrades containerd.io=VERSION`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -247,7 +247,7 @@ RULES = (
             r"(?:runc|crun|OCI runtime)[^\n]{0,300}mknod[^\n]{0,80}(?:permission denied|not permitted)",
         ),
         (ROOTLESS_DEVICES, ENGINE_INSIDE),
-        look=ENGINE,
+        more=ENGINE,
         kind="gpu",
     ),
     Rule(
@@ -266,7 +266,7 @@ RULES = (
                 "if SELinux is enforcing.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="mount",
     ),
     Rule(
@@ -292,7 +292,7 @@ RULES = (
                 "The programs `newuidmap` and `newgidmap` are missing or lost their rights.",
                 "Run `sudo apt-get install --reinstall uidmap` (Fedora: `sudo dnf reinstall shadow-utils`).",
                 tell="`ls -l $(which newuidmap)` does not show an `s`, and `getcap` prints nothing",
-                given=says(r"newuidmap[^\n]{0,80}(?:No such file|not found)"),
+                given=text_has(r"newuidmap[^\n]{0,80}(?:No such file|not found)"),
             ),
             Cause(
                 "image-large-ids",
@@ -300,10 +300,10 @@ RULES = (
                 "Give the user a larger range, such as `sudo usermod --add-subuids 200000-2000000 --add-subgids "
                 "200000-2000000 $USER`, then `podman system migrate`.",
                 tell="other images work",
-                given=says(r"lchown[^\n]{0,200}invalid argument"),
+                given=text_has(r"lchown[^\n]{0,200}invalid argument"),
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -317,7 +317,7 @@ RULES = (
                 "Write the full name, such as `docker.io/pytorch/pytorch`.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         certain=True,
         kind="image",
     ),
@@ -336,7 +336,7 @@ RULES = (
                 "nvidia-container-toolkit.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -355,7 +355,7 @@ RULES = (
                 "path of the engine.",
                 "Run `sudo apt-get install runc` (Fedora: `sudo dnf install runc`).",
                 tell="`which runc` prints nothing",
-                given=says(r'find runc path|"runc": executable'),
+                given=text_has(r'find runc path|"runc": executable'),
             ),
             Cause(
                 "old-oci-hook",
@@ -364,10 +364,10 @@ RULES = (
                 "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then `--device "
                 "nvidia.com/gpu=all`.",
                 tell="the engine is Podman, and that file exists",
-                given=says(r"executing hook|fsopen_mount"),
+                given=text_has(r"executing hook|fsopen_mount"),
             ),
         ),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -388,7 +388,7 @@ RULES = (
                 "container again.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -400,10 +400,10 @@ RULES = (
                 "nvidia-docker",
                 "The command `nvidia-docker` is obsolete. Docker itself gives containers the GPU.",
                 "Use `docker run --gpus all ...`, or `./launch`.",
-                alone="Use `docker run --gpus all ...`.",
+                standalone="Use `docker run --gpus all ...`.",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         certain=True,
     ),
     Rule(
@@ -419,7 +419,7 @@ RULES = (
             ),
             TOOLKIT_MISSING,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -427,7 +427,7 @@ RULES = (
         'could not select device driver "cdi" with capabilities',
         (r"could not select device driver \\?\"cdi\\?\"", r"CDI (?:is|support is) (?:not enabled|disabled)"),
         (CDI_OFF, ENGINE_TOO_OLD, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -444,7 +444,7 @@ RULES = (
             ),
             MODULE_MISSING,
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -452,7 +452,7 @@ RULES = (
         'could not select device driver "" with capabilities: [[gpu]]',
         (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
         (NO_GPU_HERE, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -467,7 +467,7 @@ RULES = (
                 "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and use a name that "
                 "`nvidia-ctk cdi list` prints.",
                 tell="`nvidia-ctk cdi list` does not show it",
-                given=~NO_TOOLKIT & silent_on(r"Found [1-9]\d* CDI devices"),
+                given=~NO_TOOLKIT & unless_text_has(r"Found [1-9]\d* CDI devices"),
             ),
             TOOLKIT_MISSING,
             Cause(
@@ -476,10 +476,10 @@ RULES = (
                 "format than the engine knows.",
                 "Run `sudo chmod 644 /etc/cdi/nvidia.yaml`, and update the engine (Podman 5 or newer).",
                 tell="`nvidia-ctk cdi list` shows the device",
-                given=says(r"Found [1-9]\d* CDI devices"),
+                given=text_has(r"Found [1-9]\d* CDI devices"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -491,7 +491,7 @@ RULES = (
             r"nvidia\.com/gpu=\S+ is not an absolute path",
         ),
         (ENGINE_TOO_OLD, CDI_OFF),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -514,7 +514,7 @@ RULES = (
                 tell="`free -h` shows much memory under `buff/cache`",
             ),
         ),
-        look="`free -h`",
+        more="`free -h`",
     ),
     Rule(
         "jetson-devices",
@@ -533,11 +533,11 @@ RULES = (
                 "On this Jetson, the user may not open the GPU's device files.",
                 "Run `sudo usermod -aG video,render $USER`, and log in again; in a container, add `--group-add video`.",
                 tell="`id` does not list `video` and `render`",
-                given=says(r"Permission denied"),
+                given=text_has(r"Permission denied"),
             ),
             JETSON_RELEASE,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -559,7 +559,7 @@ RULES = (
                 tell="`ls /usr/local/cuda/lib64` shows another version of the library",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "driver-silent",
@@ -577,10 +577,10 @@ RULES = (
                 "The driver needs long to start, because persistence mode is off, and the toolkit does not wait.",
                 "Run `sudo systemctl enable --now nvidia-persistenced`, then start the container again.",
                 tell="`nvidia-smi` takes more than a few seconds",
-                given=says(r"timed out"),
+                given=text_has(r"timed out"),
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -595,7 +595,7 @@ RULES = (
                 "`zgrep CGROUP_BPF /proc/config.gz` shows the setting.",
             ),
         ),
-        look=ENGINE,
+        more=ENGINE,
         kind="engine",
     ),
     Rule(
@@ -609,7 +609,7 @@ RULES = (
             r"/proc/sys/kernel/overflowuid: permission denied",
         ),
         (ROOTLESS_DEVICES, ENGINE_INSIDE, TOOLKIT_OUTDATED),
-        look=ENGINE_GPU,
+        more=ENGINE_GPU,
         kind="gpu",
     ),
     Rule(
@@ -623,7 +623,7 @@ RULES = (
             r"mount error: open failed: /sys/fs/cgroup",
         ),
         (TOOLKIT_OUTDATED, ROOTLESS_DEVICES, ENGINE_INSIDE),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -631,7 +631,7 @@ RULES = (
         "nvidia-container-cli: mount error: file creation failed: .../libnvidia-ml.so.1: file exists",
         (r"mount error: file creation failed: [^\n]{0,300}/([\w.+-]+): file exists",),
         (IMAGE_HAS_DRIVER,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -652,10 +652,10 @@ RULES = (
                 "The installation of the package was interrupted, or the disk was full.",
                 "Check `df -h`, then reinstall the package: `pip install --force-reinstall --no-cache-dir PACKAGE`.",
                 tell="the file is in site-packages",
-                given=says(r"site-packages"),
+                given=text_has(r"site-packages"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "ldconfig",
@@ -669,7 +669,7 @@ RULES = (
                 "(Ubuntu and Debian: `@/sbin/ldconfig.real` if that file exists).",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -683,7 +683,7 @@ RULES = (
                 'Set `ldconfig = "@/sbin/ldconfig"` (on Ubuntu `"@/sbin/ldconfig.real"`) in '
                 "/etc/nvidia-container-runtime/config.toml.",
                 tell="the error code is 127",
-                given=only(says(r"error code: 127")),
+                given=only(text_has(r"error code: 127")),
             ),
             Cause(
                 "wrong-architecture",
@@ -692,7 +692,7 @@ RULES = (
                 "'{{.Architecture}}'` shows what it has. In a project, `./launch doctor --only card` prints "
                 "the answers for this machine.",
                 tell="`uname -m` names another architecture",
-                alone="Use an image for this architecture: `docker image inspect IMAGE --format "
+                standalone="Use an image for this architecture: `docker image inspect IMAGE --format "
                 "'{{.Architecture}}'` shows what it has.",
             ),
             Cause(
@@ -706,10 +706,10 @@ RULES = (
                 "The container's file system is read-only or full, so ldconfig cannot write its list.",
                 "Start it without `--read-only`, and free disk space.",
                 tell="`df -h` shows a full disk, or the command has `--read-only`",
-                given=says(r"read-only file system|no space left"),
+                given=text_has(r"read-only file system|no space left"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
         kind="gpu",
     ),
@@ -728,7 +728,7 @@ RULES = (
             ),
             JETSON_RUNTIME,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -741,7 +741,7 @@ RULES = (
             r"invalid discovery mode: \w+",
         ),
         (CONFIGURATION,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -753,9 +753,9 @@ RULES = (
             r"nvidia-container-cli[^\n]{0,40}(?:double free|segfault|[Ss]egmentation fault|core dumped)",
         ),
         (TOOLKIT_OUTDATED, PARTS),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
-        beside=r"nvidia",
+        requires=r"nvidia",
     ),
     Rule(
         "toolkit-parts",
@@ -769,9 +769,9 @@ RULES = (
             r"inject NVIDIA hook: stat \S+: no such file|failed to locate NVIDIA Container Runtime Hook",
         ),
         (PARTS,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
-        beside=r"nvidia|morestack on g0|help topic for .prestart",
+        requires=r"nvidia|morestack on g0|help topic for .prestart",
     ),
     Rule(
         "wsl-driver",
@@ -786,7 +786,7 @@ RULES = (
                 tell="it worked before the update",
             ),
         ),
-        look=DRIVER,
+        more=DRIVER,
         kind="gpu",
     ),
     Rule(
@@ -801,7 +801,7 @@ RULES = (
             r"Could not find any nv (?:files|libraries) on this host",
         ),
         (DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
-        look="`./launch doctor --only engine,driver`",
+        more="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),
     Rule(
@@ -818,7 +818,7 @@ RULES = (
             ),
             CDI_STALE,
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -832,7 +832,7 @@ RULES = (
         ),
         (
             DEVICE_FILES,
-            replace(CDI_STALE, given=says(r"CDI host device")),
+            replace(CDI_STALE, given=text_has(r"CDI host device")),
             Cause(
                 "container-before-driver",
                 "The container started at boot, before the driver had created its device files.",
@@ -841,7 +841,7 @@ RULES = (
                 tell="it works when it is started later",
             ),
         ),
-        look=BOTH,
+        more=BOTH,
         kind="gpu",
     ),
     Rule(
@@ -856,7 +856,7 @@ RULES = (
                 tell="`ls` on the host does not find it",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="engine",
     ),
     Rule(
@@ -880,7 +880,7 @@ RULES = (
             ),
             TOOLKIT_OUTDATED,
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -905,10 +905,10 @@ RULES = (
                 "Run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and remove other files in "
                 "/etc/cdi and /var/run/cdi that it does not need.",
                 tell="`nvidia-ctk cdi list` reports an error",
-                given=says(r"yaml:|unexpected end|invalid character|EOF"),
+                given=text_has(r"yaml:|unexpected end|invalid character|EOF"),
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -920,7 +920,7 @@ RULES = (
             r"crun: cannot stat `?/\S*(?:nvidia|libcuda)\S*`?: No such file",
         ),
         (CDI_STALE,),
-        look=GRANT,
+        more=GRANT,
         kind="gpu",
     ),
     Rule(
@@ -939,7 +939,7 @@ RULES = (
                 "Run `sudo nvidia-ctk runtime configure --runtime=containerd --set-as-default && sudo systemctl "
                 "restart containerd` on the node.",
                 tell="`kubectl describe node` shows no `nvidia.com/gpu` under Allocatable",
-                given=says(r"no runtime for|configure the NVIDIA|Incompatible"),
+                given=text_has(r"no runtime for|configure the NVIDIA|Incompatible"),
             ),
             Cause(
                 "kubernetes-gpus-taken",
@@ -955,7 +955,7 @@ RULES = (
                 tell="`kubectl get pods -A | grep nvidia` shows no running pod",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "no-graphics",
@@ -981,7 +981,7 @@ RULES = (
                 "The image lacks the loader of OpenGL, EGL, or Vulkan, or its list of drivers.",
                 "Add `libegl1`, `libgl1`, and `libvulkan1` to apt.txt, then run `./launch build`.",
                 tell="`ls /usr/share/glvnd/egl_vendor.d /etc/vulkan/icd.d` does not show a file for nvidia",
-                alone="Install them in the image: `apt-get install -y libegl1 libgl1 libvulkan1`.",
+                standalone="Install them in the image: `apt-get install -y libegl1 libgl1 libvulkan1`.",
             ),
             Cause(
                 "rendering-needs-display",
@@ -990,7 +990,7 @@ RULES = (
                 tell="`echo $DISPLAY` prints nothing",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
         level=BROAD,
     ),
     Rule(
@@ -1011,14 +1011,14 @@ RULES = (
                 tell="`ldconfig -p | grep -e nvcuvid -e nvidia-encode` on the host prints nothing",
             ),
         ),
-        look=GRANT,
+        more=GRANT,
     ),
     Rule(
         "runtime-fails",
         "nvidia-container-runtime did not terminate successfully: exit status 1",
         (r"nvidia-container-runtime[^\n]{0,20} did not terminate successfully",),
         (PARTS, CONFIGURATION, DRIVER_STUCK),
-        look=GRANT,
+        more=GRANT,
         level=GENERAL,
         kind="gpu",
     ),

@@ -23,11 +23,11 @@ from gpukit.findings.finding import (
     Finding,
     commands,
     exit_code,
+    for_standalone,
+    map_texts,
     markdown,
-    outside,
     plain,
     remedy,
-    rewritten,
     skipped,
     table,
     to_json,
@@ -64,17 +64,17 @@ class Check:
     about: str = ""
     project: bool = False
 
-    def __call__(self, saw: Any, stack: Stack) -> Finding:
-        finding = self.judge(saw, stack)
-        if stack.alone:
-            finding = outside(finding, stack.native["install"])
+    def __call__(self, probes: Any, stack: Stack) -> Finding:
+        finding = self.judge(probes, stack)
+        if stack.standalone:
+            finding = for_standalone(finding, stack.native["install"])
         else:
             finding = replace(finding, remedy=commands(finding.remedy, project=True))
-        return rewritten(replace(finding, id=self.id, title=self.title), plain)
+        return map_texts(replace(finding, id=self.id, title=self.title), plain)
 
 
 @dataclass(frozen=True)
-class More:
+class Extra:
     """What a command adds to its findings: to the document of --json, and below the table."""
 
     json: dict[str, Any] = field(default_factory=dict)
@@ -118,7 +118,10 @@ def select(
 
 
 def run(
-    checks: Iterable[Check], saw: Any, stack: Stack, progress: Callable[[int, Check], None] = lambda number, each: None
+    checks: Iterable[Check],
+    probes: Any,
+    stack: Stack,
+    progress: Callable[[int, Check], None] = lambda number, each: None,
 ) -> list[Finding]:
     """One finding for each check. What depends on a failed check is skipped, and says so instead of failing again."""
     findings: list[Finding] = []
@@ -130,20 +133,20 @@ def run(
         if culprit is not None:
             finding = replace(skipped(f"`{culprit}` failed, and this depends on it."), id=each.id, title=each.title)
         else:
-            finding = _looked(each, saw, stack)
-            culprit = each.id if finding.status == FAIL or not finding.looked else None
+            finding = _run_check(each, probes, stack)
+            culprit = each.id if finding.status == FAIL or not finding.completed else None
         if culprit is not None:
             failed[each.id] = culprit
         findings.append(replace(finding, seconds=round(time.monotonic() - started, 3)))
     return findings
 
 
-def _looked(each: Check, saw: Any, stack: Stack) -> Finding:
+def _run_check(each: Check, probes: Any, stack: Stack) -> Finding:
     try:
-        return each(saw, stack)
+        return each(probes, stack)
     except Exception as error:  # a check that breaks must not hide what the others have to say
         cause = plain(f"The check itself broke: {type(error).__name__}: {error}")
-        return replace(skipped(cause), id=each.id, title=each.title, looked=False)
+        return replace(skipped(cause), id=each.id, title=each.title, completed=False)
 
 
 def command(
@@ -155,7 +158,7 @@ def command(
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
     show: Callable[[list[Finding]], bool] = lambda findings: False,
     needs: Callable[[], Stack] | None = None,
-    more: Callable[[Any, Stack], More] = lambda saw, stack: More(),
+    more: Callable[[Any, Stack], Extra] = lambda probes, stack: Extra(),
 ) -> int:
     """The command line that doctor and verify share.
 
@@ -165,14 +168,14 @@ def command(
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
-    alone = needs is not None and options.stack is None and find_root() is None
-    if alone:
+    standalone = needs is not None and options.stack is None and find_root() is None
+    if standalone:
         checks = [each for each in checks if not each.project]
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks must not end the run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _command(tool, checks, look, options, record, show, needs if alone else None, more)
+        return _command(tool, checks, look, options, record, show, needs if standalone else None, more)
     except KeyboardInterrupt:
         print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
@@ -189,7 +192,7 @@ def _command(
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
     show: Callable[[list[Finding]], bool],
     needs: Callable[[], Stack] | None,
-    more: Callable[[Any, Stack], More],
+    more: Callable[[Any, Stack], Extra],
 ) -> int:
     hide = mask(root())
     try:
@@ -197,32 +200,36 @@ def _command(
     except KeyError as error:
         known = ", ".join(each.id for each in checks)
         where = " outside a project" if needs else ""
-        return _blind(tool, hide(f"there is no check {error.args[0]!r}{where}; the checks are: {known}"), options.json)
+        return _report_error(
+            tool, hide(f"there is no check {error.args[0]!r}{where}; the checks are: {known}"), options.json
+        )
     if not chosen:
-        return _blind(tool, "no check is left to run", options.json)
+        return _report_error(tool, "no check is left to run", options.json)
     try:
         stack = needs() if needs else load(options.stack)
     except StackError as error:
-        return _blind(tool, hide(str(error)), options.json)
+        return _report_error(tool, hide(str(error)), options.json)
     notes = []
-    with look(stack) as saw:
-        if hasattr(saw, "prepare"):
-            saw.prepare([each.id for each in chosen], options.stress)
+    with look(stack) as probes:
+        if hasattr(probes, "prepare"):
+            probes.prepare([each.id for each in chosen], options.stress)
         with _progress(len(chosen)) as progress:
-            findings = run(chosen, saw, stack, progress)
-        findings = [replace(rewritten(finding, hide), link=_link(finding, stack)) for finding in findings]
-        added = more(saw, stack)
+            findings = run(chosen, probes, stack, progress)
+        findings = [replace(map_texts(finding, hide), link=_link(finding, stack)) for finding in findings]
+        added = more(probes, stack)
         try:
             if options.report:
                 notes.append(f"Written: {_report(tool, options, findings, stack)}; {ISSUE}.")
             if getattr(options, "record", None) and record is not None:
-                notes.append(record(findings, saw, stack, None if options.record is True else Path(options.record)))
+                notes.append(record(findings, probes, stack, None if options.record is True else Path(options.record)))
         except OSError as error:
-            return _blind(tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json)
+            return _report_error(
+                tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json
+            )
     if options.json:
         print(json.dumps({**to_json(tool, stack.project, findings), **added.json}, indent=2))
-    elif not (colourful(sys.stdout) and show(findings)):
-        print(table(findings, shutil.get_terminal_size().columns, colourful(sys.stdout)))
+    elif not (use_color(sys.stdout) and show(findings)):
+        print(table(findings, shutil.get_terminal_size().columns, use_color(sys.stdout)))
     if added.text and not options.json:
         print(f"\n{added.text}")
     sys.stdout.flush()
@@ -232,7 +239,7 @@ def _command(
 
 
 def _link(finding: Finding, stack: Stack) -> str:
-    return commands(f"./launch explain {finding.id}", not stack.alone) if finding.status in (WARN, FAIL) else ""
+    return commands(f"./launch explain {finding.id}", not stack.standalone) if finding.status in (WARN, FAIL) else ""
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
@@ -240,17 +247,17 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
     hide = mask(root(), spare=(stack.user,))
     about = {
         "date": date.today().isoformat(),
-        "project": "none" if stack.alone else "",
+        "project": "none" if stack.standalone else "",
         "stack": f"{stack.base} {stack.release} ({stack.channel}), PyTorch {stack.torch}, CUDA {stack.cuda or 'none'}",
         "image": stack.image,
         "targets": ", ".join(stack.targets),
         "options": " ".join(name for name in ("quick", "stress") if getattr(options, name)),
     }
-    folder = root() if stack.alone else root() / "outputs"
+    folder = root() if stack.standalone else root() / "outputs"
     file = folder / f"{tool}-report.md" if options.report is True else Path(options.report)
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {name: hide.report(text) for name, text in about.items()}
-    text = markdown(tool, about, [rewritten(finding, hide.report) for finding in findings])
+    text = markdown(tool, about, [map_texts(finding, hide.report) for finding in findings])
     file.write_text(text, encoding="utf-8")
     return file
 
@@ -261,9 +268,9 @@ def explain(each: Check, project: bool = True) -> str:
     if each.needs:
         lines.append(f"  It needs: {', '.join(each.needs)}.")
     for cause in each.causes:
-        lines += ["", f"  {cause.status}  {_blanks(cause.why)}"]
-        lines += [f'        error text  "{words}"' for words in cause.says]
-        lines.append(f"        remedy      {_blanks(remedy(cause, project))}")
+        lines += ["", f"  {cause.status}  {_placeholders(cause.why)}"]
+        lines += [f'        error text  "{words}"' for words in cause.error_texts]
+        lines.append(f"        remedy      {_placeholders(remedy(cause, project))}")
     return "\n".join(lines)
 
 
@@ -278,13 +285,13 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
         "cause of an error text; [the texts that it knows](#about) are at the end.",
     ]
     tools = [(tool, title, list(checks)) for tool, title, checks in tools]
-    often = _often(tools)
+    often = _common_remedies(tools)
     if often:
         lines += ["", '<a id="often"></a>', "", "## Common remedies", ""]
         lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
-        common = _common(checks)
+        common = _shared_causes(checks)
         if common:
             lines += [
                 "",
@@ -306,7 +313,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _common(checks: list[Check]) -> list[Cause]:
+def _shared_causes(checks: list[Check]) -> list[Cause]:
     """Those that more than three checks name, in their order."""
     named: dict[Cause, int] = {}
     for each in checks:
@@ -315,7 +322,7 @@ def _common(checks: list[Check]) -> list[Cause]:
     return [cause for cause, times in named.items() if times > 3]
 
 
-def _often(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
+def _common_remedies(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
     """Long remedies that stand in many rows are said once, under a number."""
     rows = [cause.remedy for _, _, checks in tools for each in checks for cause in dict.fromkeys(each.causes)]
     return {
@@ -330,22 +337,22 @@ def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
     """As a table, with the words by which one of them is met, where there are such."""
     rows = []
     for cause in dict.fromkeys(causes):
-        says = " ".join(f"`{words}`" for words in cause.says)
+        texts = " ".join(f"`{words}`" for words in cause.error_texts)
         number = often.get(cause.remedy)
         remedy = f"[common remedy {number}](#often)" if number else _row(cause.remedy)
-        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {says} |")
+        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {texts} |")
     return ["| | cause | remedy | error text |", "|---|---|---|---|", *rows]
 
 
-def _blanks(text: str) -> str:
+def _placeholders(text: str) -> str:
     return re.sub(r"\{(\w+)(?::\w+)?\}", r"<\1>", text)
 
 
 def _row(text: str) -> str:
-    return _blanks(text).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+    return _placeholders(text).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
 
 
-def colourful(stream: Any) -> bool:
+def use_color(stream: Any) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -370,9 +377,9 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
         "--stack", type=Path, metavar="FILE", help="the file with the expected values (default: stack.json)"
     )
     parser.add_argument(
-        "--only", type=_ids, default=[], metavar="ID,..", help="run only these checks and those that they need"
+        "--only", type=_id_list, default=[], metavar="ID,..", help="run only these checks and those that they need"
     )
-    parser.add_argument("--skip", type=_ids, default=[], metavar="ID,..", help="skip these checks")
+    parser.add_argument("--skip", type=_id_list, default=[], metavar="ID,..", help="skip these checks")
     parser.add_argument("--quick", action="store_true", help="run only the quick checks")
     parser.add_argument("--stress", action="store_true", help="also load the hardware, within safe limits")
     parser.add_argument(
@@ -394,11 +401,11 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     return parser
 
 
-def _ids(text: str) -> list[str]:
+def _id_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _blind(tool: str, reason: str, as_json: bool) -> int:
+def _report_error(tool: str, reason: str, as_json: bool) -> int:
     reason = plain(reason)
     if as_json:
         print(json.dumps(to_json(tool, "", [], reason), indent=2))

@@ -11,7 +11,7 @@ from typing import Any
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 STATUSES = (PASS, WARN, FAIL, SKIP)
-COLOURS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
+COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Finding:
     cause_id: str = ""
     cause: str = ""
     remedy: str = ""
-    looked: bool = True
+    completed: bool = True
     seconds: float = 0.0
     link: str = ""
-    alone: str = ""
+    standalone: str = ""
     names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
 
 
 # What `./launch add` does not take: options, folders, what bases bring, and the installers themselves.
-NOT_ADDED = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
+NOT_FOR_ADD = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
 TEXTS = ("seen", "expected", "cause", "remedy")
 
 
@@ -54,16 +54,16 @@ class Cause:
     id: str
     why: str
     remedy: str
-    says: tuple[str, ...] = ()
+    error_texts: tuple[str, ...] = ()
     status: str = FAIL
     tell: str = ""
     given: Any = None
-    alone: str = ""
+    standalone: str = ""
 
     def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
         why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
-        alone = self.alone.format(**{"install": "{install}", **names}) if names else self.alone
-        return Finding("", "", self.status, seen, expected, self.id, why, remedy, alone=alone, names=names)
+        standalone = self.standalone.format(**{"install": "{install}", **names}) if names else self.standalone
+        return Finding("", "", self.status, seen, expected, self.id, why, remedy, standalone=standalone, names=names)
 
     def found(self, finding: Finding) -> bool:
         """Whether a check found this cause."""
@@ -91,27 +91,27 @@ def commands(text: str, project: bool) -> str:
     In a project, packages are installed with `./launch add`, unless they are the base's own.
     """
     if project:
-        return re.sub(r"`pip install (?:-U )?([^`]+)`", _added, text)
+        return re.sub(r"`pip install (?:-U )?([^`]+)`", _with_add, text)
     return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
 
 
-def _added(found: re.Match[str]) -> str:
+def _with_add(found: re.Match[str]) -> str:
     packages = shlex.split(found[1])
-    return found[0] if any(map(NOT_ADDED.match, packages)) else f"`./launch add {found[1]}`"
+    return found[0] if any(map(NOT_FOR_ADD.match, packages)) else f"`./launch add {found[1]}`"
 
 
 def remedy(cause: Any, project: bool) -> str:
     """The remedy of anything that has `remedy` and `alone`, as it is called in a project or outside one."""
-    return commands(cause.remedy if project else cause.alone or cause.remedy, project)
+    return commands(cause.remedy if project else cause.standalone or cause.remedy, project)
 
 
-def outside(finding: Finding, install: str = "pip install torch") -> Finding:
+def for_standalone(finding: Finding, install: str = "pip install torch") -> Finding:
     """The finding as it is shown where there is no project; `install`: the command that installs PyTorch there."""
-    remedy = (finding.alone or finding.remedy).replace("{install}", install)
-    return rewritten(replace(finding, remedy=remedy, alone=""), lambda text: commands(text, project=False))
+    remedy = (finding.standalone or finding.remedy).replace("{install}", install)
+    return map_texts(replace(finding, remedy=remedy, standalone=""), lambda text: commands(text, project=False))
 
 
-def rewritten(finding: Finding, change: Callable[[str], str]) -> Finding:
+def map_texts(finding: Finding, change: Callable[[str], str]) -> Finding:
     """The same finding with each of its texts changed."""
     return replace(finding, **{name: change(getattr(finding, name)) for name in TEXTS})
 
@@ -120,7 +120,7 @@ def exit_code(findings: list[Finding]) -> int:
     """0: nothing is wrong. 1: something is. 2: a check could not look."""
     if any(finding.status == FAIL for finding in findings):
         return 1
-    return 0 if all(finding.looked for finding in findings) else 2
+    return 0 if all(finding.completed for finding in findings) else 2
 
 
 def named(findings: list[Finding], status: str) -> list[str]:
@@ -134,7 +134,7 @@ def count(number: int, noun: str) -> str:
 def verdict(findings: list[Finding]) -> str:
     """The whole run in one line."""
     fails, warns, skips = (named(findings, status) for status in (FAIL, WARN, SKIP))
-    blind = [finding.id for finding in findings if not finding.looked]
+    blind = [finding.id for finding in findings if not finding.completed]
     skips = [check for check in skips if check not in blind]
     rest = f" {count(len(skips), 'check')} skipped." if skips else ""
     if fails:
@@ -157,12 +157,12 @@ def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str
     for finding in findings:
         shown = finding.cause if finding.status == SKIP else finding.seen
         first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
-        if len(more) > 1 and explained(finding):
+        if len(more) > 1 and has_details(finding):
             more = [f"{more[0]} ..."]
-        lines.append(f"{_painted(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
+        lines.append(f"{_colored(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
         lines += [" " * (8 + title_width) + line for line in more]
     for finding in findings:
-        if explained(finding):
+        if has_details(finding):
             lines += ["", *_details(finding, width, colour)]
     return "\n".join([*lines, "", verdict(findings)])
 
@@ -176,7 +176,7 @@ def markdown(tool: str, about: dict[str, str], findings: list[Finding]) -> str:
         shown = finding.cause if finding.status == SKIP else finding.seen or finding.cause
         lines.append(f"| {finding.status} | {_cell(finding.title)} (`{finding.id}`) | {_cell(shown)} |")
     for finding in findings:
-        if explained(finding):
+        if has_details(finding):
             lines += ["", f"**{finding.status}: {_cell(finding.title)}** (`{finding.id}`)", ""]
             lines += [f"- {name}: {_cell(text)}" for name, text in pairs(finding)]
     return "\n".join([*lines, ""])
@@ -197,19 +197,23 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [
-            {each.name: getattr(finding, each.name) for each in fields(finding) if each.name not in ("alone", "names")}
+            {
+                each.name: getattr(finding, each.name)
+                for each in fields(finding)
+                if each.name not in ("standalone", "names")
+            }
             for finding in findings
         ],
     }
 
 
-def explained(finding: Finding) -> bool:
+def has_details(finding: Finding) -> bool:
     """Whether it stands in full below the table."""
     return finding.status in (WARN, FAIL) or bool(finding.remedy)
 
 
 def _details(finding: Finding, width: int, colour: bool) -> list[str]:
-    lines = [f"{_painted(finding.status, colour)}  {finding.title} [{finding.id}]"]
+    lines = [f"{_colored(finding.status, colour)}  {finding.title} [{finding.id}]"]
     for name, text in pairs(finding):
         first, *more = _wrap(text, width - 16)
         lines += [f"      {name:<8}  {first}", *(" " * 16 + line for line in more)]
@@ -227,5 +231,5 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(20, width), break_on_hyphens=False) or [""]
 
 
-def _painted(status: str, colour: bool) -> str:
-    return f"\033[{COLOURS[status]}m{status}\033[0m" if colour else status
+def _colored(status: str, colour: bool) -> str:
+    return f"\033[{COLORS[status]}m{status}\033[0m" if colour else status

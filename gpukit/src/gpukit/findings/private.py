@@ -20,48 +20,58 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-SHORTEST = 6  # what is shorter is a word that stands in any text
-NAMES = re.compile(
+MIN_LENGTH = 6  # what is shorter is a word that stands in any text
+SECRET_NAMES = re.compile(
     r"token|secret|passw|passphrase|passwd|api_?key|access_?key|private_?key|account_?key|credential|authorization|"
     r"cookie|webhook|connection_?string|extraheader|(^|[_.-])(auth|key|pat|pass|dsn|pwd|sas)$",
     re.IGNORECASE,
 )
 # Not those, in spite of such a word: the shell's own folder, what only says where something is, and numbers of tokens.
-NO_SECRET = re.compile(
+NOT_SECRET = re.compile(
     r"^(old)?pwd$|[_-](file|path|dir|directory|url|uri|host|name|type|socket|sock)$|^tokenizers_|"
     r"(^|_)(max|min|num|n)_\w*tokens?$",
     re.IGNORECASE,
 )
-NO_VALUES = ("true", "false", "disabled", "enabled", "offline", "online", "dryrun", "x-oauth-basic", "x-access-token")
+NOT_SECRET_VALUES = (
+    "true",
+    "false",
+    "disabled",
+    "enabled",
+    "offline",
+    "online",
+    "dryrun",
+    "x-oauth-basic",
+    "x-access-token",
+)
 # Names under which people share a machine, or that a system's image comes with: they tell nothing about anybody.
-NOBODY = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
+GENERIC_NAMES = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
 # A secret has a digit or is long; a short word is one of an error text, as in "Unexpected token: expected".
-NO_WORD = r"(?=[^\s\"',;]*\d|[^\s\"',;]{16})(?!\d{1,9}\b)"
+NOT_A_WORD = r"(?=[^\s\"',;]*\d|[^\s\"',;]{16})(?!\d{1,9}\b)"
 # Where a secret stands, and what some look like.
-PLACES = (
+SECRET_CONTEXTS = (
     (re.compile(r"(?<=://)[^\s/?#]*@"), f"{HIDDEN}@"),
     (re.compile(r"(?<=://)[^\s/@:]*:[^\s@]+@(?=[\w\[])"), f"{HIDDEN}@"),  # a password with a slash in it
     (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|signature|password|auth)[\w-]*|sig)=)[^&\s\"']+", re.I), r"\1***"),
-    (re.compile(rf"(\b(?:bearer|authorization:\s*\w+)\s+){NO_WORD}[\w.~+/=-]{{6,}}", re.I), r"\1***"),
+    (re.compile(rf"(\b(?:bearer|authorization:\s*\w+)\s+){NOT_A_WORD}[\w.~+/=-]{{6,}}", re.I), r"\1***"),
     (
         re.compile(r"(\b[\w-]*(?:passw(?:or)?d|api[_-]?key|access[_-]?key)[\"']?\s*[=:]\s*[\"']?)"
                    r"(?![/*])[^\s\"',;]{4,}", re.I),
         r"\1***",
     ),
     (
-        re.compile(rf"(\b[\w-]*(?:token|secret)(?:[\"']?\s*[=:]\s*[\"']|=|[\"']?\s*[=:]\s*{NO_WORD}))"
+        re.compile(rf"(\b[\w-]*(?:token|secret)(?:[\"']?\s*[=:]\s*[\"']|=|[\"']?\s*[=:]\s*{NOT_A_WORD}))"
                    r"(?![/*])[^\s\"',;]{4,}", re.I),
         r"\1***",
     ),
 )  # fmt: skip
-SHAPES = re.compile(
+TOKEN_FORMATS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|sk-[\w-]{16,}|"
     r"(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{30,}|xox[abprs]-[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|npm_\w{20,}|"
     r"pypi-[\w-]{16,}|nvapi-[\w-]{10,}|wandb_v\d_\w{16,}|dckr_pat_[\w-]{10,}|[0-9a-f]{40})\b"
 )
 # Files that hold secrets, below the project and below home.
-PROJECT_FILES = (".env", ".envrc", ".launch/jupyter-token")
-HOME_FILES = (
+PROJECT_SECRET_FILES = (".env", ".envrc", ".launch/jupyter-token")
+HOME_SECRET_FILES = (
     ".netrc",
     ".cache/huggingface/token",
     ".cache/huggingface/stored_tokens",
@@ -81,30 +91,36 @@ HOME_FILES = (
     ".local/share/uv/credentials/credentials.toml",
 )
 # Files in whose addresses a password may stand.
-PROJECT_ADDRESSES = (".git/config", "pyproject.toml", "uv.toml", "requirements.txt", "compose.yaml", "Dockerfile")
-HOME_ADDRESSES = (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", "/etc/pip.conf", "/etc/uv/uv.toml")
+PROJECT_URL_FILES = (".git/config", "pyproject.toml", "uv.toml", "requirements.txt", "compose.yaml", "Dockerfile")
+HOME_URL_FILES = (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", "/etc/pip.conf", "/etc/uv/uv.toml")
 # Variables that name such a file, or its folder.
-NAMING = {"NETRC": "", "PIP_CONFIG_FILE": "", "UV_CONFIG_FILE": "", "DOCKER_CONFIG": "config.json", "HF_HOME": "token"}
-ASSIGNED = re.compile(
+FILE_VARIABLES = {
+    "NETRC": "",
+    "PIP_CONFIG_FILE": "",
+    "UV_CONFIG_FILE": "",
+    "DOCKER_CONFIG": "config.json",
+    "HF_HOME": "token",
+}
+ASSIGNMENT = re.compile(
     r"^[ \t]*(?:export +)?[\"']?([^\s=]*?[\w-])[\"']?[ \t]*(?:=|:[ \t])[ \t]*(.*?)[ \t]*$", re.MULTILINE
 )
-LARGEST = 1 << 18  # bytes of a file that is looked into
+MAX_BYTES = 1 << 18  # bytes of a file that is looked into
 
 
 class Mask:
     """Hides secrets in texts; `names` and `report` hide more."""
 
     def __init__(self, secrets: Iterable[str] = (), names: Mapping[str, str] | None = None) -> None:
-        values = {each for secret in secrets for each in _forms(secret) if len(each) >= SHORTEST}
+        values = {each for secret in secrets for each in _variants(secret) if len(each) >= MIN_LENGTH}
         self._secrets = sorted(values, key=len, reverse=True)
         self._names = dict(sorted((names or {}).items(), key=lambda pair: -len(pair[0])))
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
-        for pattern, instead in PLACES:
+        for pattern, instead in SECRET_CONTEXTS:
             text = pattern.sub(instead, text)
-        return SHAPES.sub(HIDDEN, text)
+        return TOKEN_FORMATS.sub(HIDDEN, text)
 
     def names(self, text: str) -> str:
         """Without secrets, and without the names and addresses of people and machines."""
@@ -125,28 +141,28 @@ def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iter
     """For this machine. `spare`: names that tell nothing, such as that of the image's own user."""
     home = Path(environment.get("HOME") or "/nonexistent")
     secrets: list[str] = []
-    files = [project / name for name in PROJECT_FILES] + [home / name for name in HOME_FILES]
+    files = [project / name for name in PROJECT_SECRET_FILES] + [home / name for name in HOME_SECRET_FILES]
     for name, value in environment.items():
-        secrets += _in_addresses(value)
+        secrets += _secrets_in_urls(value)
         if value.startswith("{"):
-            secrets += _in_text(value)
+            secrets += _secrets_in_text(value)
         if _is_file(value):
-            files += [Path(value)] if NAMES.search(name) or name in NAMING else []
-        elif _secret(name) and not _is_path(value):
+            files += [Path(value)] if SECRET_NAMES.search(name) or name in FILE_VARIABLES else []
+        elif _is_secret_name(name) and not _is_path(value):
             secrets.append(value)
-    files += [Path(environment[name], file) for name, file in NAMING.items() if file and environment.get(name)]
+    files += [Path(environment[name], file) for name, file in FILE_VARIABLES.items() if file and environment.get(name)]
     with contextlib.suppress(OSError):
         files += Path("/run/secrets").iterdir()
     for file in files:
-        secrets += _in_text(_text(file))
-    for file in [project / name for name in PROJECT_ADDRESSES] + [home / name for name in HOME_ADDRESSES]:
-        secrets += _in_addresses(_text(file))
-    words = {value for value in secrets if value.strip().lower() not in NO_VALUES}
-    return Mask(words, _people(project, environment, home, {*spare, *NOBODY}))
+        secrets += _secrets_in_text(_text(file))
+    for file in [project / name for name in PROJECT_URL_FILES] + [home / name for name in HOME_URL_FILES]:
+        secrets += _secrets_in_urls(_text(file))
+    words = {value for value in secrets if value.strip().lower() not in NOT_SECRET_VALUES}
+    return Mask(words, _user_and_host_names(project, environment, home, {*spare, *GENERIC_NAMES}))
 
 
-def _secret(name: str) -> bool:
-    return bool(NAMES.search(name)) and not NO_SECRET.search(name)
+def _is_secret_name(name: str) -> bool:
+    return bool(SECRET_NAMES.search(name)) and not NOT_SECRET.search(name)
 
 
 def _is_path(value: str) -> bool:
@@ -160,7 +176,7 @@ def _is_file(value: str) -> bool:
     return _is_path(value) and Path(value).is_file()
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _variants(secret: str) -> Iterator[str]:
     """A secret as it may be met: as it is, as a part of an address, on one line, line by line, out of its wrapping."""
     secret = secret.strip()
     yield secret
@@ -168,12 +184,12 @@ def _forms(secret: str) -> Iterator[str]:
     yield unquote(secret)
     yield " ".join(secret.split())
     if "\n" in secret:
-        yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= 3 * SHORTEST)
+        yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= 3 * MIN_LENGTH)
     with contextlib.suppress(ValueError):  # `user:password` in base64, as Docker's login keeps it
         yield base64.b64decode(secret, validate=True).decode("ascii").partition(":")[2]
 
 
-def _in_addresses(text: str) -> Iterator[str]:
+def _secrets_in_urls(text: str) -> Iterator[str]:
     """The password in an address, and the user where that is one."""
     for scheme, user, password in re.findall(r"(\w+)://([^\s/?#:@]*)(?::([^\s@\"']*))?@(?=[\w\[])", text):
         if not re.match(r"\d+/", password):  # a port, with the @ in the path behind it
@@ -186,42 +202,42 @@ def _in_addresses(text: str) -> Iterator[str]:
 
 def _text(file: Path) -> str:
     with contextlib.suppress(OSError):
-        if file.is_file() and file.stat().st_size <= LARGEST:
+        if file.is_file() and file.stat().st_size <= MAX_BYTES:
             return file.read_text(encoding="utf-8", errors="replace")
     return ""
 
 
-def _in_text(text: str) -> Iterator[str]:
+def _secrets_in_text(text: str) -> Iterator[str]:
     """What looks like a secret in a file of settings: a single word, JSON, netrc, or lines of `name = value`."""
-    yield from _in_addresses(text)
+    yield from _secrets_in_urls(text)
     if text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
-            yield from _in_json(json.loads(text))
+            yield from _secrets_in_json(json.loads(text))
             return
     words = text.split()
     if len(words) == 1 and "=" not in text.strip().rstrip("="):
         yield words[0]
     yield from re.findall(r"\bpassword\s+(\S+)", text)
     yield from (user for user in re.findall(r"\blogin\s+(\S+)", text) if len(user) >= 20)
-    for name, value in ASSIGNED.findall(text):
-        if _secret(name):
+    for name, value in ASSIGNMENT.findall(text):
+        if _is_secret_name(name):
             yield value.strip("\"'")
             yield re.split(r"\s+#", value)[0].strip("\"'")
             yield value.split()[-1] if value.split() else ""  # AUTHORIZATION: basic ...
 
 
-def _in_json(data: Any, secret: bool = False) -> Iterator[str]:
+def _secrets_in_json(data: Any, secret: bool = False) -> Iterator[str]:
     if isinstance(data, dict):
         for name, value in data.items():
-            yield from _in_json(value, secret or _secret(name))
+            yield from _secrets_in_json(value, secret or _is_secret_name(name))
     elif isinstance(data, list):
         for value in data:
-            yield from _in_json(value, secret)
+            yield from _secrets_in_json(value, secret)
     elif isinstance(data, str) and secret:
         yield data
 
 
-def _people(project: Path, environment: Mapping[str, str], home: Path, spare: set[str]) -> dict[str, str]:
+def _user_and_host_names(project: Path, environment: Mapping[str, str], home: Path, spare: set[str]) -> dict[str, str]:
     users = {environment.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")} | {home.name}
     for look in (getpass.getuser, lambda: _owner(os.getuid()), lambda: _owner(project.stat().st_uid)):
         with contextlib.suppress(Exception):  # a uid without an entry in passwd

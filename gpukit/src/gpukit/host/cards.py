@@ -46,7 +46,7 @@ def hardware(card: Card, arch: str) -> str:
     return ""
 
 
-def by_chip(name: str, arch: str) -> str:
+def hardware_of_chip(name: str, arch: str) -> str:
     """The same by a name from the PCI ID database, such as `AD102 [GeForce RTX 4090]`: known without a driver."""
     for id, known in data("cards").items():
         if known["chips"] and known["arch"] == arch and re.match(known["chips"], name) and known["name"] in name:
@@ -54,7 +54,7 @@ def by_chip(name: str, arch: str) -> str:
     return ""
 
 
-def reference(name: str) -> float | None:
+def reference_tflops(name: str) -> float | None:
     """The speed of a card in NVIDIA's data sheet, see tflops in catalogue/hardware.yml.
 
     Only GPUs with an unambiguous name. MIG slices, laptop GPUs, and GPUs not listed are measured but not judged.

@@ -35,7 +35,7 @@ class Engine:
             raise RefusalError(message, id="docker-not-installed")
         return [docker or "docker", *arguments]
 
-    def ask(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
+    def call(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
         """Run docker quietly: exit status, output, errors."""
         command = self.argv(*arguments)
         try:
@@ -47,16 +47,16 @@ class Engine:
 
     def get(self, *arguments: str) -> str:
         """The output of a docker command that must succeed."""
-        code, output, errors = self.ask(*arguments)
+        code, output, errors = self.call(*arguments)
         if code:
             raise self.explain(errors, f"`docker {arguments[0]}` failed")
         return output
 
-    def explain(self, output: str, otherwise: str, kinds: Collection[str] = ()) -> RefusalError:
+    def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
-        refusal = refusals.explain(output, otherwise, self.cpu_helps, kinds)
+        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds)
         host = self.env.get("DOCKER_HOST")
-        if host and refusal.id in refusals.DOWN:
+        if host and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )
@@ -82,7 +82,7 @@ class Engine:
         """Take a container away, also one that the engine was still making when we let go of it."""
         for pause in (0, 0.5):
             time.sleep(pause)
-            self.ask("rm", "--force", name)
+            self.call("rm", "--force", name)
 
     def check(self) -> None:
         """Refuse engines that this project does not support, before anything is made on them."""

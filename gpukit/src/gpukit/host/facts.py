@@ -17,7 +17,7 @@ from typing import Any
 
 from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
 from gpukit.host import cards
-from gpukit.host.ask import QUICK, Answer, Later, ask, nvidia_smi
+from gpukit.host.process import SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.project.stack import FILE, Stack, StackError, load
 
 SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
@@ -41,10 +41,12 @@ def local(project: Path | None) -> Machine:
     if project is not None:
         with contextlib.suppress(StackError):
             stack = load(project / FILE)
-    smi = Later(lambda: ask([nvidia_smi(), *SMI], QUICK), QUICK + 0.2, Answer(None, late=True))
-    info = Later(lambda: ask(INFO, QUICK), QUICK + 0.2, Answer(None, late=True))
-    toolkit = Later(lambda: ask(TOOLKIT, QUICK), QUICK + 0.2, Answer(None, late=True))
-    disk = Later(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), QUICK, None)
+    smi = Background(
+        lambda: run([nvidia_smi(), *SMI], SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True)
+    )
+    info = Background(lambda: run(INFO, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True))
+    toolkit = Background(lambda: run(TOOLKIT, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True))
+    disk = Background(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), SHORT_TIMEOUT, None)
     inside, here = container(), system()
     machine = Machine(
         system=here,
@@ -75,7 +77,7 @@ def hardware(machine: Machine) -> list[str]:
     found = []
     for card in machine.gpus or ():
         known = cards.Card(card.name, "", card.capability or "")
-        found.append(cards.hardware(known, machine.arch or "") or cards.by_chip(card.name, machine.arch or ""))
+        found.append(cards.hardware(known, machine.arch or "") or cards.hardware_of_chip(card.name, machine.arch or ""))
     return [id for id in dict.fromkeys(found) if id]
 
 
@@ -137,7 +139,7 @@ def _shared() -> float | None:
 # GPUs and their driver
 
 
-def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
+def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
     """The cards and the driver: nvidia-smi knows most, the kernel's files and the bus something without it."""
     loaded, rows = text(DRIVER), [line.rsplit(",", 3) for line in smi.out.splitlines() if smi.code == 0]
     found = [Card(row[0].strip(), _number(row[2]), _gigabytes(row[3])) for row in rows if len(row) == 4]
@@ -145,7 +147,7 @@ def _driver(machine: Machine, smi: Answer) -> dict[str, Any]:
     if driver is None and loaded is not None:
         number = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", loaded)
         driver = number[0] if number else None
-    if driver is None and loaded is None and smi.code is None and not smi.late and machine.system == "linux":
+    if driver is None and loaded is None and smi.code is None and not smi.timed_out and machine.system == "linux":
         driver = None if machine.jetson else ""
     if not any(card.capability for card in found):
         found = named(machine) or found or _on_bus(machine.arch or "")
@@ -198,7 +200,7 @@ def _on_bus(arch: str) -> list[Card]:
             kind, vendor = text(f"{folder}/class") or "", text(f"{folder}/vendor")
             if vendor == "0x10de" and kind[:6] in ("0x0300", "0x0302"):
                 name = _in_database((text(f"{folder}/device") or "")[2:])
-                id = cards.by_chip(name, arch)
+                id = cards.hardware_of_chip(name, arch)
                 number = cards.data("cards")[id]["capability"] if id else capability(name)
                 found.append(Card(name or "NVIDIA GPU", number, None))
     return found
@@ -227,10 +229,10 @@ def _cuda() -> str | None:
 # Engine
 
 
-def _engine(info: Answer, toolkit: Answer) -> Engine:
-    found = re.search(r"version (\d+(?:\.\d+)+)", toolkit.words)
-    here = found[1] if found else "" if toolkit.code is None and not toolkit.late else None
-    if info.code is None and not info.late:
+def _engine(info: Result, toolkit: Result) -> Engine:
+    found = re.search(r"version (\d+(?:\.\d+)+)", toolkit.text)
+    here = found[1] if found else "" if toolkit.code is None and not toolkit.timed_out else None
+    if info.code is None and not info.timed_out:
         other = "podman" if shutil.which("podman") else ""
         return Engine(name=other, toolkit=here)
     try:

@@ -6,19 +6,19 @@ import io
 import secrets
 import tarfile
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import RefusalError, say
 
-PROBE = "gpukit-probe"
-ABOUT_GPUS = ("gpu", "engine")  # the kinds of refusals that end every start with a GPU
-SECONDS = 60  # a driver that loads, or a GPU that hangs
+PROBE_IMAGE = "gpukit-probe"
+GPU_KINDS = ("gpu", "engine")  # the kinds of refusals that end every start with a GPU
+TIMEOUT = 60  # a driver that loads, or a GPU that hangs
 
 
 def preflight(project: Project) -> int:
     found = refusal(project)
-    if found and found.kind in ABOUT_GPUS:
+    if found and found.kind in GPU_KINDS:
         raise found
     if found:
         say(str(found))  # not about GPUs, so the container's own start will tell
@@ -27,26 +27,26 @@ def preflight(project: Project) -> int:
 
 def refusal(project: Project) -> RefusalError | None:
     """Why the engine does not start a container with the GPUs; None if it does, or if none is asked for."""
-    name = f"{PROBE}-{secrets.token_hex(4)}"
+    name = f"{PROBE_IMAGE}-{secrets.token_hex(4)}"
     flags = [f"--name={name}", "--rm", "--pull=never", "--network=none"]
-    arguments = ["run", *flags, *gpu_arguments(project.config), PROBE, "/none"]
+    arguments = ["run", *flags, *gpu_arguments(project.config), PROBE_IMAGE, "/none"]
     if project.gpus is None:
         return None
     project.gpu_is_chosen()
     if project.show(*arguments):
         return None
     try:
-        errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
-        if words(errors, "no-such-image"):
-            project.engine.ask("import", "-", PROBE, stdin=empty_image())
-            errors = project.engine.ask(*arguments, seconds=SECONDS)[2]
+        errors = project.engine.call(*arguments, seconds=TIMEOUT)[2]
+        if match_rules(errors, "no-such-image"):
+            project.engine.call("import", "-", PROBE_IMAGE, stdin=empty_image())
+            errors = project.engine.call(*arguments, seconds=TIMEOUT)[2]
     except BaseException:
         project.engine.remove(name)
         raise
     # The engine gets as far as looking for a program that is not there: everything before that it has granted.
-    if words(errors, "no-such-command"):
+    if match_rules(errors, "no-such-command"):
         return None
-    return project.engine.explain(errors, "The engine could not be asked for its GPUs")
+    return project.engine.explain(errors, "The engine could not be checked for GPUs")
 
 
 def empty_image() -> bytes:

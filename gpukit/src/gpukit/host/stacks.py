@@ -89,7 +89,7 @@ def candidates(arch: str) -> list[str]:
     return sorted(found, key=lambda id: version(stacks[id]["cuda"]), reverse=True) or ["rtx-40"]
 
 
-def serving(base: str, targets: Iterable[str], use_case: str) -> list[str]:
+def releases_for(base: str, targets: Iterable[str], use_case: str) -> list[str]:
     """The confirmed releases of a base that serve these hardware ids together, and the use case."""
     return [
         name
@@ -101,13 +101,13 @@ def serving(base: str, targets: Iterable[str], use_case: str) -> list[str]:
 def wheel_for(ids: Iterable[str], driver: str) -> str | None:
     """The command that installs the newest PyTorch for this hardware and an older driver."""
     releases = data("stacks")["releases"]["wheel"]
-    for name in serving("wheel", ids, "minimal"):
+    for name in releases_for("wheel", ids, "minimal"):
         if releases[name]["driver"] and version(releases[name]["driver"]) <= version(driver):
             return releases[name]["install"]
     return None
 
 
-def answers(stack: Stack, id: str) -> str:
+def update_answers(stack: Stack, id: str) -> str:
     """What `copier update` must be given so that the project serves this hardware too, or instead; empty if nothing.
 
     copier.yml accepts these answers: a test renders them.
@@ -127,7 +127,7 @@ def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
     """The base and release to be answered for these targets, none if the project's serve them; None if no base does."""
     recommended = data("stacks")["stacks"][targets[0]]["base"]
     for base in dict.fromkeys([stack.base, recommended, *data("stacks")["releases"]]):
-        if names := serving(base, targets, stack.use_case):
+        if names := releases_for(base, targets, stack.use_case):
             pinned = stack.channel == "pin" and not (base == stack.base and stack.release in names)
             return [f"--data base={base}"] * (base != stack.base) + ["--data release=current"] * pinned
     return None

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.launch import image
 from gpukit.launch.container import enter, flags, start, workplaces
@@ -66,7 +66,7 @@ def add(project: Project, packages: list[str]) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if not found:
-            project.engine.ask("rm", "--force", name)
+            project.engine.call("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
     says = f" and to {', '.join(having)}, and to the next build" if having else "; the next build installs it"
     say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
@@ -110,7 +110,7 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
         arguments[1:1] = [f"--env={name}={value}" for name, value in env.items()]
         # a throw-away container may replace packages, as the build may
         as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
-        return project.engine.ask(*as_build)
+        return project.engine.call(*as_build)
 
     whole = install(project, folder)
     replaced: list[str] = []
@@ -135,7 +135,7 @@ def attempt(project: Project, found: Found, packages: list[str], folder: str) ->
 def resolve(ask: Callable[..., tuple[int, str, str]]) -> tuple[int, str]:
     """The status and the plan of uv's resolution, which `ask` runs with these variables."""
     code, _, plan = ask(**AT_ONCE)
-    if code and words(plan, "uv-unreachable") and "client error (Connect)" not in plan:
+    if code and match_rules(plan, "uv-unreachable") and "client error (Connect)" not in plan:
         code, _, plan = ask()
     return code, plan
 
@@ -151,11 +151,11 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
         if asked:
             need = f"it needs {name}{asked[0]}, and the base has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
-    missing = words(text, "not-in-index")
+    missing = match_rules(text, "not-in-index")
     if missing:
         name = next(filter(None, missing.groups()))
         return RefusalError(f"{which} cannot be added: there is no package {name}.", kind="uv", id="not-in-index")
-    unreachable = words(text, "uv-unreachable")
+    unreachable = match_rules(text, "uv-unreachable")
     if unreachable:
         index = unreachable[1] or "the package index"
         return RefusalError(

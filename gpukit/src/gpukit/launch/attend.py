@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.engine import Engine, copy
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
@@ -57,7 +57,7 @@ class Attended:
             code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
-            if (code is None or code < 0 or code == ENGINE_FAILED) and not words(output, "container-name"):
+            if (code is None or code < 0 or code == ENGINE_FAILED) and not match_rules(output, "container-name"):
                 self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -82,13 +82,13 @@ class Attended:
     def _signal(self, number: int) -> None:
         while self.process and self.process.poll() is None:
             young = time.monotonic() - self.begun < YOUNG
-            if self.engine.ask("kill", f"--signal={number}", self.name)[0] == 0:
+            if self.engine.call("kill", f"--signal={number}", self.name)[0] == 0:
                 if not young:
                     return
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(timeout=YOUNG / 2)
                 continue
-            if self.engine.ask("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
+            if self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
                 continue  # it has started just now
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1)  # it may just have ended

@@ -92,10 +92,12 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
 
     def remove() -> dict[str, int]:
         for found in containers:
-            project.engine.ask("rm", found.name)
+            project.engine.call("rm", found.name)
         for name in nets:
-            project.engine.ask("network", "rm", name)
-        kept.extend(name for identity, name, _ in pictures if project.engine.ask("image", "rm", "--force", identity)[0])
+            project.engine.call("network", "rm", name)
+        kept.extend(
+            name for identity, name, _ in pictures if project.engine.call("image", "rm", "--force", identity)[0]
+        )
         return {"container": len(containers), "network": len(nets), "image": len(pictures) - len(kept)}
 
     note = "Each size includes shared layers. All projects share the build cache: `docker builder prune` empties it."

@@ -6,7 +6,7 @@ import json
 import os
 import re
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
@@ -75,7 +75,7 @@ def up(project: Project) -> str:
         undo(project, before)
         raise
     if code:
-        late = late_servers(project) if words(output, "unhealthy") else []
+        late = late_servers(project) if match_rules(output, "unhealthy") else []
         if late:
             advice = f"`./launch logs {late[0]}` shows why, `./launch stop` stops what is running"
             raise RefusalError(f"{' and '.join(late)} did not respond within {SECONDS} s: {advice}.")
@@ -90,23 +90,23 @@ def up(project: Project) -> str:
 
 def services(project: Project) -> list[str]:
     """Those beside the container."""
-    listed = project.engine.ask(*command(project, "config", "--services"), stdin=override(project).encode())[1]
+    listed = project.engine.call(*command(project, "config", "--services"), stdin=override(project).encode())[1]
     return sorted({*listed.split()} - {"dev"}) or ["its services"]
 
 
 def undo(project: Project, before: list[str]) -> None:
     """After an `up` that failed: nothing stays of it; what ran before does."""
     if not before:
-        project.engine.ask(*command(project, "down", "--timeout=5"), stdin=override(project).encode())
+        project.engine.call(*command(project, "down", "--timeout=5"), stdin=override(project).encode())
     for found in all_of(project):
         if not found.running:  # half made
-            project.engine.ask("rm", found.name)
+            project.engine.call("rm", found.name)
 
 
 def refusal(project: Project, output: str) -> RefusalError:
     """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
     found = project.engine.explain(output, "Docker Compose cannot start the services")
-    taken = words(output, "port-allocated")
+    taken = match_rules(output, "port-allocated")
     port = next(filter(None, taken.groups()), "") if taken else ""
     if not port:
         return found
@@ -139,7 +139,7 @@ def published(project: Project) -> list[tuple[str, str]]:
     """The running services that have a port on this machine, and that port."""
     found = []
     for one in sorted(all_of(project), key=lambda one: one.role):
-        ports = project.engine.ask("port", one.name)[1] if one.running else ""
+        ports = project.engine.call("port", one.name)[1] if one.running else ""
         found += [(one.role, port) for port in dict.fromkeys(re.findall(r"/tcp -> .*:(\d+)$", ports, re.MULTILINE))]
     return found
 
@@ -147,5 +147,5 @@ def published(project: Project) -> list[tuple[str, str]]:
 def late_servers(project: Project) -> list[str]:
     """The running services whose health check has not passed yet."""
     form = "--format={{if .State.Health}}{{.State.Health.Status}}{{end}}"
-    states = [(one.role, project.engine.ask("inspect", form, one.name)[1].strip()) for one in all_of(project)]
+    states = [(one.role, project.engine.call("inspect", form, one.name)[1].strip()) for one in all_of(project)]
     return [role for role, state in states if state in ("starting", "unhealthy")]

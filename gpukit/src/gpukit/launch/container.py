@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
@@ -92,7 +92,7 @@ def naming_the_port(publish: list[str]) -> Iterator[None]:
     try:
         yield
     except RefusalError as refusal:
-        taken = words(refusal.output, "port-allocated") if publish and refusal.kind == "port" else None
+        taken = match_rules(refusal.output, "port-allocated") if publish and refusal.kind == "port" else None
         port = next(filter(None, taken.groups()), "") if taken else ""
         inside = next((flag.rpartition(":")[2] for flag in publish if f":{port}:" in flag), "")
         if not inside:
@@ -110,13 +110,13 @@ def start(project: Project, *arguments: str) -> None:
     """`docker run --detach`; when it fails, nothing of it stays."""
     name = next(value[7:] for value in arguments if value.startswith("--name="))
     try:
-        code, _, errors = project.engine.ask("run", *arguments)
+        code, _, errors = project.engine.call("run", *arguments)
     except BaseException:
         project.engine.remove(name)
         raise
     if code:
-        if not words(errors, "container-name"):
-            project.engine.ask("rm", "--force", name)
+        if not match_rules(errors, "container-name"):
+            project.engine.call("rm", "--force", name)
         raise project.engine.explain(errors, "The container cannot start")
 
 
@@ -167,7 +167,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
         if found.name == name and found.running:
             raise RefusalError(f"{name} is already running: {otherwise}.")
         if found.name == name:
-            project.engine.ask("rm", name)
+            project.engine.call("rm", name)
 
 
 def up(project: Project) -> str:
@@ -259,10 +259,10 @@ def has_output(project: Project, name: str) -> bool:
     """Whether a running container has printed something; see `wait_for_output`."""
 
     def inspected(form: str) -> str:
-        return project.engine.ask("inspect", f"--format={{{{.State.{form}}}}}", name)[1].strip()
+        return project.engine.call("inspect", f"--format={{{{.State.{form}}}}}", name)[1].strip()
 
     def silent() -> bool:
-        return not any(project.engine.ask("logs", "--tail=1", name)[1:]) and inspected("Running") == "true"
+        return not any(project.engine.call("logs", "--tail=1", name)[1:]) and inspected("Running") == "true"
 
     age = 0.0
     if silent():
@@ -275,7 +275,7 @@ def has_output(project: Project, name: str) -> bool:
 def ended(project: Project, name: str) -> None:
     """Where a container has ended, say how."""
     form = "--format={{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}"
-    state, status, killed = [*project.engine.ask("inspect", form, name)[1].split(), "", "", ""][:3]
+    state, status, killed = [*project.engine.call("inspect", form, name)[1].split(), "", "", ""][:3]
     if state == "exited":
         say(f"{name} ended with status {status}" + (": it ran out of memory." if killed == "true" else "."))
 
@@ -291,7 +291,7 @@ def stop(project: Project) -> int:
         project.engine.get("stop", "-t", "60", *alive)
     gone = [found.name for found in ours if found.role != "run"]
     if gone:
-        project.engine.ask("rm", *gone)
+        project.engine.call("rm", *gone)
     if not alive:
         say("Nothing of this project is running.")
     return 0

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpukit.errors import refusals
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import guard
@@ -293,7 +293,7 @@ class Environment:
             code, _, output = self.ask(*dry, **settings, **how)
             if code == 0 and re.search(r"\+ torch==\S+\+", output):
                 return settings
-            if code and not words(output, "uv-unreachable") and how is PROBE:
+            if code and not match_rules(output, "uv-unreachable") and how is PROBE:
                 return settings  # another error, which the installation reports
         say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
         return {}
@@ -333,7 +333,7 @@ class Environment:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
         code, output = stream(command, env, keep=self.held)
-        if code and words(output, "uv-unreachable") and "UV_OFFLINE" not in env:
+        if code and match_rules(output, "uv-unreachable") and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip

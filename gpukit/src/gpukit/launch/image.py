@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from gpukit.errors import refusals
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -76,7 +76,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     code, output = project.engine.stream(*command)
     if code:
         unfit = refusals.unfit_pin(output, project.root / "requirements.txt")
-        raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILDING)
+        raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
 
 
 def ensure(project: Project, gpu: bool = True) -> None:
@@ -84,10 +84,10 @@ def ensure(project: Project, gpu: bool = True) -> None:
     if project.dry:
         return
     wanted = fingerprint(project)
-    code, label, errors = project.engine.ask(
+    code, label, errors = project.engine.call(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
-    if code and not words(errors, "no-such-image"):
+    if code and not match_rules(errors, "no-such-image"):
         raise project.engine.explain(errors, "Docker does not show its images")
     if label.strip() != wanted:
         if gpu:

@@ -98,8 +98,8 @@ def ended(project: Project, name: str) -> str | None:
     state = project.engine.get("inspect", "--format={{.State.Running}} {{.RestartCount}}", name).split()
     if state[0] == "true" and int(state[1]) == 0:
         return None
-    last = "".join(project.engine.ask("logs", "--tail=5", name)[1:]).strip()
-    project.engine.ask("rm", "--force", name)
+    last = "".join(project.engine.call("logs", "--tail=5", name)[1:]).strip()
+    project.engine.call("rm", "--force", name)
     return last
 
 

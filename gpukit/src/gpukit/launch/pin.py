@@ -94,12 +94,12 @@ def base_digest(project: Project, write: bool) -> int:
 
 
 def resolve(project: Project, name: str) -> str:
-    code, output, _ = project.engine.ask("image", "inspect", "--format={{json .RepoDigests}}", name)
+    code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
     repository = re.sub(r":[^:/]*$", "", name)
     local = [one for one in (json.loads(output) or [] if code == 0 else []) if one.startswith(f"{repository}@")]
     if local:
         return local[0].partition("@")[2]
-    code, output, _ = project.engine.ask("buildx", "imagetools", "inspect", "--format={{json .Manifest.Digest}}", name)
+    code, output, _ = project.engine.call("buildx", "imagetools", "inspect", "--format={{json .Manifest.Digest}}", name)
     return json.loads(output) if code == 0 else ""
 
 

@@ -72,7 +72,7 @@ class Stack:
     native: dict[str, Any] = field(default_factory=dict)  # what stands in for the base without a container
 
     @property
-    def alone(self) -> bool:
+    def standalone(self) -> bool:
         """Whether it is what this machine's hardware needs, and no project's."""
         return not self.project
 

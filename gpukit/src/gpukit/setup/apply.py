@@ -23,19 +23,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.findings.finding import commands
-from gpukit.host.ask import ask
+from gpukit.host.process import run
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError, say
 from gpukit.setup.machine import PACKAGES
-from gpukit.setup.steps import Setting, Step, as_user, due
+from gpukit.setup.steps import Context, Step, as_user, due
 
-PATIENCE, PAUSE = 600.0, 5.0  # seconds that another program may hold apt, and between two tries
-PROVING = 20.0  # seconds that a service may take to answer
+APT_LOCK_TIMEOUT, RETRY_DELAY = 600.0, 5.0  # seconds that another program may hold apt, and between two tries
+CHECK_TIMEOUT = 20.0  # seconds that a service may take to answer
 
 
-def _folder() -> Path:
+def _state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpu-template"
 
 
@@ -43,7 +43,7 @@ class Log:
     """What is run and what it says: on the terminal, and in the day's file."""
 
     def __init__(self) -> None:
-        self.path = _folder() / f"setup-{datetime.now():%Y-%m-%d}.log"
+        self.path = _state_folder() / f"setup-{datetime.now():%Y-%m-%d}.log"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._append("")
@@ -63,18 +63,18 @@ class Log:
 
     def run(self, line: str, quiet: bool = False) -> tuple[int, str]:
         """A line of shell: its exit status, and all that it said. It waits while another program uses apt."""
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + APT_LOCK_TIMEOUT
         while True:
-            code, said = self._run(line, quiet)
-            if not code or not words(said, "apt-lock") or time.monotonic() > until:
-                return code, said
-            self.say(f"Another program uses apt: retrying for up to {PATIENCE / 60:.0f} minutes.")
-            time.sleep(PAUSE)
+            code, output = self._run(line, quiet)
+            if not code or not match_rules(output, "apt-lock") or time.monotonic() > deadline:
+                return code, output
+            self.say(f"Another program uses apt: retrying for up to {APT_LOCK_TIMEOUT / 60:.0f} minutes.")
+            time.sleep(RETRY_DELAY)
 
     def _run(self, line: str, quiet: bool) -> tuple[int, str]:
         self.note(f"$ {line}")
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-        said = b""
+        output = b""
         with subprocess.Popen(
             ["/bin/sh", "-c", line],
             env=environment,
@@ -84,7 +84,7 @@ class Log:
         ) as process:
             try:
                 for part in iter(lambda: process.stdout.read1(65536), b""):
-                    said += part
+                    output += part
                     self._show(part, quiet)
             except BaseException as stop:
                 # Ctrl-C has reached it as well; what ends us alone is passed on. A package manager is waited for.
@@ -94,7 +94,7 @@ class Log:
                 self.note(f"stopped; exit status {process.wait()}")
                 raise
         self.note(f"exit status {process.returncode}")
-        return process.returncode, said.decode(errors="replace")
+        return process.returncode, output.decode(errors="replace")
 
     def _show(self, part: bytes, quiet: bool) -> None:
         text = part.decode(errors="replace")
@@ -108,7 +108,7 @@ class Journal:
     """The way back, in setup.json: entries in the order in which their steps began."""
 
     def __init__(self) -> None:
-        self.path = _folder() / "setup.json"
+        self.path = _state_folder() / "setup.json"
         try:
             self.entries: list[dict[str, Any]] = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -117,18 +117,18 @@ class Journal:
             raise RefusalError(f"{self.path} cannot be read: {error}; move it away to start over.") from None
 
     @property
-    def begun(self) -> tuple[str, ...]:
+    def interrupted(self) -> tuple[str, ...]:
         """The steps that did not end."""
         return tuple(entry["step"] for entry in self.entries if "before" in entry)
 
     def write(self) -> None:
         """In one piece: an interruption leaves the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".new")
-        beside.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self.path)
+        draft = self.path.with_suffix(".new")
+        draft.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.path)
 
-    def begin(self, step: Step, at: Setting) -> dict[str, Any]:
+    def begin(self, step: Step, context: Context) -> dict[str, Any]:
         """The entry of a step that is about to run: the one of an earlier attempt where that did not end."""
         entry = next((each for each in self.entries if each["step"] == step.id and "before" in each), None)
         if entry is None:
@@ -136,8 +136,8 @@ class Journal:
                 "step": step.id,
                 "began": datetime.now().isoformat(timespec="seconds"),
                 "before": sorted(installed()),
-                "files": {file: self._keep(step, file) for file in step.writes(at)},
-                "undo": [as_user(line, at) for line in step.undo(at)],
+                "files": {file: self._keep(step, file) for file in step.writes(context)},
+                "undo": [as_user(line, context) for line in step.undo(context)],
             }
             self.entries.append(entry)
             self.write()
@@ -151,7 +151,7 @@ class Journal:
         """A copy of a file that is there before the step; None where it is not."""
         if not Path(file).exists():
             return None
-        kept = _folder() / "before" / step.id / file.strip("/").replace("/", "-")
+        kept = _state_folder() / "before" / step.id / file.strip("/").replace("/", "-")
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copy2(file, kept)
@@ -161,10 +161,10 @@ class Journal:
 
 
 def installed() -> set[str]:
-    return {row.split()[1] for row in ask(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
+    return {row.split()[1] for row in run(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
 
 
-def way_back(entry: dict[str, Any], sudo: str) -> list[str]:
+def undo_commands(entry: dict[str, Any], sudo: str) -> list[str]:
     """The lines that take a step back: its packages, its files, the rest."""
     added = entry["added"] if "added" in entry else sorted(installed() - set(entry["before"]))
     lines = [f"{sudo}env DEBIAN_FRONTEND=noninteractive apt-get purge -y {' '.join(added)}"] if added else []
@@ -173,73 +173,74 @@ def way_back(entry: dict[str, Any], sudo: str) -> list[str]:
     return lines + entry["undo"]
 
 
-def apply(at: Setting, steps: list[Step], again: Callable[[], Setting], yes: bool) -> int:
+def apply(context: Context, steps: list[Step], refresh: Callable[[], Context], yes: bool) -> int:
     """Each step, on the machine as the one before it left it."""
     todo = ", ".join(step.id for step in steps)
     log, journal = Log(), Journal()
-    _ask(f"{at.system.name} lacks: {todo}. Do these steps now?", yes, "./launch setup --apply --yes")
+    _confirm(f"{context.system.name} lacks: {todo}. Do these steps now?", yes, "./launch setup --apply --yes")
     failed = []
-    with _root(at, log):
+    with _keep_sudo(context, log):
         for step in steps:
             try:
-                at = again()
-                problem = _step(step, at, log, journal)
+                context = refresh()
+                problem = _step(step, context, log, journal)
             except BaseException:
                 log.say(f"Stopped in the step {step.id}. `./launch setup --apply` continues there; log: {log.path}")
                 raise
             if problem:
                 log.say(f"{step.id}: {problem}")
                 failed.append(step.id)
-                if not step.blocks(at):
+                if not step.blocks(context):
                     break  # what comes later may stand on it
     if failed:
         log.say(f"Not done: {', '.join(failed)}. Log: {log.path}. `./launch setup --undo` reverts what was done.")
         return 1
-    for note in dict.fromkeys(note for step in steps for note in step.notes(at) if not step.waits(at)):
+    for note in dict.fromkeys(note for step in steps for note in step.notes(context) if not step.waits(context)):
         log.say(note)
     log.say(f"All done. Log: {log.path}. `./launch setup --undo` reverts it; `./launch doctor` checks everything.")
     return 0
 
 
-def _step(step: Step, at: Setting, log: Log, journal: Journal) -> str:
+def _step(step: Step, context: Context, log: Log, journal: Journal) -> str:
     """Run and prove one step; what went wrong, or nothing."""
-    if not due(step, at):
+    if not due(step, context):
         log.say(f"{step.id}: is already done.")
         return ""
-    if step.waits(at):
-        log.say(f"{step.id}: {step.waits(at)} Then run `./launch setup --apply` again.")
+    if step.waits(context):
+        log.say(f"{step.id}: {step.waits(context)} Then run `./launch setup --apply` again.")
         return ""
-    if step.blocks(at):
-        return step.blocks(at)
+    if step.blocks(context):
+        return step.blocks(context)
     log.say(f"{step.id}: {step.title}")
-    entry = journal.begin(step, at) if step.back else None
-    for line in (as_user(line, at) for line in step.commands(at)):
+    entry = journal.begin(step, context) if step.undoable else None
+    for line in (as_user(line, context) for line in step.commands(context)):
         say(f"$ {line}")
-        code, said = log.run(line)
+        code, output = log.run(line)
         if code and "--show-keys" in line:
-            wrong = next(each for each in at.repositories.values() if each.fingerprint in line)
+            wrong = next(each for each in context.repositories.values() if each.fingerprint in line)
             return (
                 f"The key at {wrong.key} is not {wrong.vendor}'s {wrong.fingerprint}, so nothing was installed: "
-                "another answers in the vendor's place, or the vendor has a new key, which `copier update --trust` "
+                "someone else answers in the vendor's place, or the vendor has a new key, which `copier update "
+                "--trust` "
                 "brings."
             )
         if code:
-            last = next((text.strip() for text in reversed(said.splitlines()) if text.strip()), f"exit status {code}")
+            last = next((text.strip() for text in reversed(output.splitlines()) if text.strip()), f"exit status {code}")
             return f"`{line.splitlines()[0]}` failed: {last}"
-    proof = as_user(step.proof(at), at)
-    until = time.monotonic() + PROVING
+    check = as_user(step.check(context), context)
+    deadline = time.monotonic() + CHECK_TIMEOUT
     while True:
-        code, said = log.run(proof, quiet=True)
-        if not code or time.monotonic() > until:
+        code, output = log.run(check, quiet=True)
+        if not code or time.monotonic() > deadline:
             break
         time.sleep(1)
     if code:
-        return f"Its commands ran, but the check `{proof}` fails: {said.strip() or f'exit status {code}'}"
-    seen = " ".join(said.split())
+        return f"Its commands ran, but the check `{check}` fails: {output.strip() or f'exit status {code}'}"
+    seen = " ".join(output.split())
     log.say(f"{step.id}: verified{f': {seen}' if seen else ''}.")
     if entry is not None:
         journal.end(entry)
-        log.note(f"revert: {' && '.join(way_back(entry, '' if at.saw.root else 'sudo '))}")
+        log.note(f"revert: {' && '.join(undo_commands(entry, '' if context.probes.root else 'sudo '))}")
     return ""
 
 
@@ -252,14 +253,14 @@ def undo(yes: bool, dry: bool = False) -> int:
     sudo = "" if os.geteuid() == 0 else "sudo "
     for entry in reversed(journal.entries):
         print(f"# {entry['step']}, begun {entry['began']}")
-        print("\n".join(way_back(entry, sudo)) or "# nothing to revert", flush=True)
+        print("\n".join(undo_commands(entry, sudo)) or "# nothing to revert", flush=True)
     if dry:
         return 0
-    _ask("Run these lines now?", yes, "./launch setup --undo --yes")
+    _confirm("Run these lines now?", yes, "./launch setup --undo --yes")
     while journal.entries:
         entry = journal.entries[-1]
         log.say(f"{entry['step']}: reverted")
-        problem = _take_back(way_back(entry, sudo), log)
+        problem = _undo_step(undo_commands(entry, sudo), log)
         if problem:
             log.say(f"{entry['step']}: {problem} Log: {log.path}")
             return 1
@@ -269,7 +270,7 @@ def undo(yes: bool, dry: bool = False) -> int:
     return 0
 
 
-def _take_back(lines: list[str], log: Log) -> str:
+def _undo_step(lines: list[str], log: Log) -> str:
     for line in lines:
         if "apt-get purge" in line:
             names = line.partition("purge -y ")[2].split()
@@ -286,11 +287,11 @@ def _take_back(lines: list[str], log: Log) -> str:
     return ""
 
 
-def _ask(question: str, yes: bool, otherwise: str) -> None:
+def _confirm(question: str, yes: bool, command: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusalError(f"There is no terminal to ask on: use `{otherwise}`.")
+        raise RefusalError(f"There is no terminal to ask on: use `{command}`.")
     answer = ""
     with contextlib.suppress(EOFError):  # Ctrl-D
         answer = input(f"{question} [y/N] ")
@@ -299,12 +300,12 @@ def _ask(question: str, yes: bool, otherwise: str) -> None:
 
 
 @contextlib.contextmanager
-def _root(at: Setting, log: Log) -> Iterator[None]:
+def _keep_sudo(context: Context, log: Log) -> Iterator[None]:
     """sudo asks once, at the start, and is kept awake while the steps run."""
-    if at.saw.root:
+    if context.probes.root:
         yield
         return
-    if not at.saw.sudo:
+    if not context.probes.sudo:
         raise RefusalError("These steps need root, and sudo is not installed: run this as root.")
     log.say("The steps need root: sudo asks for your password once, now.")
     if subprocess.run(["sudo", "-v"]).returncode:

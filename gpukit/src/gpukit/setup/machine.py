@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gpukit.doctor.host import Host
-from gpukit.host.ask import SLOW, ask
+from gpukit.host.process import LONG_TIMEOUT, run
 
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
 UPDATES = "/var/lib/dpkg/updates"
@@ -32,7 +32,7 @@ class Machine(Host):
     @cached_property
     def packages(self) -> frozenset[str]:
         """Debian packages that are installed."""
-        rows = (line.split() for line in ask(PACKAGES, SLOW).out.splitlines())
+        rows = (line.split() for line in run(PACKAGES, LONG_TIMEOUT).out.splitlines())
         return frozenset(row[1] for row in rows if len(row) == 2 and row[0] == "installed")
 
     @cached_property
@@ -41,7 +41,7 @@ class Machine(Host):
         with contextlib.suppress(OSError):
             if any(path.name.isdigit() for path in Path(UPDATES).iterdir()):
                 return True
-        return bool(ask(["dpkg", "--audit"], SLOW).out.strip())
+        return bool(run(["dpkg", "--audit"], LONG_TIMEOUT).out.strip())
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -88,10 +88,10 @@ class Machine(Host):
     @cached_property
     def next_driver(self) -> str:
         """The version of the kernel module that is on the disk: the one that runs after the next start."""
-        return ask(["modinfo", "-F", "version", "nvidia"], SLOW).out.strip()
+        return run(["modinfo", "-F", "version", "nvidia"], LONG_TIMEOUT).out.strip()
 
 
-def mentions(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
+def in_sources(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
     """Whether apt knows this address already, from another file than these."""
     plain = re.sub(r"^https?://", "", address).rstrip("/").replace("$(ARCH)", "")
     return any(plain in text for file, text in sources.items() if file not in but)

@@ -17,8 +17,8 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import Stack, StackError, load
 from gpukit.setup import apply as running
 from gpukit.setup.machine import Machine
-from gpukit.setup.steps import IDS, Setting, Step, as_user, elsewhere, lacking
-from gpukit.setup.systems import DRIVER, READ, SYSTEMS, TOOLKIT, page, read_mirrors, repositories
+from gpukit.setup.steps import IDS, Context, Step, as_user, missing_steps, other_problems
+from gpukit.setup.systems import DRIVER, READ_ON, SYSTEMS, TOOLKIT, docker_page, read_mirrors, repositories
 
 
 def main(root: Path, options: argparse.Namespace) -> int:
@@ -29,20 +29,20 @@ def main(root: Path, options: argparse.Namespace) -> int:
         if options.only:
             raise RefusalError("--undo reverts every step, the last one first: omit --only.")
         return running.undo(options.yes, dry=getattr(options, "dry_run", False))
-    again = _look(root, options)
-    at = again()
-    steps = lacking(at)
+    refresh = _context(root, options)
+    context = refresh()
+    steps = missing_steps(context)
     if not options.apply or getattr(options, "dry_run", False):
-        return show(at, steps)
-    for sentence in elsewhere(at):
-        say(f"setup: {commands(sentence, project=not at.stack.alone)}")
+        return show(context, steps)
+    for sentence in other_problems(context):
+        say(f"setup: {commands(sentence, project=not context.stack.standalone)}")
     if not steps:
-        say(f"setup: {at.system.name} has everything that setup can install.")
+        say(f"setup: {context.system.name} has everything that setup can install.")
         return 0
-    return running.apply(at, steps, again, options.yes)
+    return running.apply(context, steps, refresh, options.yes)
 
 
-def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
+def _context(root: Path, options: argparse.Namespace) -> Callable[[], Context]:
     """What looks at the machine, each time that it is called; refuses a machine that the steps are not for."""
     stack = _stack(root, options.hardware)
     wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
@@ -51,13 +51,13 @@ def _look(root: Path, options: argparse.Namespace) -> Callable[[], Setting]:
             raise RefusalError(f"There is no step {step}; the steps are {', '.join(IDS)}.")
     mirrors = read_mirrors(options.mirrors)
 
-    def look() -> Setting:
-        saw: Any = Machine(stack, root)
-        _refuse(saw)
-        system = SYSTEMS[saw.release.get("ID", ""), saw.release.get("VERSION_ID", "")]
+    def look() -> Context:
+        probes: Any = Machine(stack, root)
+        _refuse_unsupported(probes)
+        system = SYSTEMS[probes.release.get("ID", ""), probes.release.get("VERSION_ID", "")]
         target = stack.targets.get(options.hardware)
-        found = repositories(system, saw.arch, mirrors)
-        return Setting(saw, stack, system, found, target, wanted, running.Journal().begun)
+        found = repositories(system, probes.arch, mirrors)
+        return Context(probes, stack, system, found, target, wanted, running.Journal().interrupted)
 
     return look
 
@@ -79,47 +79,53 @@ def _stack(root: Path, hardware: str) -> Stack:
     return stacks.stack([hardware], facts.arch())
 
 
-def _refuse(saw: Any) -> None:
+def _refuse_unsupported(probes: Any) -> None:
     """Refuse machines that setup does not support, with the page of their vendor."""
-    if saw.system in ("macos", "windows"):
-        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[saw.system]}")
-    if engines.remote(saw.endpoint):
-        raise RefusalError(f"{engines.ELSEWHERE} Run setup there.")
-    if saw.root and saw.user != "root":
-        raise RefusalError(f"Run setup as {saw.user}, without sudo: it uses sudo where a step needs it.")
-    release = saw.release
+    if probes.system in ("macos", "windows"):
+        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[probes.system]}")
+    if engines.remote(probes.endpoint):
+        raise RefusalError(f"{engines.ENGINE_IS_REMOTE} Run setup there.")
+    if probes.root and probes.user != "root":
+        raise RefusalError(f"Run setup as {probes.user}, without sudo: it uses sudo where a step needs it.")
+    release = probes.release
     if (release.get("ID", ""), release.get("VERSION_ID", "")) not in SYSTEMS:
         known = ", ".join(system.name for system in SYSTEMS.values())
         raise RefusalError(
             f"setup supports {known}; this is {release.get('PRETTY_NAME', 'another')}. See the vendors' pages: Docker "
-            f"{page(release)}, NVIDIA's driver {DRIVER}/, NVIDIA's Container Toolkit {TOOLKIT}"
+            f"{docker_page(release)}, NVIDIA's driver {DRIVER}/, NVIDIA's Container Toolkit {TOOLKIT}"
         )
 
 
-def show(at: Setting, steps: list[Step]) -> int:
+def show(context: Context, steps: list[Step]) -> int:
     """The commands go to stdout, ready to paste, all else in comments; what concerns no step goes to stderr."""
 
-    here = partial(commands, project=not at.stack.alone)
+    here = partial(commands, project=not context.stack.standalone)
     lines = []
     for number, step in enumerate(steps, 1):
         lines += ["", f"# {number}. {step.title} ({step.id})", f"#    {step.why}"]
-        lines += [f"#    {step.source(at)} (read {READ})"]
-        reason = step.blocks(at) or step.waits(at)
-        lines += [f"#    {note}" for note in [*[reason] * bool(reason), *step.notes(at)]]
-        lines += [as_user(line, at) for line in step.commands(at)]
-        lines += [f"# check: {as_user(step.proof(at), at)}"]
+        lines += [f"#    {step.source(context)} (read {READ_ON})"]
+        reason = step.blocks(context) or step.waits(context)
+        lines += [f"#    {note}" for note in [*[reason] * bool(reason), *step.notes(context)]]
+        lines += [as_user(line, context) for line in step.commands(context)]
+        lines += [f"# check: {as_user(step.check(context), context)}"]
     if lines:
         print(here("\n".join(lines[1:])), flush=True)
         say("")
-    for sentence in elsewhere(at):
+    for sentence in other_problems(context):
         say(f"setup: {here(sentence)}")
     if not steps:
-        say(here(f"setup: {at.system.name} has everything that setup can install. `./launch doctor` checks the rest."))
+        say(
+            here(
+                f"setup: {context.system.name} has everything that setup can install. `./launch doctor` checks the "
+                f"rest."
+            )
+        )
         return 0
-    named = f" --hardware {next(iter(at.stack.targets))}" if at.target and at.stack.alone else ""
+    named = f" --hardware {next(iter(context.stack.targets))}" if context.target and context.stack.standalone else ""
     say(
         here(
-            f"setup: {at.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch setup{named} "
+            f"setup: {context.system.name} lacks {count(len(steps), 'step')}; nothing was changed. `./launch "
+            f"setup{named} "
             "--apply` runs them one by one, verifies each, and keeps a log so that --undo can revert them."
         )
     )

@@ -12,7 +12,7 @@ from gpukit.doctor import grant
 from gpukit.findings.finding import FAIL, WARN, Finding
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, Target, version
-from gpukit.setup.machine import mentions
+from gpukit.setup.machine import in_sources
 from gpukit.setup.systems import (
     DOCKER,
     DRIVER,
@@ -32,55 +32,55 @@ EARLYOOM = "/etc/default/earlyoom"
 EARLYOOM_ARGUMENTS = "EARLYOOM_ARGS=\"-r 3600 -m 5 -s 100 --prefer '^(python|pt_main_thread)'\""
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 # What a new driver cures.
-DRIVER_LACKS = (
+DRIVER_CAUSES = (
     drivers.NOT_INSTALLED,
     drivers.NOUVEAU,
     drivers.NO_TOOLS,
-    drivers.ABSENT,
+    drivers.NOT_FOUND,
     drivers.NOT_LISTED,
     drivers.HALF_INSTALLED,
-    drivers.ANCIENT,
+    drivers.NO_CAPABILITY_QUERY,
     drivers.TOO_OLD,
 )
-DOCKER_LACKS = (engines.NOT_INSTALLED, engines.WSL_SWITCH, engines.CLIENT_BROKEN)
+DOCKER_CAUSES = (engines.NOT_INSTALLED, engines.WSL_INTEGRATION, engines.CLIENT_BROKEN)
 
 
 @dataclass(frozen=True)
-class Setting:
+class Context:
     """All that the steps are made from.
 
     `saw`: the probes; `wanted`: the steps that were asked for by name; `begun`: those that an earlier run did not end.
     """
 
-    saw: Any
+    probes: Any
     stack: Stack
     system: System
     repositories: dict[str, Repository]
     target: Target | None = None  # the hardware of this machine, where the project's targets need different drivers
     wanted: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = ()
 
     @property
     def client(self) -> Finding:
-        return engines.client(self.saw, self.stack)
+        return engines.client(self.probes, self.stack)
 
     @property
     def engine(self) -> Finding:
-        return engines.engine(self.saw, self.stack)
+        return engines.engine(self.probes, self.stack)
 
     @property
     def driver(self) -> Finding:
-        return drivers.driver(self.saw, self.stack)
+        return drivers.driver(self.probes, self.stack)
 
     @property
-    def docker_comes(self) -> bool:
+    def installs_docker(self) -> bool:
         """Whether Docker is still to be installed."""
-        return any(cause.found(self.client) for cause in DOCKER_LACKS)
+        return any(cause.found(self.client) for cause in DOCKER_CAUSES)
 
     @property
     def preinstalled(self) -> tuple[str, str]:
         """The name and the page of a system that brings its own driver, Docker and toolkit; empty for others."""
-        return next((about for file, about in PREINSTALLED.items() if self.saw.exists(file)), ("", ""))
+        return next((about for file, about in PREINSTALLED.items() if self.probes.exists(file)), ("", ""))
 
     def gpu(self, step: str) -> bool:
         """Whether a step for the GPU has a place here: there is one, or the step was asked for by name."""
@@ -91,7 +91,7 @@ class Setting:
     @property
     def desktop(self) -> bool:
         """Docker Desktop gives containers the GPU by itself."""
-        return engines.desktop(engines.facts(self.saw.info))
+        return engines.desktop(engines.facts(self.probes.info))
 
     @property
     def floor(self) -> str:
@@ -104,7 +104,7 @@ class Setting:
     def hardware(self) -> list[Target]:
         """The project's targets with a driver that can be installed, or the one that this machine is."""
         targets = [self.target] if self.target else [*self.stack.targets.values()]
-        return [each for each in targets if each.modules and each.arch == self.saw.arch]
+        return [each for each in targets if each.modules and each.arch == self.probes.arch]
 
     @property
     def shares_memory(self) -> bool:
@@ -113,7 +113,7 @@ class Setting:
         return self.stack.gpu and all(target.unified_memory for target in targets if target.capability)
 
     def restart(self, verb: str = "restart") -> str:
-        if not self.saw.systemd:
+        if not self.probes.systemd:
             return f"sudo service docker {verb}"
         return "sudo systemctl enable --now docker" if verb == "start" else f"sudo systemctl {verb} docker"
 
@@ -130,22 +130,22 @@ class Step:
     id: str
     title: str
     why: str
-    source: Callable[[Setting], str]
-    needed: Callable[[Setting], bool]
-    commands: Callable[[Setting], list[str]]
-    proof: Callable[[Setting], str]
-    writes: Callable[[Setting], list[str]] = lambda at: []
-    undo: Callable[[Setting], list[str]] = lambda at: []
-    notes: Callable[[Setting], list[str]] = lambda at: []
-    waits: Callable[[Setting], str] = lambda at: ""
-    blocks: Callable[[Setting], str] = lambda at: ""
-    back: bool = True
+    source: Callable[[Context], str]
+    needed: Callable[[Context], bool]
+    commands: Callable[[Context], list[str]]
+    check: Callable[[Context], str]
+    writes: Callable[[Context], list[str]] = lambda context: []
+    undo: Callable[[Context], list[str]] = lambda context: []
+    notes: Callable[[Context], list[str]] = lambda context: []
+    waits: Callable[[Context], str] = lambda context: ""
+    blocks: Callable[[Context], str] = lambda context: ""
+    undoable: bool = True
 
 
-def add(name: str, at: Setting) -> list[str]:
+def add_repository(name: str, context: Context) -> list[str]:
     """Lines that make apt know a repository, none where it does; a key that is not the pinned one is not installed."""
-    repository = at.repositories[name]
-    if mentions(at.saw.sources, repository.address, (repository.file,)):
+    repository = context.repositories[name]
+    if in_sources(context.probes.sources, repository.address, (repository.file,)):
         return []
     key, binary = f"{CACHE}/{name}.key", f"{CACHE}/{name}.gpg"
     then = [f"sudo install -D -m 0644 {key} {repository.keyring}"]
@@ -157,12 +157,12 @@ def add(name: str, at: Setting) -> list[str]:
         f"mkdir -p {CACHE}",
         f"curl -fsSL {repository.key} -o {key}",
         " &&\n    ".join([shown, *then]),
-        written(repository.file, repository.entry),
-        *[written(*repository.pin)] * bool(repository.pin[0]),
+        write_file(repository.file, repository.entry),
+        *[write_file(*repository.pin)] * bool(repository.pin[0]),
     ]
 
 
-def written(file: str, text: str) -> str:
+def write_file(file: str, text: str) -> str:
     return f"sudo tee {file} > /dev/null <<'EOF'\n{text}\nEOF"
 
 
@@ -170,12 +170,12 @@ def files(repository: Repository) -> list[str]:
     return [file for file in (repository.file, repository.keyring, repository.pin[0]) if file]
 
 
-def _from(name: str, *packages: str, before: tuple[str, ...] = ()) -> Callable[[Setting], list[str]]:
+def _from(name: str, *packages: str, before: tuple[str, ...] = ()) -> Callable[[Context], list[str]]:
     """Install packages from one of the repositories."""
 
-    def commands(at: Setting) -> list[str]:
+    def commands(context: Context) -> list[str]:
         first = ["sudo apt-get update", f"{INSTALL} {' '.join(('ca-certificates', 'curl', 'gnupg', *before))}"]
-        repository = add(name, at)
+        repository = add_repository(name, context)
         return [*first, *repository, *["sudo apt-get update"] * bool(repository), f"{INSTALL} {' '.join(packages)}"]
 
     return commands
@@ -184,53 +184,63 @@ def _from(name: str, *packages: str, before: tuple[str, ...] = ()) -> Callable[[
 # The driver
 
 
-def _driver_needed(at: Setting) -> bool:
-    if not at.gpu("driver") or at.saw.system != "linux" or "driver" not in at.repositories or not at.hardware:
+def _driver_needed(context: Context) -> bool:
+    if (
+        not context.gpu("driver")
+        or context.probes.system != "linux"
+        or "driver" not in context.repositories
+        or not context.hardware
+    ):
         return False
-    return any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _restart_runs_it(at)
+    return any(cause.found(context.driver) for cause in DRIVER_CAUSES) and not _restart_loads_it(context)
 
 
-def _restart_runs_it(at: Setting) -> bool:
+def _restart_loads_it(context: Context) -> bool:
     """Whether a driver that is new enough is installed, and another or none runs."""
-    there = at.saw.next_driver
-    return bool(there) and there != at.saw.module and version(there) >= version(at.floor)
+    there = context.probes.next_driver
+    return bool(there) and there != context.probes.module and version(there) >= version(context.floor)
 
 
-def _driver_commands(at: Setting) -> list[str]:
-    last = next((target.last_driver for target in at.hardware if target.last_driver), None)
-    old = any(target.modules == "proprietary" for target in at.hardware)
-    lines = _from("driver", "cuda-drivers" if old else "nvidia-open", before=('"linux-headers-$(uname -r)"',))(at)
+def _driver_commands(context: Context) -> list[str]:
+    last = next((target.last_driver for target in context.hardware if target.last_driver), None)
+    old = any(target.modules == "proprietary" for target in context.hardware)
+    lines = _from("driver", "cuda-drivers" if old else "nvidia-open", before=('"linux-headers-$(uname -r)"',))(context)
     return [*lines[:-1], *[f"{INSTALL} nvidia-driver-pinning-{last}"] * bool(last), lines[-1]]
 
 
-def _driver_blocks(at: Setting) -> str:
-    kinds = {("proprietary" if each.modules == "proprietary" else "open", each.last_driver) for each in at.hardware}
+def _driver_blocks(context: Context) -> str:
+    kinds = {
+        ("proprietary" if each.modules == "proprietary" else "open", each.last_driver) for each in context.hardware
+    }
     if len(kinds) < 2:
         return ""
-    ids = ", ".join(at.stack.targets)
-    whose = f"The card is not known; it can be one of {ids}" if at.stack.alone else f"This project is for {ids}"
+    ids = ", ".join(context.stack.targets)
+    whose = (
+        f"The card is not known; it can be one of {ids}" if context.stack.standalone else f"This project is for {ids}"
+    )
     return (
         f"{whose}, which need different drivers: name the one that this machine has, "
-        f"as in `./launch setup --hardware {next(iter(at.stack.targets))}`."
+        f"as in `./launch setup --hardware {next(iter(context.stack.targets))}`."
     )
 
 
-def _driver_notes(at: Setting) -> list[str]:
+def _driver_notes(context: Context) -> list[str]:
     notes = ["Restart the machine to load it, then run `./launch setup` again."]
-    if at.saw.secure_boot:
+    if context.probes.secure_boot:
         notes.append(f"Secure Boot is on: {drivers.SECURE_BOOT.remedy}.")
     return notes
 
 
-def _earlyoom(at: Setting) -> str:
-    return "sudo systemctl restart earlyoom" if at.saw.systemd else "sudo service earlyoom restart"
+def _earlyoom_commands(context: Context) -> list[str]:
+    restart = "sudo systemctl restart earlyoom" if context.probes.systemd else "sudo service earlyoom restart"
+    return ["sudo apt-get update", f"{INSTALL} earlyoom", write_file(EARLYOOM, EARLYOOM_ARGUMENTS), restart]
 
 
 # Docker, the toolkit, and what lets them find each other
 
 
-def _docker_blocks(at: Setting) -> str:
-    there = [package for package in at.system.exclude if package in at.saw.packages]
+def _docker_blocks(context: Context) -> str:
+    there = [package for package in context.system.exclude if package in context.probes.packages]
     if not there:
         return ""
     return (
@@ -239,8 +249,8 @@ def _docker_blocks(at: Setting) -> str:
     )
 
 
-def _docker_notes(at: Setting) -> list[str]:
-    if at.saw.system != "wsl":
+def _docker_notes(context: Context) -> list[str]:
+    if context.probes.system != "wsl":
         return []
     return [
         "Or install Docker Desktop on Windows and switch on its WSL integration for this distribution: then neither "
@@ -248,59 +258,63 @@ def _docker_notes(at: Setting) -> list[str]:
     ]
 
 
-def _engine_needed(at: Setting) -> bool:
-    there = {"docker-ce", "docker.io"} & at.saw.packages
-    return bool(there) and not at.docker_comes and engines.NOT_RUNNING.found(at.engine)
+def _engine_needed(context: Context) -> bool:
+    there = {"docker-ce", "docker.io"} & context.probes.packages
+    return bool(there) and not context.installs_docker and engines.NOT_RUNNING.found(context.engine)
 
 
-def _toolkit_needed(at: Setting) -> bool:
-    complete = at.saw.toolkit.version and at.saw.toolkit.runtime
-    return at.gpu("toolkit") and not at.desktop and not complete
+def _toolkit_needed(context: Context) -> bool:
+    complete = context.probes.toolkit.version and context.probes.toolkit.runtime
+    return context.gpu("toolkit") and not context.desktop and not complete
 
 
-def _runtime_needed(at: Setting) -> bool:
-    if not at.gpu("runtime") or at.desktop:
+def _runtime_needed(context: Context) -> bool:
+    if not context.gpu("runtime") or context.desktop:
         return False
-    info = engines.facts(at.saw.info)
+    info = engines.facts(context.probes.info)
     if info:
         return "nvidia" not in (info.get("Runtimes") or {})
-    return "nvidia-container-runtime" not in (at.saw.text("/etc/docker/daemon.json") or "")
+    return "nvidia-container-runtime" not in (context.probes.text("/etc/docker/daemon.json") or "")
 
 
-def _cdi_needed(at: Setting) -> bool:
-    if not at.gpu("cdi") or at.desktop:
+def _cdi_needed(context: Context) -> bool:
+    if not context.gpu("cdi") or context.desktop:
         return False
-    running = _running(at)
-    written_for = [each.driver for each in at.saw.toolkit.specifications]
-    return not written_for or bool(running and at.saw.system == "linux" and running not in written_for)
+    running = _running(context)
+    written_for = [each.driver for each in context.probes.toolkit.specifications]
+    return not written_for or bool(running and context.probes.system == "linux" and running not in written_for)
 
 
-def _running(at: Setting) -> str:
-    return next((card.driver for card in cards(at.saw.cards.out) if card.driver), at.saw.module)
+def _running(context: Context) -> str:
+    return next((card.driver for card in cards(context.probes.cards.out) if card.driver), context.probes.module)
 
 
-def _cdi_commands(at: Setting) -> list[str]:
-    here = at.saw.toolkit.version
-    refreshes = not here or version(here) >= version(grant.REFRESHED)
-    if at.saw.systemd and at.saw.system == "linux" and refreshes:
+def _cdi_commands(context: Context) -> list[str]:
+    here = context.probes.toolkit.version
+    refreshes = not here or version(here) >= version(grant.REFRESH_SINCE)
+    if context.probes.systemd and context.probes.system == "linux" and refreshes:
         return [f"sudo systemctl enable --now {unit}" for unit in grant.UNITS.split()] + [
             "sudo systemctl restart nvidia-cdi-refresh.service",
-            at.restart(),
+            context.restart(),
         ]
-    mode = " --mode=wsl" if at.saw.system == "wsl" else ""
-    return ["sudo mkdir -p /etc/cdi", f"sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml", at.restart()]
+    mode = " --mode=wsl" if context.probes.system == "wsl" else ""
+    return [
+        "sudo mkdir -p /etc/cdi",
+        f"sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml",
+        context.restart(),
+    ]
 
 
-def _cdi_waits(at: Setting) -> str:
-    if _running(at) or at.saw.exists(drivers.ADAPTER):
+def _cdi_waits(context: Context) -> str:
+    if _running(context) or context.probes.exists(drivers.WSL_DEVICE):
         return ""
-    return "The list is written for the running driver, and none is running yet: restart the machine first."
+    return "The list is written for the running driver, and no driver is running yet: restart the machine first."
 
 
 # uv
 
 
-def _uv_commands(at: Setting) -> list[str]:
+def _uv_commands(context: Context) -> list[str]:
     hashes = " ".join(f"--hash=sha256:{value}" for value in UV_HASHES.values())
     place = f"{SHARE}/uv"
     return [
@@ -314,30 +328,30 @@ def _uv_commands(at: Setting) -> list[str]:
     ]
 
 
-def _here(page: str) -> Callable[[Setting], str]:
-    return lambda at: page
+def _always(page: str) -> Callable[[Context], str]:
+    return lambda context: page
 
 
 STEPS = (
     Step(
         "dpkg",
-        "An installation that was interrupted",
-        "dpkg was interrupted, and installs nothing until that is repaired.",
-        _here("dpkg(1), --configure"),
-        lambda at: at.saw.unfinished,
-        lambda at: ["sudo env DEBIAN_FRONTEND=noninteractive dpkg --configure -a", f"{INSTALL} --fix-broken"],
-        lambda at: 'test -z "$(dpkg --audit)"',
-        back=False,
+        "Interrupted installation",
+        "dpkg was interrupted, and cannot install anything until that is repaired.",
+        _always("dpkg(1), --configure"),
+        lambda context: context.probes.unfinished,
+        lambda context: ["sudo env DEBIAN_FRONTEND=noninteractive dpkg --configure -a", f"{INSTALL} --fix-broken"],
+        lambda context: 'test -z "$(dpkg --audit)"',
+        undoable=False,
     ),
     Step(
         "driver",
         "The NVIDIA driver",
         "Programs use the GPU through it, in a container too. It is the only part that an image cannot contain.",
-        _here(f"{DRIVER}/kernel-modules.html"),
+        _always(f"{DRIVER}/kernel-modules.html"),
         _driver_needed,
         _driver_commands,
-        lambda at: f'dpkg --compare-versions "$(modinfo -F version nvidia)" ge {at.floor}',
-        writes=lambda at: files(at.repositories["driver"]),
+        lambda context: f'dpkg --compare-versions "$(modinfo -F version nvidia)" ge {context.floor}',
+        writes=lambda context: files(context.repositories["driver"]),
         notes=_driver_notes,
         blocks=_driver_blocks,
     ),
@@ -345,54 +359,54 @@ STEPS = (
         "docker",
         "Docker Engine",
         "It builds and runs containers.",
-        lambda at: f"{DOCKER}/{at.system.id}/",
-        lambda at: at.docker_comes and not at.preinstalled[0],
-        lambda at: [*_from("docker", *DOCKER_PACKAGES)(at), at.restart("start")],
-        lambda at: "sudo docker version --format '{{.Server.Version}}'",
-        writes=lambda at: files(at.repositories["docker"]),
+        lambda context: f"{DOCKER}/{context.system.id}/",
+        lambda context: context.installs_docker and not context.preinstalled[0],
+        lambda context: [*_from("docker", *DOCKER_PACKAGES)(context), context.restart("start")],
+        lambda context: "sudo docker version --format '{{.Server.Version}}'",
+        writes=lambda context: files(context.repositories["docker"]),
         notes=_docker_notes,
         blocks=_docker_blocks,
     ),
     Step(
         "engine",
-        "Docker runs",
+        "Start Docker",
         "Docker is installed but not running.",
-        lambda at: f"{DOCKER}/linux-postinstall/",
+        lambda context: f"{DOCKER}/linux-postinstall/",
         _engine_needed,
-        lambda at: [at.restart("start")],
-        lambda at: "sudo docker version --format '{{.Server.Version}}'",
+        lambda context: [context.restart("start")],
+        lambda context: "sudo docker version --format '{{.Server.Version}}'",
     ),
     Step(
         "toolkit",
         "NVIDIA's Container Toolkit",
         "It puts the driver's files and the GPU's devices into a container.",
-        _here(TOOLKIT),
+        _always(TOOLKIT),
         _toolkit_needed,
         _from("toolkit", "nvidia-container-toolkit"),
-        lambda at: "nvidia-ctk --version && command -v nvidia-container-runtime",
-        writes=lambda at: files(at.repositories["toolkit"]),
+        lambda context: "nvidia-ctk --version && command -v nvidia-container-runtime",
+        writes=lambda context: files(context.repositories["toolkit"]),
     ),
     Step(
         "runtime",
         "Docker's configuration for the toolkit",
         "Docker must be configured to use NVIDIA's runtime. This restarts Docker and stops running containers.",
-        _here(TOOLKIT),
+        _always(TOOLKIT),
         _runtime_needed,
-        lambda at: ["sudo nvidia-ctk runtime configure --runtime=docker", at.restart()],
-        lambda at: "sudo docker info --format '{{json .Runtimes}}' | grep '\"nvidia\"'",
-        writes=lambda at: ["/etc/docker/daemon.json"],
-        undo=lambda at: [at.restart()],
+        lambda context: ["sudo nvidia-ctk runtime configure --runtime=docker", context.restart()],
+        lambda context: "sudo docker info --format '{{json .Runtimes}}' | grep '\"nvidia\"'",
+        writes=lambda context: ["/etc/docker/daemon.json"],
+        undo=lambda context: [context.restart()],
     ),
     Step(
         "cdi",
         "The list of GPUs (CDI)",
         "Docker 28.3 and newer find the GPUs in it. This restarts Docker and stops running containers.",
-        _here("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html"),
+        _always("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html"),
         _cdi_needed,
         _cdi_commands,
-        lambda at: "nvidia-ctk cdi list | grep nvidia.com/gpu=all",
-        writes=lambda at: ["/etc/cdi/nvidia.yaml"],
-        undo=lambda at: [at.restart()],
+        lambda context: "nvidia-ctk cdi list | grep nvidia.com/gpu=all",
+        writes=lambda context: ["/etc/cdi/nvidia.yaml"],
+        undo=lambda context: [context.restart()],
         waits=_cdi_waits,
     ),
     Step(
@@ -400,70 +414,75 @@ STEPS = (
         "Membership in the group docker",
         "Only root and members of the group docker can use Docker. Members of that group can become root on this "
         "machine.",
-        _here(f"{DOCKER}/linux-postinstall/"),
-        lambda at: at.saw.user != "root" and not at.saw.in_group and not at.desktop,
-        lambda at: ["sudo groupadd -f docker", f"sudo usermod -aG docker {at.saw.user}"],
-        lambda at: f"id -nG {at.saw.user} | tr ' ' '\\n' | grep -x docker",
-        undo=lambda at: [f"sudo gpasswd -d {at.saw.user} docker"],
-        notes=lambda at: ["It takes effect at your next login: log out and in again."],
+        _always(f"{DOCKER}/linux-postinstall/"),
+        lambda context: context.probes.user != "root" and not context.probes.in_group and not context.desktop,
+        lambda context: ["sudo groupadd -f docker", f"sudo usermod -aG docker {context.probes.user}"],
+        lambda context: f"id -nG {context.probes.user} | tr ' ' '\\n' | grep -x docker",
+        undo=lambda context: [f"sudo gpasswd -d {context.probes.user} docker"],
+        notes=lambda context: ["It takes effect at your next login: log out and in again."],
     ),
     Step(
         "earlyoom",
         "earlyoom",
         "CPU and GPU share their memory, and this machine can freeze when it is full. earlyoom ends a program before "
         "that, Python first. Not tested on a GB10 yet.",
-        _here("https://github.com/rfjakob/earlyoom (manual page, and Debian's /etc/default/earlyoom)"),
-        lambda at: "earlyoom" not in at.saw.packages and (at.shares_memory or "earlyoom" in at.wanted),
-        lambda at: ["sudo apt-get update", f"{INSTALL} earlyoom", written(EARLYOOM, EARLYOOM_ARGUMENTS), _earlyoom(at)],
-        lambda at: f"grep -q prefer {EARLYOOM} && pidof earlyoom",
-        writes=lambda at: [EARLYOOM],
+        _always("https://github.com/rfjakob/earlyoom (manual page, and Debian's /etc/default/earlyoom)"),
+        lambda context: (
+            "earlyoom" not in context.probes.packages and (context.shares_memory or "earlyoom" in context.wanted)
+        ),
+        _earlyoom_commands,
+        lambda context: f"grep -q prefer {EARLYOOM} && pidof earlyoom",
+        writes=lambda context: [EARLYOOM],
     ),
     Step(
         "uv",
         "uv",
-        "It creates Python environments and installs packages. From your package index, with its SHA-256 pinned.",
-        _here("https://docs.astral.sh/uv/getting-started/installation/"),
-        lambda at: not at.saw.uv and at.saw.arch in UV_HASHES,
+        "It creates Python environments and installs packages. It comes from your package index, with a pinned "
+        "SHA-256.",
+        _always("https://docs.astral.sh/uv/getting-started/installation/"),
+        lambda context: not context.probes.uv and context.probes.arch in UV_HASHES,
         _uv_commands,
-        lambda at: "~/.local/bin/uv --version",
-        undo=lambda at: [f"rm -rf {SHARE}/uv ~/.local/bin/uv ~/.local/bin/uvx"],
-        notes=lambda at: ["~/.local/bin is on the PATH from your next login on."],
+        lambda context: "~/.local/bin/uv --version",
+        undo=lambda context: [f"rm -rf {SHARE}/uv ~/.local/bin/uv ~/.local/bin/uvx"],
+        notes=lambda context: ["~/.local/bin is on the PATH from your next login on."],
     ),
 )
 IDS = tuple(step.id for step in STEPS)
 
 
-def lacking(at: Setting) -> list[Step]:
+def missing_steps(context: Context) -> list[Step]:
     """The steps that this host lacks, of those that were asked for, in order."""
-    return [step for step in STEPS if (not at.wanted or step.id in at.wanted) and due(step, at)]
+    return [step for step in STEPS if (not context.wanted or step.id in context.wanted) and due(step, context)]
 
 
-def due(step: Step, at: Setting) -> bool:
+def due(step: Step, context: Context) -> bool:
     """Whether the host lacks it. One that was interrupted is done again: half of it may look like the whole."""
-    return step.id in at.begun or step.needed(at)
+    return step.id in context.interrupted or step.needed(context)
 
 
-def elsewhere(at: Setting) -> list[str]:
+def other_problems(context: Context) -> list[str]:
     """What no step here can cure: what doctor finds beyond them, and what a restart or a login does."""
     found = []
-    cured = (*DRIVER_LACKS, *DOCKER_LACKS, engines.NOT_RUNNING, engines.NOT_ALLOWED)
-    for finding in (at.client, at.driver, *([] if at.docker_comes else [at.engine])):
+    cured = (*DRIVER_CAUSES, *DOCKER_CAUSES, engines.NOT_RUNNING, engines.PERMISSION_DENIED)
+    for finding in (context.client, context.driver, *([] if context.installs_docker else [context.engine])):
         if finding.status in (FAIL, WARN) and not any(cause.found(finding) for cause in cured):
             found.append(_sentence(finding))
-    name, page = at.preinstalled
+    name, page = context.preinstalled
     if name:
-        found.append(f"{name} brings the driver, Docker and the toolkit, and its own updates renew them: {page}")
-    if any(cause.found(at.driver) for cause in DRIVER_LACKS) and not _driver_needed(at):
-        if _restart_runs_it(at):
-            found.append(f"The driver {at.saw.next_driver} is installed and does not run yet: sudo reboot.")
-        elif at.saw.system == "wsl":
-            found.append(f"{at.driver.cause} Install NVIDIA's current driver in Windows, and none in this WSL.")
+        found.append(
+            f"{name} includes the driver, Docker, and the toolkit, and its own updates keep them current: {page}"
+        )
+    if any(cause.found(context.driver) for cause in DRIVER_CAUSES) and not _driver_needed(context):
+        if _restart_loads_it(context):
+            found.append(f"The driver {context.probes.next_driver} is installed but not loaded yet: run `sudo reboot`.")
+        elif context.probes.system == "wsl":
+            found.append(f"{context.driver.cause} Install NVIDIA's current driver in Windows, and none in this WSL.")
         else:
-            found.append(f"{_sentence(at.driver)} {DRIVER}/ says how here.")
-    if engines.NOT_ALLOWED.found(at.engine) and at.saw.in_group:
+            found.append(f"{_sentence(context.driver)} {DRIVER}/ says how here.")
+    if engines.PERMISSION_DENIED.found(context.engine) and context.probes.in_group:
         found.append("You are in the group docker from your next login on: log out and in again.")
-    if engines.NOT_RUNNING.found(at.engine) and not _engine_needed(at) and not at.docker_comes:
-        found.append(_sentence(at.engine))
+    if engines.NOT_RUNNING.found(context.engine) and not _engine_needed(context) and not context.installs_docker:
+        found.append(_sentence(context.engine))
     return found
 
 
@@ -471,6 +490,6 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.cause} {finding.remedy}".rstrip(".") + "."
 
 
-def as_user(line: str, at: Setting) -> str:
+def as_user(line: str, context: Context) -> str:
     """The line for this user: root needs no sudo, which a bare system may lack."""
-    return line.replace("sudo ", "") if at.saw.root else line
+    return line.replace("sudo ", "") if context.probes.root else line

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpukit.host.cards import data
 from gpukit.project.messages import RefusalError
 
-READ = "2026-11-20"
+READ_ON = "2026-11-20"
 DOCKER = "https://docs.docker.com/engine/install"
 TOOLKIT = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 DRIVER = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
@@ -58,24 +58,26 @@ class System:
 # repositories that agree: a wrong one refuses, it never admits.
 CUDA_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
 CUDA_KEY_13 = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
-ON_DEBIAN = ("docker.io", "docker-compose", "docker-doc", "podman-docker", "containerd", "runc")
-ON_UBUNTU = (*ON_DEBIAN, "docker-compose-v2")
-BOTH = {"amd64": "{folder}/x86_64", "arm64": "{folder}/sbsa"}
+DEBIAN_CONFLICTS = ("docker.io", "docker-compose", "docker-doc", "podman-docker", "containerd", "runc")
+UBUNTU_CONFLICTS = (*DEBIAN_CONFLICTS, "docker-compose-v2")
+CUDA_FOLDERS = {"amd64": "{folder}/x86_64", "arm64": "{folder}/sbsa"}
 
 
 def _cuda(folder: str, *processors: str) -> dict[str, str]:
-    return {processor: BOTH[processor].format(folder=folder) for processor in processors}
+    return {processor: CUDA_FOLDERS[processor].format(folder=folder) for processor in processors}
 
 
 SYSTEMS = {
     ("ubuntu", "22.04"): System(
-        "Ubuntu 22.04", "ubuntu", "jammy", _cuda("ubuntu2204", "amd64", "arm64"), CUDA_KEY, ON_UBUNTU
+        "Ubuntu 22.04", "ubuntu", "jammy", _cuda("ubuntu2204", "amd64", "arm64"), CUDA_KEY, UBUNTU_CONFLICTS
     ),
     ("ubuntu", "24.04"): System(
-        "Ubuntu 24.04", "ubuntu", "noble", _cuda("ubuntu2404", "amd64", "arm64"), CUDA_KEY, ON_UBUNTU
+        "Ubuntu 24.04", "ubuntu", "noble", _cuda("ubuntu2404", "amd64", "arm64"), CUDA_KEY, UBUNTU_CONFLICTS
     ),
-    ("debian", "12"): System("Debian 12", "debian", "bookworm", _cuda("debian12", "amd64"), CUDA_KEY, ON_DEBIAN),
-    ("debian", "13"): System("Debian 13", "debian", "trixie", _cuda("debian13", "amd64"), CUDA_KEY_13, ON_DEBIAN),
+    ("debian", "12"): System("Debian 12", "debian", "bookworm", _cuda("debian12", "amd64"), CUDA_KEY, DEBIAN_CONFLICTS),
+    ("debian", "13"): System(
+        "Debian 13", "debian", "trixie", _cuda("debian13", "amd64"), CUDA_KEY_13, DEBIAN_CONFLICTS
+    ),
 }
 REPOSITORIES = {
     "docker": Repository(
@@ -111,7 +113,7 @@ REPOSITORIES = {
     ),
 }
 # Other distributions, by what /etc/os-release calls them or what they are like: Docker's page for them.
-OTHERS = {
+DOCKER_PAGES = {
     **{name: f"{DOCKER}/{name}/" for name in ("fedora", "rhel", "centos", "sles", "ubuntu", "debian")},
     "arch": "https://wiki.archlinux.org/title/Docker",
     "": f"{DOCKER}/",
@@ -127,10 +129,10 @@ UV, UV_HASHES = data("stacks")["uv"]["version"], data("stacks")["uv"]["sha256"]
 REPLACEABLE = ("address", "key", "fingerprint")
 
 
-def page(release: Mapping[str, str]) -> str:
+def docker_page(release: Mapping[str, str]) -> str:
     """Docker's page for a distribution that the steps are not for."""
     names = [release.get("ID", ""), *release.get("ID_LIKE", "").split(), ""]
-    return next(OTHERS[name] for name in names if name in OTHERS)
+    return next(DOCKER_PAGES[name] for name in names if name in DOCKER_PAGES)
 
 
 def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, str]]) -> dict[str, Repository]:
@@ -168,14 +170,14 @@ def read_mirrors(path: str) -> dict[str, dict[str, str]]:
     if not path:
         return {}
     try:
-        said = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        mirrors = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except OSError as error:
         raise RefusalError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise RefusalError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(said, dict) or not all(isinstance(value, dict) for value in said.values()):
+    if not isinstance(mirrors, dict) or not all(isinstance(value, dict) for value in mirrors.values()):
         raise RefusalError(f'{path} must hold an object for each repository: {{"docker": {{"address": "..."}}}}.')
-    for name, values in said.items():
+    for name, values in mirrors.items():
         for key, value in values.items():
             if name not in REPOSITORIES or key not in REPLACEABLE:
                 known = f"{', '.join(REPOSITORIES)}, each with {', '.join(REPLACEABLE)}"
@@ -185,4 +187,4 @@ def read_mirrors(path: str) -> dict[str, dict[str, str]]:
             if not isinstance(value, str) or not re.fullmatch(form, value):
                 what = "40 digits and letters A-F" if key == "fingerprint" else "an https:// address"
                 raise RefusalError(f"{path}: {name}.{key} is {value!r}, and must be {what}.")
-    return said
+    return mirrors

@@ -5,38 +5,38 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.errors.known import ids, known
+from gpukit.errors.known import known_cause, rule_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack, minor
-from gpukit.verify.device import WITHOUT, on_cpu
+from gpukit.verify.device import NO_GPU_REQUESTED, on_cpu
 from gpukit.verify.remedies import REBUILD
 from gpukit.verify.torch_process import last_line
 
-NOT_HERE = Cause(
-    "torch-not-installed", "torch is not installed in this Python.", REBUILD, says=("No module named 'torch'",)
+NOT_INSTALLED = Cause(
+    "torch-not-installed", "torch is not installed in this Python.", REBUILD, error_texts=("No module named 'torch'",)
 )
 CRASHES = Cause("torch-import-crashes", "Python crashed during `import torch`: it {ending}.", REBUILD)
-NO_END = Cause("torch-import-hangs", "`import torch` hangs.", REBUILD)
-LIBRARY = Cause(
+HANGS = Cause("torch-import-hangs", "`import torch` hangs.", REBUILD)
+LIBRARY_MISSING = Cause(
     "torch-library-missing",
     "A shared library that torch needs is missing or has another version.",
     REBUILD,
-    says=("cannot open shared object file", "undefined symbol", "version `GLIBCXX_"),
+    error_texts=("cannot open shared object file", "undefined symbol", "version `GLIBCXX_"),
 )
 BROKEN = Cause("torch-broken", "The installed torch is broken.", REBUILD)
-CPU_ANOTHER = Cause(
+CPU_VERSION_DIFFERS = Cause(
     "cpu-torch-differs", "The CPU container has another version of torch than the GPU container.", REBUILD
 )
-FOR_CPU = Cause(
+CPU_BUILD = Cause(
     "cpu-torch",
     "This is a CPU build of torch: it was installed from another index than the base's.",
     REBUILD,
-    says=("Torch not compiled with CUDA enabled",),
+    error_texts=("Torch not compiled with CUDA enabled",),
 )
-ANOTHER_BUILD = Cause("torch-other-build", "This is another build of the same version of torch.", REBUILD)
-ANOTHER = Cause("torch-other-version", "This is another version of torch than the base's.", REBUILD)
-NEEDLESS = Cause(
+OTHER_BUILD = Cause("torch-other-build", "This is another build of the same version of torch.", REBUILD)
+OTHER_VERSION = Cause("torch-other-version", "This is another version of torch than the base's.", REBUILD)
+CUDA_NOT_NEEDED = Cause(
     "torch-cuda-not-needed",
     "This build of torch includes the CUDA libraries, several gigabytes that no target of this project uses.",
     REBUILD,
@@ -46,10 +46,10 @@ NO_CUDA = Cause(
     "cpu-torch",
     "torch was built without CUDA and cannot use a GPU.",
     REBUILD,
-    says=("Torch not compiled with CUDA enabled",),
+    error_texts=("Torch not compiled with CUDA enabled",),
 )
-ANOTHER_CUDA = Cause("torch-other-cuda", "torch was built for another version of CUDA than the base's.", REBUILD)
-MOVED = Cause(
+OTHER_CUDA = Cause("torch-other-cuda", "torch was built for another version of CUDA than the base's.", REBUILD)
+PROTECTED_CHANGED = Cause(
     "protected-changed",
     "A protected package of the base was replaced or removed.",
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
@@ -63,66 +63,68 @@ def local_part(version: str) -> str:
     return f"nv{int(nvidia[1])}.{int(nvidia[2]):02d}" if nvidia else local or "cpu"
 
 
-def _with_index(saw: Any, text: str) -> str:
-    return f"{text}, from the {saw.torch.index}" if saw.torch.index else text
+def _with_index(probes: Any, text: str) -> str:
+    return f"{text}, from the {probes.torch.index}" if probes.torch.index else text
 
 
-@check("import", "Import torch", causes=(NOT_HERE, CRASHES, NO_END, LIBRARY, BROKEN))
-def imports(saw: Any, stack: Stack) -> Finding:
+@check("import", "Import torch", causes=(NOT_INSTALLED, CRASHES, HANGS, LIBRARY_MISSING, BROKEN))
+def imports(probes: Any, stack: Stack) -> Finding:
     """`import torch` in a separate process, so that a crash or a hang is reported like any other error."""
-    error = saw.torch.error
+    error = probes.torch.error
     if error is None:
-        return passed(saw.torch.version)
+        return passed(probes.torch.version)
     seen, expected = last_line(error.text or error.log) or error.kind, "`import torch` works"
-    if error.kind == "ModuleNotFoundError" and "other-python" in ids(error.text):
-        return NOT_HERE(seen, expected)
+    if error.kind == "ModuleNotFoundError" and "other-python" in rule_ids(error.text):
+        return NOT_INSTALLED(seen, expected)
     if error.kind == "Death":
         return CRASHES(seen, expected, ending=error.text)
     if error.kind == "Timeout":
-        return NO_END(seen, expected)
+        return HANGS(seen, expected)
     if error.kind in ("ImportError", "OSError"):  # what Python and ctypes raise for it
-        return LIBRARY(seen, expected)
-    return known(f"{error.text}\n{error.log}", BROKEN)(seen, expected)
+        return LIBRARY_MISSING(seen, expected)
+    return known_cause(f"{error.text}\n{error.log}", BROKEN)(seen, expected)
 
 
-@check("torch", "torch build", needs=("import",), causes=(CPU_ANOTHER, FOR_CPU, ANOTHER_BUILD, ANOTHER))
-def torch(saw: Any, stack: Stack) -> Finding:
+@check("torch", "torch build", needs=("import",), causes=(CPU_VERSION_DIFFERS, CPU_BUILD, OTHER_BUILD, OTHER_VERSION))
+def torch(probes: Any, stack: Stack) -> Finding:
     """The same minor version and the same build as the base's; a newer patch release is accepted."""
-    seen, expected = _with_index(saw, saw.torch.version), stack.torch
+    seen, expected = _with_index(probes, probes.torch.version), stack.torch
     same_version = minor(seen) == minor(expected)
-    if on_cpu(saw, stack) and (stack.cuda is not None or saw.torch.index):
+    if on_cpu(probes, stack) and (stack.cuda is not None or probes.torch.index):
         if same_version:
             return passed(seen, f"{minor(expected)}, any build")
-        return CPU_ANOTHER(seen, f"{minor(expected)}, any build")
-    for_cpu = stack.cuda is not None and saw.torch.cuda is None
-    same_build = saw.torch.index or local_part(saw.torch.version) == local_part(expected)
+        return CPU_VERSION_DIFFERS(seen, f"{minor(expected)}, any build")
+    for_cpu = stack.cuda is not None and probes.torch.cuda is None
+    same_build = probes.torch.index or local_part(probes.torch.version) == local_part(expected)
     if same_version and same_build and not for_cpu:  # which CUDA it is for is the next check
         return passed(seen, expected)
     if same_version:
-        return (FOR_CPU if for_cpu else ANOTHER_BUILD)(seen, expected)
-    return ANOTHER(seen, expected)
+        return (CPU_BUILD if for_cpu else OTHER_BUILD)(seen, expected)
+    return OTHER_VERSION(seen, expected)
 
 
-@check("cuda", "CUDA of torch", needs=("import",), causes=(NEEDLESS, NO_CUDA, ANOTHER_CUDA))
-def cuda(saw: Any, stack: Stack) -> Finding:
+@check("cuda", "CUDA of torch", needs=("import",), causes=(CUDA_NOT_NEEDED, NO_CUDA, OTHER_CUDA))
+def cuda(probes: Any, stack: Stack) -> Finding:
     """The CUDA version that torch was built for. A CPU build has none, and silently uses no GPU."""
-    seen = _with_index(saw, saw.torch.cuda or "none")
+    seen = _with_index(probes, probes.torch.cuda or "none")
     if stack.cuda is None:
-        if saw.torch.cuda is None or saw.torch.index:
+        if probes.torch.cuda is None or probes.torch.index:
             return passed(seen, "none")
-        return NEEDLESS(seen, "none")
-    if on_cpu(saw, stack):
-        return skipped(WITHOUT, seen)
-    if saw.torch.cuda and minor(saw.torch.cuda) == minor(stack.cuda):
+        return CUDA_NOT_NEEDED(seen, "none")
+    if on_cpu(probes, stack):
+        return skipped(NO_GPU_REQUESTED, seen)
+    if probes.torch.cuda and minor(probes.torch.cuda) == minor(stack.cuda):
         return passed(seen, stack.cuda)
-    return (NO_CUDA if saw.torch.cuda is None else ANOTHER_CUDA)(seen, stack.cuda)
+    return (NO_CUDA if probes.torch.cuda is None else OTHER_CUDA)(seen, stack.cuda)
 
 
-@check("protected", "Protected packages", causes=(MOVED,))
-def protected(saw: Any, stack: Stack) -> Finding:
+@check("protected", "Protected packages", causes=(PROTECTED_CHANGED,))
+def protected(probes: Any, stack: Stack) -> Finding:
     """The protected packages have the versions recorded when the image was built."""
-    if saw.protected is None:
+    if probes.protected is None:
         return skipped("There is no record: this image was not built from the project's Dockerfile.")
-    if not saw.protected_changes:
-        return passed(f"{count(len(saw.protected), 'package')} unchanged")
-    return MOVED("; ".join(str(change) for change in saw.protected_changes), "as recorded when the image was built")
+    if not probes.protected_changes:
+        return passed(f"{count(len(probes.protected), 'package')} unchanged")
+    return PROTECTED_CHANGED(
+        "; ".join(str(change) for change in probes.protected_changes), "as recorded when the image was built"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 
 SIZE = 512  # of the matrices: each entry is a sum of this many products
 HALF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the unit of rounding
@@ -26,7 +26,7 @@ TOLERANCES = {
     "fp8": 2.0**-8,
 }
 # The lowest compute capability that supports it in hardware.
-FROM = {"fp32": (0, 0), "fp16": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+MIN_CAPABILITY = {"fp32": (0, 0), "fp16": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 
 
 def matmul(device: str, capability: str) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def matmul(device: str, capability: str) -> dict[str, Any]:
     flags = torch.backends.cuda.matmul
     for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
         setattr(flags, name, False)
-    for name in (name for name, least in FROM.items() if has >= least):
+    for name in (name for name, least in MIN_CAPABILITY.items() if has >= least):
         try:
-            error = _off(name, device)
+            error = _relative_error(name, device)
         except Exception as message:
             results.append({"name": name, "message": f"{type(message).__name__}: {message}"})
         else:
@@ -51,7 +51,7 @@ def matmul(device: str, capability: str) -> dict[str, Any]:
     return {"device": device, "results": results}
 
 
-def _off(name: str, device: str) -> float:
+def _relative_error(name: str, device: str) -> float:
     import torch
 
     kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": getattr(torch, "float8_e4m3fn", None)}
@@ -127,7 +127,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
             with sdpa_kernel(backend):
                 answer["ways"][name.partition("_")[0].lower()] = off()
         except RuntimeError as error:
-            if words(str(error), "cuda-call-failed"):
+            if match_rules(str(error), "cuda-call-failed"):
                 raise
     return answer
 

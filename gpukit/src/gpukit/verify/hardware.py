@@ -7,41 +7,41 @@ from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
-from gpukit.host.cards import reference
+from gpukit.host.cards import reference_tflops
 from gpukit.project.stack import Stack
 from gpukit.verify.compute import ECC_STATE, FAILS
-from gpukit.verify.device import without
+from gpukit.verify.device import skipped_without_gpu
 from gpukit.verify.health import NO_SMI
 from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.torch_errors import COMMON, diagnose
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
-LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 # A healthy machine reaches this share of the link's bandwidth: headers take 10 to 20 %, another socket or a virtual
 # machine up to 50 %. Less means another load, or a slow host.
-LINK = 0.3
+MIN_LINK_SHARE = 0.3
 # Well-tuned libraries reach 70 to 90 % of the data sheet on a healthy GPU; tuning does not explain less than half.
-SPEED = 0.5
+MIN_SPEED_SHARE = 0.5
 # GPUs of one model in one machine differ by about 10 %, warm ones a little more.
-SPREAD = 0.75
+MIN_EVENNESS = 0.75
 
 # What reduces clocks under load. A power cap is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-READS_BACK = Cause("gpu-memory-wrong", "The GPU's memory returns other values than were written.", ECC_STATE)
-NOT_CAUGHT = Cause(
+MEMORY_WRONG = Cause("gpu-memory-wrong", "The GPU's memory returns other values than were written.", ECC_STATE)
+LIMIT_INEFFECTIVE = Cause(
     "memory-limit-ineffective",
     "An allocation larger than the GPU's memory succeeded: the limit of torch or of the driver has no effect.",
     DOCTOR,
 )
-NOT_BACK = Cause(
+NOT_RELEASED = Cause(
     "memory-not-released", "After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR
 )
 NOT_PINNED = Cause(
     "os-refused-cuda",
     "Host memory cannot be pinned, which fast copies to the GPU need.",
     DOCTOR,
-    says=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
+    error_texts=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
 )
 SLOW_LINK = Cause(
     "slow-copies",
@@ -64,7 +64,7 @@ UNEVEN = Cause(
 HOT = Cause(
     "gpu-heat", "The GPU reduces its clocks because it is too hot.", "Check its fans and the airflow.", status=WARN
 )
-BRAKED = Cause(
+POWER_BRAKE = Cause(
     "gpu-power-brake",
     "The GPU's clocks are reduced because it gets too little power.",
     "Check its power cables and the power supply.",
@@ -73,7 +73,7 @@ BRAKED = Cause(
 Judge = Callable[[dict[str, Any]], "Finding | None"]
 
 
-def _each(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Finding | None:
+def _first_finding(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Finding | None:
     """The first problem on any GPU."""
     for outcome in outcomes:
         if outcome.error:
@@ -83,30 +83,30 @@ def _each(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Findin
     return None
 
 
-def _list(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
+def _figures(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
     """The figures of one GPU; of several, each with its index."""
     if len(outcomes) == 1:
         return text(outcomes[0].answer)
     return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
 
 
-@check("memory", "GPU memory", needs=("tensor",), causes=(READS_BACK, *COMMON, FAILS))
-def memory(saw: Any, stack: Stack) -> Finding:
+@check("memory", "GPU memory", needs=("tensor",), causes=(MEMORY_WRONG, *COMMON, FAILS))
+def memory(probes: Any, stack: Stack) -> Finding:
     """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
     the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
-    if missing := without(saw, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if answer["wrong"]:
-            return READS_BACK(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "the values written")
+            return MEMORY_WRONG(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "the values written")
         return None
 
-    if found := _each(saw.memory_patterns, judge):
+    if found := _first_finding(probes.memory_patterns, judge):
         return found
-    note = f"; no stress, because {saw.in_use_by} uses the GPU" if saw.stress and saw.in_use_by else ""
-    figures = _list(
-        saw.memory_patterns,
+    note = f"; no stress, because {probes.in_use_by} uses the GPU" if probes.stress and probes.in_use_by else ""
+    figures = _figures(
+        probes.memory_patterns,
         lambda answer: (
             f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free"
             f"{' (shared with the CPU)' if answer['shared'] else ''}"
@@ -115,32 +115,32 @@ def memory(saw: Any, stack: Stack) -> Finding:
     return passed(f"correct: {figures}{note}")
 
 
-@check("oom", "Out of memory", needs=("memory",), causes=(NOT_CAUGHT, NOT_BACK, *COMMON, FAILS))
-def oom(saw: Any, stack: Stack) -> Finding:
+@check("oom", "Out of memory", needs=("memory",), causes=(LIMIT_INEFFECTIVE, NOT_RELEASED, *COMMON, FAILS))
+def oom(probes: Any, stack: Stack) -> Finding:
     """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
-    if missing := without(saw, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if not answer["caught"]:
-            return NOT_CAUGHT("no error", "an error")
+            return LIMIT_INEFFECTIVE("no error", "an error")
         if not answer["works"] or answer["kept"] > 0:
-            return NOT_BACK(f"{answer['kept'] >> 20} MiB not released", "all memory released")
+            return NOT_RELEASED(f"{answer['kept'] >> 20} MiB not released", "all memory released")
         return None
 
-    return _each((saw.out_of_memory,), judge) or passed("caught, memory released")
+    return _first_finding((probes.out_of_memory,), judge) or passed("caught, memory released")
 
 
 @check("transfer", "Host-GPU copies", needs=("tensor",), causes=(NOT_PINNED, SLOW_LINK, *COMMON, FAILS), level="full")
-def transfer(saw: Any, stack: Stack) -> Finding:
+def transfer(probes: Any, stack: Stack) -> Finding:
     """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
-    if missing := without(saw, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
 
     def link(answer: dict[str, Any]) -> float | None:
         card = answer["card"]
-        known = card and not card["mig"] and card["gen"] in LANE and card["width"]
-        return LANE[card["gen"]] * card["width"] if known else None
+        known = card and not card["mig"] and card["gen"] in LANE_GB_S and card["width"]
+        return LANE_GB_S[card["gen"]] * card["width"] if known else None
 
     def text(answer: dict[str, Any]) -> str:
         figures = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back"
@@ -150,17 +150,17 @@ def transfer(saw: Any, stack: Stack) -> Finding:
         if not answer["pinned"]:
             return NOT_PINNED("not pinned", "pinned memory")
         carries = link(answer)
-        if carries and min(answer["to"], answer["from"]) < LINK * carries:
+        if carries and min(answer["to"], answer["from"]) < MIN_LINK_SHARE * carries:
             card = answer["card"]
             return SLOW_LINK(
-                f"{answer['device']}: {text(answer)}", f"{LINK:.0%} of PCIe {card['gen']} x{card['width']}"
+                f"{answer['device']}: {text(answer)}", f"{MIN_LINK_SHARE:.0%} of PCIe {card['gen']} x{card['width']}"
             )
         return None
 
-    return _each(saw.transfers, judge, (NOT_PINNED,)) or passed(_list(saw.transfers, text))
+    return _first_finding(probes.transfers, judge, (NOT_PINNED,)) or passed(_figures(probes.transfers, text))
 
 
-def _unjudged(answer: dict[str, Any]) -> str:
+def _not_judged(answer: dict[str, Any]) -> str:
     """Why the speed is not judged: a MIG slice, reduced clocks, or another process."""
     card = answer["card"] or {}
     if card.get("mig"):
@@ -171,47 +171,47 @@ def _unjudged(answer: dict[str, Any]) -> str:
 
 
 @check("gemm", "Matrix speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
-def gemm(saw: Any, stack: Stack) -> Finding:
+def gemm(probes: Any, stack: Stack) -> Finding:
     """Two seconds of large matrix products in half precision, against the data sheet of known GPUs. The speed of other
     GPUs is only shown, and none is judged if another process or a limit slows it down."""
-    if missing := without(saw, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
-    names = {f"cuda:{index}": device.name for index, device in enumerate(saw.devices.found)}
+    names = {f"cuda:{index}": device.name for index, device in enumerate(probes.devices.found)}
     speeds: dict[str, list[float]] = {}
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         name = names[answer["device"]]
-        expected = reference(name)
-        if _unjudged(answer):
+        expected = reference_tflops(name)
+        if _not_judged(answer):
             return None
         speeds.setdefault(name, []).append(answer["tflops"])
-        if expected and answer["tflops"] < SPEED * expected:
-            return SLOW(f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {SPEED:.0%} of {expected:g}")
+        if expected and answer["tflops"] < MIN_SPEED_SHARE * expected:
+            return SLOW(f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {MIN_SPEED_SHARE:.0%} of {expected:g}")
         return None
 
     def text(answer: dict[str, Any]) -> str:
-        expected, why = reference(names[answer["device"]]), _unjudged(answer)
+        expected, why = reference_tflops(names[answer["device"]]), _not_judged(answer)
         beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
         return f"{answer['tflops']:.3g} TFLOPS in {answer['kind']}{beside}"
 
-    if found := _each(saw.gemms, judge):
+    if found := _first_finding(probes.gemms, judge):
         return found
-    seen = _list(saw.gemms, text)
-    if any(min(each) < SPREAD * max(each) for each in speeds.values()):
-        return UNEVEN(seen, f"within {1 - SPREAD:.0%} of each other")
+    seen = _figures(probes.gemms, text)
+    if any(min(each) < MIN_EVENNESS * max(each) for each in speeds.values()):
+        return UNEVEN(seen, f"within {1 - MIN_EVENNESS:.0%} of each other")
     return passed(seen)
 
 
-@check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, BRAKED), level="full")
-def clocks(saw: Any, stack: Stack) -> Finding:
+@check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, POWER_BRAKE), level="full")
+def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
-    if missing := without(saw, stack):
+    if missing := skipped_without_gpu(probes, stack):
         return missing
-    cards = [outcome.answer.get("card") for outcome in saw.gemms]
+    cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
         return skipped(f"{NO_SMI}.")
     for card in filter(None, cards):
-        for reasons, cause in ((SLOW_HEAT, HOT), (SLOW_POWER, BRAKED)):
+        for reasons, cause in ((SLOW_HEAT, HOT), (SLOW_POWER, POWER_BRAKE)):
             if active := [reason for reason in reasons if reason in card["slowed"]]:
                 return cause(", ".join(active), "none")
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))

@@ -17,23 +17,23 @@ BROKEN = Cause(
     "package-import-broken",
     "{package} is installed, but it or one of the packages that it needs is broken.",
     REBUILD,
-    says=("ImportError: cannot import name", "undefined symbol"),
+    error_texts=("ImportError: cannot import name", "undefined symbol"),
 )
 CRASHES = Cause(
     "package-import-crashes",
     "Python crashed or did not end while it imported {package}: a compiled package does not fit this machine or this "
     "torch.",
     REBUILD,
-    says=("Segmentation fault", "Illegal instruction"),
+    error_texts=("Segmentation fault", "Illegal instruction"),
 )
 BROKEN_ON_GPU = Cause(
     "package-broken-on-gpu",
     "{package} can be imported, but it does not compute on this GPU: its build is for other GPUs or another CUDA.",
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. " + REBUILD,
-    says=("no kernel image is available for execution on the device",),
+    error_texts=("no kernel image is available for execution on the device",),
 )
 # What an ImportError often means, and not here: `packages` and `conflicts` have passed.
-RULED_OUT = ("other-release",)
+EXCLUDED = ("other-release",)
 
 
 @check(
@@ -43,19 +43,19 @@ RULED_OUT = ("other-release",)
     causes=(CRASHES, BROKEN_ON_GPU, BROKEN),
     level="full",
 )
-def imports(saw: Any, stack: Stack) -> Finding:
+def imports(probes: Any, stack: Stack) -> Finding:
     """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported, in a
     separate process. Packages that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU."""
-    if not saw.imported:
+    if not probes.imported:
         return skipped("The project has no sources or dependencies.")
-    failed = [each for each in saw.imported if each.error]
+    failed = [each for each in probes.imported if each.error]
     if failed:
         # The shortest traceback begins nearest to the error: the other packages fail because they import this one.
         first = min(failed, key=lambda each: len(each.error.log))
         others = [each.module for each in failed if each is not first]
         return _broken(first, f"; also {', '.join(others)}" if others else "")
-    left = [each.module for each in saw.imported if each.skipped]
-    seen = f"{count(len(saw.imported) - len(left), 'package')} imported"
+    left = [each.module for each in probes.imported if each.skipped]
+    seen = f"{count(len(probes.imported) - len(left), 'package')} imported"
     return passed(f"{seen}; without a GPU not {', '.join(left)}" if left else seen)
 
 
@@ -68,6 +68,6 @@ def _broken(each: Imported, others: str) -> Finding:
     text = diagnose(error.log)
     named = text.confidence in (CERTAIN, LIKELY) and not text.program
     first = text.causes[0] if named else None
-    if first is not None and first.cause.id not in RULED_OUT:
+    if first is not None and first.cause.id not in EXCLUDED:
         return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
     return cause(seen, each.place, **names)

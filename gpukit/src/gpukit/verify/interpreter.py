@@ -16,18 +16,18 @@ CPU_PYTHON = Cause(
     "Use only features that Python {here} and {there} both have.",
     status=WARN,
 )
-ANOTHER = Cause(
+OTHER_VERSION = Cause(
     "python-other-version",
     "This is another version of Python than the base's: another base image, or another Python earlier on PATH.",
     REBUILD,
 )
-VENV = Cause(
+VENV_ACTIVE = Cause(
     "venv-active",
     "A virtual environment is active. The packages are installed in the image's own Python.",
     "`deactivate`",
-    says=("No module named 'torch'",),
+    error_texts=("No module named 'torch'",),
 )
-STALE = Cause(
+WORKSPACE_VENV = Cause(
     "workspace-venv",
     "The workspace has a virtual environment, from the host or an earlier project: editors and uv use it "
     "instead of the image's own Python.",
@@ -36,23 +36,23 @@ STALE = Cause(
 )
 
 
-@check("python", "Python", causes=(CPU_PYTHON, ANOTHER))
-def python(saw: Any, stack: Stack) -> Finding:
+@check("python", "Python", causes=(CPU_PYTHON, OTHER_VERSION))
+def python(probes: Any, stack: Stack) -> Finding:
     """The base's compiled packages work with one minor version of Python."""
     expected = minor(stack.python)
-    if minor(saw.python) == expected:
-        return passed(saw.python, expected)
-    if on_cpu(saw, stack):
-        return CPU_PYTHON(saw.python, expected, here=minor(saw.python), there=expected)
-    return ANOTHER(saw.python, expected)
+    if minor(probes.python) == expected:
+        return passed(probes.python, expected)
+    if on_cpu(probes, stack):
+        return CPU_PYTHON(probes.python, expected, here=minor(probes.python), there=expected)
+    return OTHER_VERSION(probes.python, expected)
 
 
-@check("venv", "Virtual environment", causes=(VENV, STALE))
-def venv(saw: Any, stack: Stack) -> Finding:
+@check("venv", "Virtual environment", causes=(VENV_ACTIVE, WORKSPACE_VENV))
+def venv(probes: Any, stack: Stack) -> Finding:
     """A virtual environment hides the base's torch, or silently replaces it."""
-    prefix, base = saw.prefixes
+    prefix, base = probes.prefixes
     if prefix != base:
-        return VENV(prefix, base)
-    if saw.workspace_venv:
-        return STALE(saw.workspace_venv, "no .venv")
+        return VENV_ACTIVE(prefix, base)
+    if probes.workspace_venv:
+        return WORKSPACE_VENV(probes.workspace_venv, "no .venv")
     return passed(prefix)

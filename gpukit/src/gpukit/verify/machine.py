@@ -9,48 +9,48 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import START
 
-FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
+MIN_OPEN_FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
 
 LOW_MEMLOCK = Cause(
     "memlock-limit",
     "The limit of locked memory is low: NCCL over InfiniBand and RDMA fail.",
     START,
-    says=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
+    error_texts=("Cannot allocate memory", "ibv_reg_mr", "memlock"),
     status=WARN,
 )
 LOW_STACK = Cause(
     "stack-limit-low",
     "The stack is smaller than devcontainer.json requests: deep recursion in native code crashes.",
     START,
-    says=("Segmentation fault",),
+    error_texts=("Segmentation fault",),
     status=WARN,
 )
 LOW_FILES = Cause(
     "open-files-limit-low",
     "The limit of open files is low: a DataLoader with workers can exceed it.",
     "Add `--ulimit=nofile=65536` to runArgs in devcontainer.json",
-    says=("Too many open files",),
+    error_texts=("Too many open files",),
     status=WARN,
 )
-FAR_AWAY = Cause(
+OTHER_SOCKET = Cause(
     "cpus-far-from-gpu",
     "This container runs on the CPUs of another socket than the GPU's, which makes copies to the GPU slower.",
     "Add `--cpuset-cpus={near}` to runArgs in devcontainer.json",
     status=WARN,
 )
-LEAST_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
+MIN_FREE_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
 LITTLE_MEMORY = Cause(
     "memory-low",
     "Little memory is free: the kernel kills processes when none is left.",
     "Check `free -h` on the host and `docker stats`; stop other programs, or raise `--memory` in runArgs",
-    says=("Killed", "exit code 137"),
+    error_texts=("Killed", "exit code 137"),
     status=WARN,
 )
 WRONG_CLOCK = Cause(
     "clock-wrong",
     "This machine's clock is behind: certificates are rejected, and files have dates in the future.",
     "On the host: `sudo hwclock -s`, or `wsl --shutdown` in Windows",
-    says=("certificate is not yet valid",),
+    error_texts=("certificate is not yet valid",),
     status=WARN,
 )
 THROTTLED = Cause(
@@ -65,29 +65,29 @@ def _size(value: int) -> str:
     return "unlimited" if value < 0 else f"{value >> 20} MiB" if value >= 1 << 20 else f"{value >> 10} KiB"
 
 
-def _below(value: int, least: int) -> bool:
+def _less_than(value: int, least: int) -> bool:
     """-1 is unlimited."""
     return value >= 0 and (least < 0 or value < least)
 
 
 @check("limits", "Limits", causes=(LOW_MEMLOCK, LOW_STACK, LOW_FILES))
-def limits(saw: Any, stack: Stack) -> Finding:
+def limits(probes: Any, stack: Stack) -> Finding:
     """Limits of locked memory, stack, and open files, against those in devcontainer.json."""
-    found, asked = saw.limits, stack.memory.ulimits
+    found, asked = probes.limits, stack.memory.ulimits
     for name, what, cause in (("memlock", "locked memory", LOW_MEMLOCK), ("stack", "stack", LOW_STACK)):
-        if name in asked and _below(found[name], asked[name]):
+        if name in asked and _less_than(found[name], asked[name]):
             return cause(f"{what}: {_size(found[name])}", _size(asked[name]))
-    least = asked.get("nofile", FILES)
-    if _below(found["nofile"], least):
+    least = asked.get("nofile", MIN_OPEN_FILES)
+    if _less_than(found["nofile"], least):
         return LOW_FILES(f"open files: {found['nofile']}", f"at least {least}")
     files = "unlimited" if found["nofile"] < 0 else str(found["nofile"])
     return passed(f"locked memory {_size(found['memlock'])}, stack {_size(found['stack'])}, {files} open files")
 
 
-@check("cpus", "CPUs", causes=(THROTTLED, FAR_AWAY))
-def cpus(saw: Any, stack: Stack) -> Finding:
+@check("cpus", "CPUs", causes=(THROTTLED, OTHER_SOCKET))
+def cpus(probes: Any, stack: Stack) -> Finding:
     """The CPUs that this process can run on, and the container's CPU quota."""
-    has = saw.processors
+    has = probes.processors
     usable = has.allowed if has.quota is None else min(has.quota, has.allowed)
     seen = f"{usable:g} of {has.machine}"
     threads = int(has.threads) if has.threads.isdigit() else has.allowed
@@ -96,7 +96,7 @@ def cpus(saw: Any, stack: Stack) -> Finding:
         return THROTTLED(f"{seen}, with {threads} threads", "about as many threads as CPUs", number=max(1, int(usable)))
     far = [near for near in has.near if not has.ours & processors(near)]
     if far and len(far) == len(has.near):
-        return FAR_AWAY(f"{seen}; the GPU's socket has {far[0]}", "CPUs of the GPU's socket", near=far[0])
+        return OTHER_SOCKET(f"{seen}; the GPU's socket has {far[0]}", "CPUs of the GPU's socket", near=far[0])
     return passed(seen)
 
 
@@ -111,24 +111,24 @@ def processors(listed: str) -> set[int]:
 
 
 @check("ram", "Memory", causes=(LITTLE_MEMORY,))
-def ram(saw: Any, stack: Stack) -> Finding:
+def ram(probes: Any, stack: Stack) -> Finding:
     """Free memory of the machine, within the container's limit."""
-    has = saw.ram
+    has = probes.ram
     if has.free_gb is None:
         return skipped("The kernel does not report it.")
     seen = f"{has.free_gb:.1f} of {has.total_gb:.0f} GB free"
     if has.limit_gb is not None:
         seen += f", limited to {has.limit_gb:.1f} GB"
     seen += f", swap {has.swap_gb:.0f} GB" if has.swap_gb else ", no swap"
-    if has.free_gb < LEAST_GB:
-        return LITTLE_MEMORY(seen, f"at least {LEAST_GB:g} GB free")
+    if has.free_gb < MIN_FREE_GB:
+        return LITTLE_MEMORY(seen, f"at least {MIN_FREE_GB:g} GB free")
     return passed(seen)
 
 
 @check("clock", "Clock", causes=(WRONG_CLOCK,))
-def clock(saw: Any, stack: Stack) -> Finding:
+def clock(probes: Any, stack: Stack) -> Finding:
     """The clock is not behind the dates of the project's files."""
-    now, newest = saw.clock
+    now, newest = probes.clock
     seen = now.date().isoformat()
     if newest is not None and (newest - now).days >= 1:
         return WRONG_CLOCK(seen, f"{newest.date().isoformat()} (the date of this project's files) or later")

@@ -15,7 +15,7 @@ from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
 
 # Check -> why it is skipped here.
-OF_CONTAINERS = {
+CONTAINER_CHECKS = {
     "user": "There is no container: files belong to you, as in any other shell.",
     "mounts": "There is no container: nothing is mounted.",
     "read-only": "There is no container: nothing is mounted.",
@@ -113,15 +113,19 @@ def adapted(checks: Iterable[Check]) -> list[Check]:
 
 
 def _adapted(each: Check) -> Check:
-    if each.id in OF_CONTAINERS:
-        return replace(each, judge=lambda saw, stack: skipped(OF_CONTAINERS[each.id]))
+    if each.id in CONTAINER_CHECKS:
+        return replace(each, judge=lambda probes, stack: skipped(CONTAINER_CHECKS[each.id]))
     judge = _venv if each.id == interpreter.venv.id else each.judge
-    return replace(each, judge=lambda saw, stack: reworded(judge(saw, installed(stack))))
+    return replace(each, judge=lambda probes, stack: reworded(judge(probes, installed(stack))))
 
 
-def _venv(saw: Any, stack: Stack) -> Finding:
+def _venv(probes: Any, stack: Stack) -> Finding:
     """The environment itself is one; editors would still use another one in the workspace."""
-    return interpreter.STALE(saw.workspace_venv, "no .venv") if saw.workspace_venv else passed(saw.prefixes[0])
+    return (
+        interpreter.WORKSPACE_VENV(probes.workspace_venv, "no .venv")
+        if probes.workspace_venv
+        else passed(probes.prefixes[0])
+    )
 
 
 def reworded(finding: Finding) -> Finding:

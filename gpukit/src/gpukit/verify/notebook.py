@@ -9,26 +9,29 @@ from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 from gpukit.verify.remedies import REBUILD
 
-ANOTHER = Cause(
+OTHER_PYTHON = Cause(
     "jupyter-other-python",
     "Jupyter's kernel uses another Python: notebooks have other packages than programs.",
     "`jupyter kernelspec remove -f {name}`, then rebuild the image",
-    says=("ModuleNotFoundError: No module named 'torch'",),
+    error_texts=("ModuleNotFoundError: No module named 'torch'",),
 )
 NO_KERNEL = Cause(
-    "jupyter-kernel", "Jupyter has no working kernel.", REBUILD, says=("No such kernel named python3", "ipykernel")
+    "jupyter-kernel",
+    "Jupyter has no working kernel.",
+    REBUILD,
+    error_texts=("No such kernel named python3", "ipykernel"),
 )
 
 
-@check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, ANOTHER))
-def jupyter(saw: Any, stack: Stack) -> Finding:
+@check("jupyter", "Jupyter kernel", needs=("venv",), causes=(NO_KERNEL, OTHER_PYTHON))
+def jupyter(probes: Any, stack: Stack) -> Finding:
     """Notebooks run in this Python."""
-    kernel = saw.kernel
+    kernel = probes.kernel
     if kernel is None:
         return skipped("Jupyter is not installed.")
     if kernel.message:
         return NO_KERNEL(kernel.message, "a kernel")
-    own = saw.prefixes[0]
+    own = probes.prefixes[0]
     if kernel.prefix != own:
-        return ANOTHER(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)
+        return OTHER_PYTHON(f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name)
     return passed(f"{kernel.name}: this Python")

@@ -15,32 +15,32 @@ from gpukit.project.location import root
 from gpukit.project.stack import Stack
 
 
-def document(findings: list[Finding], saw: Any, stack: Stack) -> dict[str, Any]:
+def document(findings: list[Finding], probes: Any, stack: Stack) -> dict[str, Any]:
     """What hooks/schemas/record.schema.json in the template describes. It has no names of users or machines."""
     not_passed = [finding for finding in findings if finding.status in (WARN, FAIL)]
     return {
         "schema": 1,
         "date": date.today().isoformat(),
-        "cards": [{"name": device.name, "capability": device.capability} for device in saw.devices.found],
-        "driver": saw.smi.driver or None,
+        "cards": [{"name": device.name, "capability": device.capability} for device in probes.devices.found],
+        "driver": probes.smi.driver or None,
         "base": stack.base,
         "release": stack.release,
         "image": stack.image,
-        "torch": saw.torch.version,
-        "cuda": saw.torch.cuda,
+        "torch": probes.torch.version,
+        "cuda": probes.torch.cuda,
         "result": FAIL if named(findings, FAIL) else WARN if named(findings, WARN) else PASS,
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "not_passed": [{"id": each.id, "status": each.status, "cause": each.cause} for each in not_passed],
     }
 
 
-def record(checks: Iterable[Check], findings: list[Finding], saw: Any, stack: Stack, file: Path | None) -> str:
+def record(checks: Iterable[Check], findings: list[Finding], probes: Any, stack: Stack, file: Path | None) -> str:
     """Write a record if a GPU computed and all `checks` ran; returns a sentence that says where, or why not."""
     whole = {finding.id for finding in findings} == {each.id for each in checks}
     computed = any(finding.id == "tensor" and finding.status in (PASS, FAIL) for finding in findings)
-    if not whole or not computed or not saw.devices.found:
+    if not whole or not computed or not probes.devices.found:
         return "Not recorded: only complete runs on a real GPU are recorded, without --only, --skip, and --quick."
-    content = document(findings, saw, stack)
+    content = document(findings, probes, stack)
     name = re.sub(r"[^a-z0-9]+", "-", content["cards"][0]["name"].lower()).strip("-")
     file = file or root() / "outputs" / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

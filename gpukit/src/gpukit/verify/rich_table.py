@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, explained, named, pairs, verdict
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, has_details, named, pairs, verdict
 
 
 def rich_table(findings: list[Finding]) -> bool:
@@ -22,13 +22,13 @@ def rich_table(findings: list[Finding]) -> bool:
         grid.add_column(heading, overflow="fold", no_wrap=heading != "seen")
     for finding in findings:
         text = finding.cause if finding.status == SKIP else finding.seen or finding.cause
-        if explained(finding):
+        if has_details(finding):
             text = textwrap.shorten(text, 160, placeholder=" ...")
         row = (finding.status, escape(finding.title), escape(text))
         grid.add_row(f"[{styles[finding.status]}]{row[0]}[/]", *row[1:], style="dim" if finding.status == SKIP else "")
     console.print(grid)
     for finding in findings:
-        if explained(finding):
+        if has_details(finding):
             style = styles[finding.status]
             detail = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
             detail.add_column(style="dim", min_width=8)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-OWN = {"gpukit"}  # gpukit.verify runs: it is there
-LARGEST = 1 << 20  # bytes of a file that is read
-MOST = 2000  # files
+PROVIDED = {"gpukit"}  # gpukit.verify runs: it is there
+MAX_BYTES = 1 << 20  # bytes of a file that is read
+MAX_FILES = 2000  # files
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Import:
 def imports(project: Path) -> list[Import]:
     """Each import of another package, once. What may fail is left out: in `try`, or under `if TYPE_CHECKING`."""
     source, notebooks = project / "src", project / "notebooks"
-    known = OWN | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
+    known = PROVIDED | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
     files = [*sorted(source.rglob("*.py")), *sorted(notebooks.rglob("*.ipynb")), *sorted(notebooks.rglob("*.py"))]
     found: dict[str, Import] = {}
-    for file in files[:MOST]:
+    for file in files[:MAX_FILES]:
         if any(part.startswith(".") for part in file.relative_to(project).parts):  # .ipynb_checkpoints
             continue
         beside = {path.stem for path in file.parent.iterdir()}  # Python finds these if the file itself is run
-        for each in _of(file, file.relative_to(project).as_posix()):
+        for each in _imports_of(file, file.relative_to(project).as_posix()):
             if each.module in known or each.module in beside:
                 continue
             if each.statement not in found or found[each.statement].lazy > each.lazy:
@@ -45,9 +45,9 @@ def imports(project: Path) -> list[Import]:
     return list(found.values())
 
 
-def _of(file: Path, name: str) -> Iterator[Import]:
+def _imports_of(file: Path, name: str) -> Iterator[Import]:
     try:
-        if file.stat().st_size > LARGEST:
+        if file.stat().st_size > MAX_BYTES:
             return
         text = file.read_text(encoding="utf-8")
         cells = [text] if file.suffix == ".py" else _cells(text)
@@ -60,7 +60,7 @@ def _of(file: Path, name: str) -> Iterator[Import]:
             continue
         for node, lazy in _statements(tree.body, False):
             place = f"{name}:{node.lineno}" if file.suffix == ".py" else name
-            yield from _written(node, place, lazy)
+            yield from _as_statements(node, place, lazy)
 
 
 def _cells(text: str) -> list[str]:
@@ -86,7 +86,7 @@ def _statements(body: list[ast.stmt], lazy: bool) -> Iterator[tuple[ast.Import |
             yield from _statements(node.body, lazy)
 
 
-def _written(node: ast.Import | ast.ImportFrom, place: str, lazy: bool) -> Iterator[Import]:
+def _as_statements(node: ast.Import | ast.ImportFrom, place: str, lazy: bool) -> Iterator[Import]:
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield Import(f"import {alias.name}", alias.name.partition(".")[0], place, lazy)

@@ -13,7 +13,9 @@ from gpukit.verify import smi, system
 
 GIGABYTE = 1 << 30
 BLOCK = 1 << 26  # bytes written and read back at a time
-OTHERS = 3 * GIGABYTE // 2  # more than this is used by other processes: a CUDA context takes half a gigabyte
+MAX_USED_BY_OTHERS = (
+    3 * GIGABYTE // 2
+)  # more than this is used by other processes: a CUDA context takes half a gigabyte
 
 
 def free(device: str) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def free(device: str) -> dict[str, Any]:
     return {"free": left, "total": total, "shared": shared}
 
 
-def _others(memory: dict[str, Any], device: str) -> int:
+def _used_by_others(memory: dict[str, Any], device: str) -> int:
     """Bytes of a GPU's own memory that this process's torch does not use."""
     import torch
 
@@ -50,8 +52,8 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     import torch
 
     memory = free(device)
-    others = _others(memory, device)
-    stress = stress and others < OTHERS
+    others = _used_by_others(memory, device)
+    stress = stress and others < MAX_USED_BY_OTHERS
     part = 0.5 if memory["shared"] else 0.8
     before = fraction(device)
     size = int(memory["free"] * part) if stress else min(GIGABYTE, memory["free"] // 10)
@@ -133,7 +135,7 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[kind]
     memory = free(device)
-    others = _others(memory, device) > OTHERS
+    others = _used_by_others(memory, device) > MAX_USED_BY_OTHERS
     size = next((size for size in (8192, 4096, 2048) if 12 * size * size < memory["free"]), 1024)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     done = [0, 0.0]
@@ -182,13 +184,13 @@ def _during(work: Callable[[], None], device: str, seconds: float) -> dict[str, 
     started = time.monotonic()
     while time.monotonic() - started < seconds or (looking.is_alive() and time.monotonic() - started < 10):
         work()
-    card = _of(device, seen[0]) if seen else None
+    card = _card_of(device, seen[0]) if seen else None
     if card is None:
         return None
     return {"gen": card.gen, "width": card.width, "slowed": list(card.slowed), "mig": card.mig}
 
 
-def _of(device: str, found: smi.Smi) -> smi.Card | None:
+def _card_of(device: str, found: smi.Smi) -> smi.Card | None:
     """nvidia-smi's entry for a torch device: by its UUID, or the only one."""
     import torch
 

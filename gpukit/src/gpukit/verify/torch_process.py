@@ -47,7 +47,7 @@ class TorchProcess:
         self._ended = False
         self._start()
 
-    def ask(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
+    def call(self, request: str, *arguments: Any, limit: float) -> dict[str, Any]:
         with self._lock:
             if self._ended:
                 raise TorchError("Death", "was stopped before")
@@ -64,7 +64,7 @@ class TorchProcess:
         if line is None:
             self.close()
             status = self._process.returncode
-            raise TorchError("Death", _ending(status), "".join(self._log), status)
+            raise TorchError("Death", _describe_exit(status), "".join(self._log), status)
         answer = json.loads(line)
         if "error" in answer:
             raise TorchError(answer["error"], answer["text"], answer.get("before", "") + "".join(self._log))
@@ -119,7 +119,7 @@ def _answers(stream: Any, answers: queue.Queue[str | None]) -> None:
     answers.put(None)
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     with contextlib.suppress(ValueError):

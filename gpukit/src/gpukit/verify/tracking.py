@@ -20,7 +20,9 @@ BROKEN = Cause(
     REBUILD,
     status=WARN,
 )
-NOTHING = Cause("tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN)
+WRITES_NOTHING = Cause(
+    "tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN
+)
 
 
 def dry_run(module: str) -> dict[str, Any]:
@@ -57,15 +59,15 @@ def _mlflow(folder: str) -> None:
         mlflow.log_metric("loss", 1.0)
 
 
-@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, NOTHING), level="full")
-def tracking(saw: Any, stack: Stack) -> Finding:
+@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, WRITES_NOTHING), level="full")
+def tracking(probes: Any, stack: Stack) -> Finding:
     """Each installed tracker logs one metric, offline, to a temporary folder."""
-    if not saw.trackers:
+    if not probes.trackers:
         return skipped("No tracker is installed.")
-    for outcome in saw.trackers:
+    for outcome in probes.trackers:
         tracker = MODULES[outcome.device]
         if outcome.error:
             return BROKEN(f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
         if not outcome.answer["files"]:
-            return NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
-    return passed(f"{', '.join(MODULES[outcome.device] for outcome in saw.trackers)}: logged offline")
+            return WRITES_NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
+    return passed(f"{', '.join(MODULES[outcome.device] for outcome in probes.trackers)}: logged offline")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # gpukit itself: in a source tree, in site-packages, or in a wheel
 SUFFIXES = (".py", ".json")
-KEPT = ("METADATA", "WHEEL", "entry_points.txt")  # of an installed dist-info; the rest is the installer's
+METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")  # of an installed dist-info; the rest is the installer's
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 Members = dict[str, bytes]  # a wheel's files by name, without RECORD
 
@@ -32,7 +32,7 @@ def running() -> Members:
 
     found = importlib.metadata.distributions(name="gpukit", path=[str(archive)])
     dist_info = next(Path(str(each.locate_file(f"gpukit-{each.version}.dist-info"))) for each in found)
-    kept = [dist_info / name for name in KEPT] + sorted(dist_info.glob("licenses/*"))
+    kept = [dist_info / name for name in METADATA_FILES] + sorted(dist_info.glob("licenses/*"))
     return _package(PACKAGE) | {path.relative_to(archive).as_posix(): path.read_bytes() for path in kept}
 
 

@@ -15,7 +15,7 @@ from gpukit.verify.probes.software import Software, found
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
 LIMIT = 120
-QUIET = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
+OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class OnGpu:
     """A package that is tried on the GPU. `alone`: without a GPU it can be imported. `call` raises if it fails."""
 
     call: str = ""
-    alone: bool = False
+    imports_without_gpu: bool = False
 
 
 _HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
@@ -31,13 +31,13 @@ ON_GPU = {  # by the name that is imported
     "bitsandbytes": OnGpu(
         "import torch; from bitsandbytes import functional as f; "
         "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
-        alone=True,
+        imports_without_gpu=True,
     ),
     "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
     "unsloth": OnGpu(),
     "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
 }
-NOT_ITS_OWN = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Imports(Machine, Software):
                 break
             package = ON_GPU.get(module)
             on_gpu = package is not None and bool(self.devices.found) and not self.exclusive
-            if package is not None and not package.alone and not on_gpu:
+            if package is not None and not package.imports_without_gpu and not on_gpu:
                 done.append(Imported(module, skipped=True))
                 continue
             if self._importer is None:
                 # If only one process can use the GPU, it is not this one.
                 hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.gpu_nodes and self.exclusive else {}
-                self._importer = TorchProcess({**QUIET, **hidden})
+                self._importer = TorchProcess({**OFFLINE, **hidden})
             done.append(self._one(module, package.call if package is not None and on_gpu else ""))
         return done
 
@@ -108,7 +108,7 @@ class Imports(Machine, Software):
         statements = self._to_import[module]
         statement, place = statements[0]
         try:
-            answer = self._importer.ask("imports", [text for text, _ in statements], call, limit=LIMIT)
+            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=LIMIT)
         except TorchError as error:
             return Imported(module, statement, place, error)
         number = answer.get("failed")
@@ -126,7 +126,7 @@ def modules(distribution: metadata.Distribution) -> list[str]:
     top = top or sorted({_first(str(file)) for file in distribution.files or ()} - {""})
     own = re.sub(r"[-_.]+", "_", distribution.metadata["Name"]).lower()
     names = [name for name in top if name.lower() == own]
-    return names or [name for name in top if name[:1] != "_" and name not in NOT_ITS_OWN]
+    return names or [name for name in top if name[:1] != "_" and name not in NOT_MODULES]
 
 
 def _first(file: str) -> str:

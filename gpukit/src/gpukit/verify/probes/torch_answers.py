@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import words
+from gpukit.errors.known import match_rules
 from gpukit.image import guard
 from gpukit.project.location import find_root
 from gpukit.verify.probes.machine import Machine
@@ -33,7 +33,7 @@ class TorchAnswers(Machine):
     @cached_property
     def torch(self) -> Torch:
         try:
-            answer = self._torch.ask("facts", limit=IMPORT_LIMIT)
+            answer = self._torch.call("facts", limit=IMPORT_LIMIT)
         except TorchError as error:
             return Torch(error=error)
         index = "package index" if guard.TORCH_INDEX.is_file() else ""
@@ -42,7 +42,7 @@ class TorchAnswers(Machine):
     @cached_property
     def devices(self) -> Devices:
         try:
-            answer = self._torch.ask("devices", limit=DEVICE_LIMIT)
+            answer = self._torch.call("devices", limit=DEVICE_LIMIT)
         except TorchError as error:
             return Devices(message=str(error))
         return Devices(
@@ -80,14 +80,14 @@ class TorchAnswers(Machine):
 
     def _compute(self, process: TorchProcess, what: str, device: str, limit: float) -> Result:
         try:
-            return Result(**process.ask(what, device, limit=limit))
+            return Result(**process.call(what, device, limit=limit))
         except TorchError as error:
             _restart_after_cuda_error(process, error)
             return Result(device=device, error=error)
 
     def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
         try:
-            return Outcome(device, process.ask(what, *arguments, limit=limit))
+            return Outcome(device, process.call(what, *arguments, limit=limit))
         except TorchError as error:
             _restart_after_cuda_error(process, error)
             return Outcome(device, error=error)
@@ -215,5 +215,5 @@ class TorchAnswers(Machine):
 
 def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
     """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
-    if words(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
+    if match_rules(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
         process.close()

@@ -20,7 +20,7 @@ from gpukit.host.cards import data
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import build, requirements
 from gpukit.verify.container import Container
-from gpukit.verify.device import WITHOUT
+from gpukit.verify.device import NO_GPU_REQUESTED
 from gpukit.verify.native import RECREATE, WORDING
 from gpukit.verify.rich_table import rich_table
 from gpukit.verify.torch_process import PACKAGES
@@ -63,10 +63,13 @@ REMEDIES = {
     "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
     "Free space: `df -h /tmp /dev/shm`": "checkpoint-fails disk-full",
 }
-WORDS = {**WORDING, **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()}}
+STANDALONE_WORDING = {
+    **WORDING,
+    **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()},
+}
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
-    "from gpukit.verify.alone import main; sys.exit(main(sys.argv[1:]))"
+    "from gpukit.verify.standalone import main; sys.exit(main(sys.argv[1:]))"
 )
 HAS_TORCH = (
     "import importlib.util, sys; sys.path.remove(''); "
@@ -74,7 +77,7 @@ HAS_TORCH = (
 )
 
 
-class Here(Container):
+class Environment(Container):
     """This environment. A pyproject.toml in the current folder may be anybody's."""
 
     @property
@@ -92,7 +95,9 @@ def main(argv: list[str] | None = None) -> int:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
         return _no_torch()
     checks = [adapted(each) for each in CHECKS if each.id not in LEFT_OUT]
-    return command("verify", ABOUT, checks, Here, argv, None, rich_table, lambda: stacks.needs(facts.local(None)))
+    return command(
+        "verify", ABOUT, checks, Environment, argv, None, rich_table, lambda: stacks.needs(facts.local(None))
+    )
 
 
 def _no_torch() -> int:
@@ -127,31 +132,34 @@ def _has_torch(python: str) -> bool:
 
 
 def adapted(each: Check) -> Check:
-    causes = (replace(cause, alone=WORDS.get(cause.id, {}).get("remedy", cause.alone)) for cause in each.causes)
+    causes = (
+        replace(cause, standalone=STANDALONE_WORDING.get(cause.id, {}).get("remedy", cause.standalone))
+        for cause in each.causes
+    )
     each = replace(each, causes=tuple(causes))
     if each.id == "torch":
         return replace(each, judge=_torch, causes=(TOO_NEW,))
     judge = _cuda if each.id == "cuda" else each.judge
     return replace(
         each,
-        judge=lambda saw, stack: _reworded(judge(saw, _installed(saw, stack)), stack.native["install"]),
+        judge=lambda probes, stack: _reworded(judge(probes, _installed(probes, stack)), stack.native["install"]),
     )
 
 
-def _installed(saw: Any, stack: Stack) -> Stack:
+def _installed(probes: Any, stack: Stack) -> Stack:
     """What to expect: the torch that is installed, and of one without CUDA the CUDA that this machine's should have."""
     if not stack.gpu:
         return replace(stack, cuda=None)
-    return replace(stack, torch=saw.torch.version or stack.torch, cuda=saw.torch.cuda or stack.native["cuda"])
+    return replace(stack, torch=probes.torch.version or stack.torch, cuda=probes.torch.cuda or stack.native["cuda"])
 
 
-def _torch(saw: Any, stack: Stack) -> Finding:
+def _torch(probes: Any, stack: Stack) -> Finding:
     """Whether the driver is new enough for this build."""
-    floor, driver = _floor(saw.torch.cuda or ""), saw.smi.driver
+    floor, driver = _floor(probes.torch.cuda or ""), probes.smi.driver
     if floor and driver and version(driver) < version(floor):
         expected = f"driver {floor} or newer"
-        return TOO_NEW(f"{saw.torch.version}, driver {driver}", expected, cuda=minor(saw.torch.cuda), floor=floor)
-    return passed(saw.torch.version)
+        return TOO_NEW(f"{probes.torch.version}, driver {driver}", expected, cuda=minor(probes.torch.cuda), floor=floor)
+    return passed(probes.torch.version)
 
 
 def _floor(cuda: str) -> str | None:
@@ -162,16 +170,16 @@ def _floor(cuda: str) -> str | None:
     return None
 
 
-def _cuda(saw: Any, stack: Stack) -> Finding:
+def _cuda(probes: Any, stack: Stack) -> Finding:
     if not stack.gpu:
-        return passed(saw.torch.cuda or "none")
-    return build.cuda.judge(saw, stack)
+        return passed(probes.torch.cuda or "none")
+    return build.cuda.judge(probes, stack)
 
 
 def _reworded(finding: Finding, install: str) -> Finding:
-    if finding.cause == WITHOUT:
+    if finding.cause == NO_GPU_REQUESTED:
         return replace(finding, cause="There is no GPU.")
     names = {**finding.names, "install": install}
-    sentences = WORDS.get(finding.cause_id, {})
+    sentences = STANDALONE_WORDING.get(finding.cause_id, {})
     known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*names}}
     return replace(finding, **{name: text.format(**names) for name, text in known.items()})

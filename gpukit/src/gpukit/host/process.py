@@ -13,36 +13,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-QUICK, SLOW = 3.0, 6.0  # seconds: for what only the client or the disk answers, for what the engine or the driver does
-IN_WSL = ("/usr/lib/wsl/lib/nvidia-smi",)
+SHORT_TIMEOUT, LONG_TIMEOUT = (
+    3.0,
+    6.0,
+)  # seconds: for what only the client or the disk answers, for what the engine or the driver does
+WSL_PATHS = ("/usr/lib/wsl/lib/nvidia-smi",)
 
 
-def homeless(text: str) -> str:
+def hide_home(text: str) -> str:
     """Without the name of the person whose home is in it."""
     home = os.environ.get("HOME", "").rstrip("/")
     return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if home.count("/") > 1 else text
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """What a command said. `code` is None where there is no such command, or it did not answer in time."""
 
     code: int | None
     out: str = ""
     err: str = ""
-    late: bool = False
+    timed_out: bool = False
 
     @property
-    def words(self) -> str:
-        return homeless((self.out + self.err).strip())
+    def text(self) -> str:
+        return hide_home((self.out + self.err).strip())
 
 
 def nvidia_smi() -> str:
     """Where it is: in WSL it lies beside Windows' driver, in a folder that not every PATH has."""
-    return shutil.which("nvidia-smi") or next((path for path in IN_WSL if os.access(path, os.X_OK)), "nvidia-smi")
+    return shutil.which("nvidia-smi") or next((path for path in WSL_PATHS if os.access(path, os.X_OK)), "nvidia-smi")
 
 
-def ask(argv: list[str], timeout: float) -> Answer:
+def run(argv: list[str], timeout: float) -> Result:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -55,22 +58,22 @@ def ask(argv: list[str], timeout: float) -> Answer:
             stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError:
-        return Answer(None)
+        return Result(None)
     except subprocess.TimeoutExpired:
-        return Answer(None, err=f"no answer in {timeout:g} s", late=True)
+        return Result(None, err=f"no answer in {timeout:g} s", timed_out=True)
     except OSError as error:
-        return Answer(None, err=str(error))
-    return Answer(done.returncode, done.stdout, done.stderr)
+        return Result(None, err=str(error))
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
-class Later:
+class Background:
     """What a function returns, when it does; `otherwise` where it takes too long or breaks.
 
     The thread is a daemon: one that hangs in the kernel (a dead network mount) must not keep doctor from ending.
     """
 
-    def __init__(self, look: Callable[[], Any], seconds: float, otherwise: Any) -> None:
-        self._value, self._until = otherwise, time.monotonic() + seconds
+    def __init__(self, look: Callable[[], Any], seconds: float, fallback: Any) -> None:
+        self._value, self._until = fallback, time.monotonic() + seconds
         self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
         self._thread.start()
 
