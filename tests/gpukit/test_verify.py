@@ -721,7 +721,8 @@ def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack
 def older_on_shared_memory(make_stack):
     """torch before 2.10 has no setting for the cap; its pre-releases may have none."""
     torch = "2.10.0a0+b558c986e8.nv25.11"
-    return {**devices(found=(SHARED,)), "torch": Torch(torch, "13.0")}, make_stack(torch=torch)
+    memory = {"ipc": "host", "shm_size": None, "fraction": 0.8, "allocator_cap": False}
+    return {**devices(found=(SHARED,)), "torch": Torch(torch, "13.0")}, make_stack(torch=torch, memory=memory)
 
 
 def test_a_cap_that_this_torch_cannot_have(container, make_stack):

@@ -1977,7 +1977,7 @@ RULES = (
                 "Create the folder in the other mount's source on the machine, or mount that one writable.",
             ),
         ),
-        look=MOUNTS,
+        more=MOUNTS,
         kind="mount",
     ),
     Rule(

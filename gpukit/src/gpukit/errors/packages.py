@@ -2146,12 +2146,13 @@ RULES = (
                 "dependencies nor creates an environment for it.",
                 "To add a package, run `./launch add PACKAGE`; to run a command, `./launch run -- COMMAND`. Without "
                 "Docker: `./launch --native add PACKAGE`, `./launch --native run -- COMMAND`.",
-                standalone="Use the project's own commands to add packages and to run programs. If uv should manage the "
+                standalone="Use the project's own commands to add packages and to run programs. If uv should manage "
+                "the "
                 "project, remove `managed = false`.",
             ),
         ),
         certain=True,
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "uv-cannot-spawn",
@@ -2166,7 +2167,7 @@ RULES = (
                 tell="`command -v NAME` finds nothing in the environment either",
             ),
         ),
-        look=VENV,
+        more=VENV,
     ),
     Rule(
         "uv-no-environment",

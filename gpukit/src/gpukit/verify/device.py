@@ -145,8 +145,8 @@ CAP_NOT_POSSIBLE = Cause(
     "On the host: `copier update --trust --data release=current`, or call "
     "`torch.cuda.set_per_process_memory_fraction({most})` at the start of each program",
     status=WARN,
-    standalone="Install torch 2.10 or newer, or call `torch.cuda.set_per_process_memory_fraction({most})` at the start of "
-    "each program.",
+    standalone="Install torch 2.10 or newer, or call `torch.cuda.set_per_process_memory_fraction({most})` at the start "
+    "of each program.",
 )
 # torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
 HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
