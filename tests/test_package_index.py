@@ -1,4 +1,4 @@
-"""What the catalogue says about the package index's builds of torch, against what was read there."""
+"""The catalogue's facts about torch on the default package index agree with the recorded metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted secrets are in no list of processes, image, log or printed command."""
+"""Planted secrets appear in no process list, image, log, or printed command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRETS = {"HF_TOKEN": "hf_planted5c1f8e", "WANDB_API_KEY": "planted0d7ab34e"}
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """The arguments of every process of this machine, looked at all the time."""
+    """The arguments of every process on this machine, sampled continuously."""
     seen: set[str] = set()
     done = threading.Event()
 
@@ -73,7 +73,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("dotenv", [False, True], ids=["environment", "dotenv"])
 def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bool) -> None:
-    """Set in the environment, or in .env: they arrive, and are seen nowhere on the way."""
+    """Secrets from the environment or .env reach the container, and are visible nowhere else."""
     one = project(name=f"secret-{dotenv}", slight=True, tracking=["tensorboard", "wandb"])
     one.write(
         "Dockerfile",
@@ -81,7 +81,7 @@ def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bo
     )
     if dotenv:
         one.write(".env", "".join(f"{name}={value}\n" for name, value in SECRETS.items()))
-    # verify needs torch, which is not in this image; the CLI does not read .env
+    # verify needs torch, which this image lacks; the CLI does not read .env
     may_fail = {"verify", "doctor", *(["exec"] if dotenv else [])}
     with watched() as seen:
         for name, command in COMMANDS.items():
@@ -89,13 +89,13 @@ def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bo
             assert found_in(done.stdout + done.stderr) == [], name
             if name not in may_fail:
                 assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
-    assert any("docker" in line and "--env=HF_TOKEN" in line for line in seen)  # it did look
+    assert any("docker" in line and "--env=HF_TOKEN" in line for line in seen)  # the sampling worked
     assert [line for line in seen if found_in(line)] == []
     images = {one.engine.inspect(name)["Image"] for name in one.containers("--all")} | {one.image}
     for image in images:
         assert found_in(one.engine.get("history", "--no-trunc", image)) == []
         assert found_in(json.dumps(one.engine.inspect(image))) == []
-    if dotenv:  # a file in the project is what a build could have taken in
+    if dotenv:  # a build could have copied a file in the project
         assert_no_layer_holds_one(one.engine, one.path.parent / "tmp/images.tar", *images)
     files = [path for path in one.path.rglob("*") if path.is_file() and path.name != ".env"]
     assert [path for path in files if found_in(path.read_text(errors="replace"))] == []
@@ -117,7 +117,7 @@ def assert_no_layer_holds_one(engine: Engine, archive: Path, *images: str) -> No
 
 
 def test_a_mirror_with_a_password_is_refused(project: Callable[..., Project]) -> None:
-    """A build argument is in the image's history."""
+    """A build argument is stored in the image's history."""
     one = project(name="secret-False", slight=True, tracking=["tensorboard", "wandb"])
     done = one.launch("build", UV_INDEX="pytorch=https://me:hunter2@mirror.example/simple")
     assert done.returncode == 1

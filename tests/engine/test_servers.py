@@ -1,4 +1,4 @@
-"""MLflow and TensorBoard beside the container: started by compose, written to from inside, read over HTTP."""
+"""MLflow and TensorBoard as services: started with Compose, written to from the container, read over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def ask(url: str, **question: Any) -> Any:
-    """The JSON that a server answers with; asked until it is up."""
+    """The JSON response of a server; repeats the request until it has started."""
     data = json.dumps(question).encode() if question else None
     until = time.monotonic() + 90
     while True:
@@ -37,7 +37,7 @@ def ask(url: str, **question: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def served(plain: Engine, project: Callable[..., Project]) -> Iterator[Project]:
-    """A project with both servers, without a GPU, on ports that are free here."""
+    """A project with both servers, without a GPU, on free ports."""
     found = project(name="served", on=plain, tracking=["mlflow", "tensorboard"], credentials=[], data_dir="")
     found.write(".env", f"MLFLOW_PORT={free_port()}\nTENSORBOARD_PORT={free_port()}\n")
     found.launched("--cpu", "up", timeout=900)
@@ -56,7 +56,7 @@ def address(project: Project, service: str) -> str:
 
 
 def logged(project: Project, run: str) -> list[float]:
-    """The losses that MLflow has of a run."""
+    """The losses of a run in MLflow."""
     server = f"{address(project, 'mlflow')}/api/2.0/mlflow"
     experiments = [one["experiment_id"] for one in ask(f"{server}/experiments/search", max_results=100)["experiments"]]
     runs = ask(f"{server}/runs/search", experiment_ids=experiments, max_results=100).get("runs", [])
@@ -74,9 +74,9 @@ def train(run: str) -> tuple[str, ...]:
     return ("python", "-m", "engine_tests.train", f"--name={run}", "--max-steps=6", "--log-steps=2")
 
 
-def test_composes_container_writes_to_both(served: Project) -> None:
-    said = served.launched("shell", "--", *train("composed"))
-    assert "left out" not in said
+def test_the_compose_container_logs_to_both(served: Project) -> None:
+    output = served.launched("shell", "--", *train("composed"))
+    assert "left out" not in output
     assert len(losses(served, "composed")) == 3
     assert logged(served, "composed") == pytest.approx(losses(served, "composed"))
     for _ in range(30):  # TensorBoard looks for new runs every few seconds
@@ -87,23 +87,23 @@ def test_composes_container_writes_to_both(served: Project) -> None:
     assert "loss" in tags["composed"]
 
 
-def test_the_clis_and_launchs_containers_find_mlflow_too(served: Project) -> None:
+def test_the_containers_of_cli_and_launch_log_to_mlflow(served: Project) -> None:
     config = served.path / ".devcontainer/cpu/devcontainer.json"
     served.up(f"--config={config}", timeout=600)
     done = served.inside(f"--config={config}", *train("vscode"))
     assert done.returncode == 0, done.stderr
     assert "left out" not in done.stdout + done.stderr
     assert logged(served, "vscode") == pytest.approx(losses(served, "vscode"))
-    said = served.launched("--cpu", "run", "--", *train("launched"))
-    assert "left out" not in said
+    output = served.launched("--cpu", "run", "--", *train("launched"))
+    assert "left out" not in output
     assert logged(served, "launched") == pytest.approx(losses(served, "launched"))
 
 
-def test_only_this_machine_is_answered(served: Project) -> None:
-    """Nothing but what is published on 127.0.0.1; and what the servers write belongs to the user."""
+def test_the_servers_are_only_reachable_from_this_machine(served: Project) -> None:
+    """Only published on 127.0.0.1; and the user owns the files that the servers write."""
     for service in ("mlflow", "tensorboard"):
         address(served, service)
     (dev,) = served.containers("--filter=label=com.docker.compose.service=dev")
     assert not any(served.engine.inspect(dev)["NetworkSettings"]["Ports"].values())
     files = list((served.path / "outputs/mlflow").rglob("*"))
-    assert {path.stat().st_uid for path in files} == {served.person.uid}
+    assert {path.stat().st_uid for path in files} == {served.user.uid}
