@@ -52,8 +52,8 @@ def main() -> None:
             *({"what": f"{what}, CPU time", "value": round(one, 1), "unit": "s"} for what, one in cpu.items()),
         ],
         notes=[
-            "In a native environment with the packages of `use_case=llm`, without a GPU. Elapsed time; other load on the "
-            "machine slows down some rounds."
+            "In a native environment with the packages of `use_case=llm`, without a GPU. Elapsed time; other load on "
+            "the machine slows down some rounds."
         ],
     )
 
