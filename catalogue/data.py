@@ -1,4 +1,4 @@
-"""Write what gpukit carries of the catalogue to gpukit/src/gpukit/data/; with --check, fail where it is stale."""
+"""Write gpukit's part of the catalogue to gpukit/src/gpukit/data/; with --check, exit with 1 if it is out of date."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the file runs by itself
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import support
 
 FOLDER = support.HERE.parent / "gpukit/src/gpukit/data"
@@ -20,7 +20,7 @@ PACKAGES = support.load("packages")
 
 
 def cards() -> dict[str, Any]:
-    """By hardware id: how its cards are recognized, and what is true of them without any image."""
+    """By hardware id: how its cards are recognized, and their facts that do not depend on an image."""
     return {
         id: {
             "label": machine["label"],
@@ -35,7 +35,7 @@ def cards() -> dict[str, Any]:
             "precisions": machine["precisions"],
             "tflops": machine["tflops"]["cards"] if "tflops" in machine else {},
         }
-        # Where two ids share a capability and a processor, the one with a name stands first.
+        # If two ids share a capability and a CPU architecture, the one with names comes first.
         for id, machine in sorted(HARDWARE.items(), key=lambda item: "name" not in item[1])
     }
 
@@ -59,7 +59,7 @@ def install(release: dict[str, Any]) -> str:
 
 
 def stack(id: str) -> dict[str, Any]:
-    """What `release: current` gives for this hardware alone, on its recommended base."""
+    """What `release: current` selects for this hardware alone, on its recommended base."""
     machine = HARDWARE[id]
     base = machine["base"]["recommended"]
     name = support.current(base, [id])
@@ -81,7 +81,7 @@ def stack(id: str) -> dict[str, Any]:
 
 
 def serves(base: str, name: str) -> dict[str, Any]:
-    """Which hardware and which use cases a release is for: whatever combines, copier.yml accepts."""
+    """The hardware and the use cases that a release supports, in all combinations that copier.yml accepts."""
     release = RELEASES[base][name]
     cases = PACKAGES["use_cases"].items()
     return {
@@ -93,7 +93,7 @@ def serves(base: str, name: str) -> dict[str, Any]:
 
 
 def stacks() -> dict[str, Any]:
-    """The stack of each hardware id, which releases serve which ids together, and the uv that setup installs."""
+    """The stack of each hardware id, the ids that each release supports together, and the uv that setup installs."""
     return {
         "stacks": {id: stack(id) for id in HARDWARE},
         "releases": {base: {name: serves(base, name) for name in RELEASES[base]} for base in BASES},
@@ -102,7 +102,7 @@ def stacks() -> dict[str, Any]:
 
 
 def text(contents: dict[str, Any], depth: int) -> str:
-    """JSON with one line for each entry at this depth."""
+    """JSON with one line for each entry at a given depth."""
     if depth == 0:
         return json.dumps(contents, ensure_ascii=False)
     lines = ",\n".join(f"{json.dumps(name)}: {text(entry, depth - 1)}" for name, entry in contents.items())

@@ -1,4 +1,4 @@
-"""After editing catalogue/*.yml: check it, regenerate what is made from it, and list the changed files.
+"""After editing catalogue/*.yml: check it, regenerate the files derived from it, and list those that changed.
 
 uv run --group test python catalogue/refresh.py
 """

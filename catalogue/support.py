@@ -1,4 +1,4 @@
-"""What runs where: the one place that decides which release serves which machine.
+"""What runs where: the only place that decides which release supports which machine.
 
 Run as a script, it writes catalogue.json.
 """
@@ -37,13 +37,13 @@ def load(name: str) -> dict[str, Any]:
 
 
 def number(version: str) -> tuple[int, int]:
-    """A version's first two numbers, which is all that compatibility depends on: "2.10.0a0+b55.nv25.11" -> (2, 10)."""
+    """The first two numbers of a version, which determine compatibility: "2.10.0a0+b55.nv25.11" -> (2, 10)."""
     major, minor = re.match(r"(\d+)(?:\.(\d+))?", version).groups("0")
     return int(major), int(minor)
 
 
 def supports(hardware: Mapping[str, Any], release: Mapping[str, Any]) -> str:
-    """Why a release cannot serve a machine, in a few words; "" where it can."""
+    """Why a release does not support a machine, in a few words; "" if it does."""
     label, last = hardware["label"], hardware["driver"]["last"]
     kernels = release["kernels"].get(hardware["arch"])
     if kernels is None:
@@ -65,9 +65,9 @@ def supports(hardware: Mapping[str, Any], release: Mapping[str, Any]) -> str:
 
 
 def outside(release: Mapping[str, Any], span: str) -> str:
-    """Which part of a range such as ">=2.9,<2.15" a release's torch does not meet; "" where it meets all.
+    """Which part of a range such as ">=2.9,<2.15" a release's torch does not satisfy; "" if it satisfies all.
 
-    NVIDIA's pre-releases (2.10.0a0) count as the release they become: what a library needs of 2.10 is in them.
+    NVIDIA's pre-releases (2.10.0a0) count as the release that follows, because they have its features.
     """
     torch = number(release["torch"])
     for part in filter(None, span.split(",")):
@@ -78,7 +78,7 @@ def outside(release: Mapping[str, Any], span: str) -> str:
 
 
 def refused(release: Mapping[str, Any], targets: Iterable[str], use_case: str = "") -> str:
-    """Why a release cannot be chosen for these hardware ids and this use case; "" where it can."""
+    """Why a release cannot be selected for these hardware ids and this use case; "" if it can."""
     reasons = [supports(load("hardware")["hardware"][target], release) for target in targets]
     reasons.append(outside(release, load("packages")["use_cases"][use_case]["torch"]) if use_case else "")
     return "; ".join(filter(None, reasons))
@@ -94,7 +94,7 @@ def current(base: str, targets: Iterable[str], use_case: str = "") -> str:
 
 
 def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
-    """The bases that serve all of these hardware ids, each with its `current` release."""
+    """The bases that support all of these hardware ids, each with its `current` release."""
     targets = list(targets)
     found = {base: current(base, targets, use_case) for base in load("images")["bases"]}
     return {base: name for base, name in found.items() if name}
@@ -118,8 +118,8 @@ def bare(value: Any) -> Any:
 def combined() -> str:
     """The three files as one JSON text, catalogue.json: what copier.yml reads.
 
-    Each machine has its id in it, and each release has `refused`: why it cannot be chosen, by hardware id and by range
-    of torch. Sources and what only documents show are left out.
+    Each machine contains its id, and each release contains `refused`: why it cannot be selected, by hardware id and by
+    range of torch. Sources, and what only documents show, are left out.
     """
     contents = {name: bare(value) for file in FILES for name, value in load(file).items()}
     contents = {name: value for name, value in contents.items() if name not in PROVENANCE | DOCUMENTED}

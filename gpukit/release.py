@@ -39,7 +39,7 @@ def build(tag: str, folder: Path) -> str:
     if tag != f"v{named}":
         sys.exit(f"the tag is {tag} and gpukit is {named}: run `python gpukit/release.py`, commit, and tag that commit")
     with tempfile.TemporaryDirectory() as scratch:
-        # The second one is of the commit alone, elsewhere, with other permissions and another date.
+        # The second build uses a clean checkout in another folder, with other permissions and another date.
         archive = subprocess.run(["git", "archive", "HEAD", "gpukit"], cwd=HERE.parent, check=True, capture_output=True)
         subprocess.run(["tar", "--extract", "--touch"], input=archive.stdout, cwd=scratch, check=True, umask=0o077)
         wheels = [wheel(HERE, folder), wheel(Path(scratch, "gpukit"), Path(scratch, "dist"), TZ="Asia/Kolkata")]
@@ -53,7 +53,7 @@ def build(tag: str, folder: Path) -> str:
 
 
 def wheel(source: Path, folder: Path, **environment: str) -> Path:
-    """The wheel that the package's own build backend makes."""
+    """The wheel, built by the package's own build backend."""
     command = ["uv", "build", "--quiet", "--wheel", "--offline", f"--out-dir={folder.resolve()}", str(source)]
     subprocess.run(command, check=True, env={**os.environ, **environment})
     return next(folder.glob("gpukit-*.whl"))

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the template as it stands here, projects rendered from it, and the catalogue."""
+"""Fixtures for all tests: the template from the working tree, projects rendered from it, and the catalogue."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def shuffle_sentences() -> None:
-    """From now on each new Cause has its words in another order. Commands in backticks stay whole.
+    """Shuffle the words of every Cause created from now on. Commands in backticks stay unchanged.
 
-    The order is one that a copy keeps.
+    Copies of a Cause keep their order.
     """
     from gpukit.findings.finding import Cause
 
@@ -49,25 +49,25 @@ def shuffle_sentences() -> None:
     Cause.__init__ = shuffled
 
 
-HERE = "9999.0.0"  # the tag under which the working tree, uncommitted changes included, is released to the tests
+HERE = "9999.0.0"  # the tag of the working tree, including uncommitted changes
 
 
 def git(*args: str, cwd: Path) -> str:
-    """What a git command prints."""
+    """The output of a git command."""
     return subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
 def working_tree() -> list[str]:
-    """The files of this repository as they stand: tracked and new ones, without ignored ones."""
+    """The current files of this repository: tracked and untracked, but not ignored."""
     names = git("ls-files", "-co", "--exclude-standard", "-z", cwd=ROOT).split("\0")
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="session")
 def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig: object) -> Path:
-    """Replaces pytest-copier's: every released tag, plus the working tree as `HERE`.
+    """Replaces the fixture of pytest-copier: every released tag, plus the working tree as `HERE`.
 
-    pytest-copier's own commits the tree as it is, and fails on a clean checkout because there is nothing to commit.
+    The original commits the tree, and fails on a clean checkout because there is nothing to commit.
     """
     repository = tmp_path_factory.mktemp("template") / "repository"
     git("clone", "-q", str(ROOT), str(repository), cwd=ROOT)
@@ -84,17 +84,17 @@ def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig:
 
 @pytest.fixture(scope="session")
 def plain_template(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working tree's files alone, without git: there is no version in what comes of it, and it comes sooner."""
+    """The files of the working tree without git. This is faster, but projects get no version."""
     plain = tmp_path_factory.mktemp("plain") / "template"
     return shutil.copytree(copier_template, plain, ignore=shutil.ignore_patterns(".git"))
 
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
-    """For the many renders of the tests, without what only takes time.
+    """Make the many renders of the tests faster.
 
-    That is a `git config` for each file, which is for file systems without modes, and a YAML parser in Python: libyaml
-    reads the same in a tenth of the time.
+    Skips a `git config` for each file, which only matters on file systems without modes, and replaces the YAML parser
+    in Python with libyaml, which takes a tenth of the time.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
@@ -126,14 +126,14 @@ def catalogue() -> dict[str, dict]:
     return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
 
 
-DEAR = ("engine", "cluster", "network")  # markers of what takes long and mostly waits
+DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cheap tests first. Among several processes one begins with what is dear, since engines are there once.
+    """Run fast tests first. With several processes, one starts with the slow tests, because engines are shared.
 
-    What belongs together stays in one process: the tests of a file, for its fixtures, and those that need an engine.
+    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine.
     """
     if config.getoption("shuffle_sentences", False):
         for item in items:
@@ -148,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def cannot(reason: str) -> None:
-    """Skip for want of something on this machine; under CI that is a failure."""
+    """Skip a test that cannot run on this machine; in CI, fail instead."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""The documents against what they talk about: links, commands, files, answers, versions, and the words of errors."""
+"""The documents agree with the code: links, commands, files, answers, and versions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG
     ROOT.glob("docs/*.md")
 )
 GENERATED = ("hardware.md", "benchmarks.md", "verified.md", "troubleshooting.md")
-PEOPLE = [path for path in DOCUMENTS if path.name not in GENERATED]  # written by hand
+HANDWRITTEN = [path for path in DOCUMENTS if path.name not in GENERATED]  # written by hand
 PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "gpukit/", "hooks/", "template/")
-TEMPLATES = (".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # of a generated project
-MADE = {
+TEMPLATES = (".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # folders of a generated project
+CREATED = {
     "requirements.txt",
     "torch-index.txt",
     ".env",
     "compose.yaml",
     "docs/benchmarks.md",
     "examples/",
-}  # by a command
+}  # created by a command
 
 
 def named(documents: list[Path]) -> list:
@@ -42,27 +42,27 @@ def text(path: Path) -> str:
 
 
 def blocks(path: Path) -> list[str]:
-    """The lines of shell in code blocks."""
+    """The shell lines in code blocks."""
     found = re.findall(r"^```sh\n(.*?)^```", text(path), re.MULTILINE | re.DOTALL)
     return [line.strip() for block in found for line in block.splitlines() if line.strip()]
 
 
 def spans(path: Path) -> list[str]:
-    """What stands in backticks, outside code blocks."""
+    """The code in backticks, outside code blocks."""
     rest = re.sub(r"^```.*?^```", "", text(path), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"`((?:\\`|[^`\n])+)`", rest.replace("\n", " "))
     return [span.replace("\\|", "|").replace("\\`", "`") for span in found]
 
 
 def commands(path: Path) -> list[list[str]]:
-    """Every command in a document, without comments and pipes, as words."""
+    """Every command in a document, split into words, without comments."""
     found = []
     for line in blocks(path) + spans(path):
         for part in re.split(r" && |; ", line):
             try:
                 words = shlex.split(part, comments=True)
             except ValueError:
-                continue  # a fragment of an error, not a command
+                continue  # part of an error message, not a command
             while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
                 words.pop(0)
             if words:
@@ -78,7 +78,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", named(DOCUMENTS))
-def test_links_lead_somewhere(path: Path) -> None:
+def test_link_targets_exist(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", text(path)):
         if target.startswith(("http://", "https://")):
             continue
@@ -88,26 +88,26 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(to), f"{to.name} has no heading for #{anchor}"
 
 
-@pytest.mark.parametrize("path", named(PEOPLE))
-def test_nothing_names_a_registry_or_somebodys_machine(path: Path) -> None:
+@pytest.mark.parametrize("path", named(HANDWRITTEN))
+def test_no_registry_or_local_path_is_named(path: Path) -> None:
     for word in ("pypi" + ".org", "python" + "hosted", "npm" + "js", "/tmp/", "/root/", "/home/"):
         assert word not in text(path).replace("`/root/.cache`", "")
 
 
 def check_launch(words: list[str]) -> None:
-    """The command line of ./launch takes it."""
+    """Fail if ./launch does not accept this command line."""
     if words[1:] in ([], ["--help"]) or "..." in words[1:3]:
         return
     if len(words) == 2 and words[1] in cli.COMMANDS:
-        return  # its name, in a sentence
+        return  # the name of a command, in a sentence
     try:
         cli.parse(words[1:])
     except SystemExit:
-        pytest.fail(f"launch does not take: {shlex.join(words)}")
+        pytest.fail(f"./launch does not accept: {shlex.join(words)}")
 
 
-@pytest.mark.parametrize("path", named(PEOPLE))
-def test_launch_takes_what_the_documents_tell_it(path: Path) -> None:
+@pytest.mark.parametrize("path", named(HANDWRITTEN))
+def test_launch_accepts_documented_commands(path: Path) -> None:
     for words in commands(path):
         if words[0] == "./launch":
             check_launch(words)
@@ -118,7 +118,7 @@ def test_launch_takes_what_the_documents_tell_it(path: Path) -> None:
     [{"hardware": "rtx-50"}, {"hardware": "dgx-spark", "workflow": "scripts", "tracking": ["mlflow", "wandb"]}],
     ids=["one notebook", "one with a service"],
 )
-def test_launch_takes_what_the_generated_readme_tells_it(generate, answers: dict) -> None:
+def test_launch_accepts_commands_of_the_generated_readme(generate, answers: dict) -> None:
     path = generate(**answers) / "README.md"
     launched = [words for words in commands(path) if words[0] == "./launch"]
     assert len(launched) > 8
@@ -126,16 +126,16 @@ def test_launch_takes_what_the_generated_readme_tells_it(generate, answers: dict
         check_launch(words)
 
 
-# Answers that bring every file which documents speak of.
+# Answers that generate every file named in the documents.
 FULL = {"hardware": "rtx-50", "use_case": "llm", "tracking": ["mlflow"], "cluster": ["slurm", "skypilot"]}
 
 
-@pytest.mark.parametrize("path", named(PEOPLE))
-def test_files_are_there(path: Path, generate) -> None:
+@pytest.mark.parametrize("path", named(HANDWRITTEN))
+def test_named_files_exist(path: Path, generate) -> None:
     project = generate(**FULL)
     for span in spans(path) + [word for words in commands(path) for word in words[1:]]:
         name = span.removeprefix("./")
-        if name in MADE or re.search(r"[\s<>$*{}:=]|\.\.\.|NAME", name):
+        if name in CREATED or re.search(r"[\s<>$*{}:=]|\.\.\.|NAME", name):
             continue
         if name.startswith(PARTS):
             assert (ROOT / name).exists(), f"{name} is not in this repository"
@@ -148,11 +148,11 @@ def test_files_are_there(path: Path, generate) -> None:
             assert places, f"no file is called {name}"
 
 
-def test_the_picture_shows_what_one_gets(generate) -> None:
+def test_readme_tree_matches_a_project(generate) -> None:
     project = generate(**FULL)
     names = re.findall(r"[├└]── (\S+)", text(ROOT / "README.md"))
     assert len(names) >= 9
-    for name in {*names} - {"vendor/"}:  # which the hooks write
+    for name in {*names} - {"vendor/"}:  # written by the hooks
         assert list(project.glob(name.replace("<package>", "*"))), f"{name} is not in a generated project"
     listed = re.search(r"── launch +([a-z, ]+)$", text(ROOT / "README.md"), re.MULTILINE)[1].split(", ")
     assert {*listed} <= {*cli.COMMANDS}
@@ -160,13 +160,13 @@ def test_the_picture_shows_what_one_gets(generate) -> None:
 
 @cache
 def copier_help(command: str) -> str:
-    """What Copier says of one of its commands; nothing where it has none of that name."""
+    """The help text of one of Copier's commands; empty if there is no such command."""
     done = subprocess.run([sys.executable, "-m", "copier", command, "--help"], capture_output=True, text=True)
     return done.stdout if re.search(rf"^\S+ {command} ", done.stdout) else ""
 
 
-@pytest.mark.parametrize("path", named(PEOPLE))
-def test_copier_takes_what_the_documents_tell_it(path: Path, catalogue: dict) -> None:
+@pytest.mark.parametrize("path", named(HANDWRITTEN))
+def test_copier_accepts_documented_commands(path: Path, catalogue: dict) -> None:
     questions = set(re.findall(r"^([a-z_]+):", text(ROOT / "copier.yml"), re.MULTILINE))
     ids = set(catalogue["hardware"]["hardware"])
     releases = {id for found in catalogue["images"]["releases"].values() for id in found}
@@ -184,8 +184,8 @@ def test_copier_takes_what_the_documents_tell_it(path: Path, catalogue: dict) ->
                 assert value in {"hardware": ids, "release": releases | {"current"}}.get(key, {value})
 
 
-@pytest.mark.parametrize("path", named(PEOPLE))
-def test_versions_are_in_the_catalogue(path: Path) -> None:
+@pytest.mark.parametrize("path", named(HANDWRITTEN))
+def test_documented_versions_are_in_the_catalogue(path: Path) -> None:
     known = "".join(text(file) for file in (ROOT / "catalogue").glob("*.yml"))
     for version in re.findall(r"(?<![\d.])(?:5\d\d\.\d+\.\d+|\d+\.\d+\.\d+-cu\d+|\d\d\.\d\d-py3)(?![\d.])", text(path)):
         assert version in known, f"{version} is not in the catalogue"
@@ -194,15 +194,15 @@ def test_versions_are_in_the_catalogue(path: Path) -> None:
             assert span.partition("=")[0] in text(ROOT / "hooks/run.py") + text(ROOT / "hooks/smoke.py")
 
 
-def test_sizes_of_the_bases(catalogue: dict) -> None:
+def test_documented_sizes_of_the_bases(catalogue: dict) -> None:
     row = re.search(r"\| unpacked, about \| (.*?) \| (.*?) \| (.*?) \|", text(ROOT / "docs/choosing-a-base.md"))
-    for base, said in zip(("wheel", "ngc", "cuda"), row.groups()):
+    for base, cell in zip(("wheel", "ngc", "cuda"), row.groups()):
         sizes = {release["size_gb"] for release in catalogue["images"]["releases"][base].values()}
-        told = {int(number) for number in re.findall(r"\d+", said)}
-        assert {min(sizes), max(sizes)} == told
+        documented = {int(number) for number in re.findall(r"\d+", cell)}
+        assert {min(sizes), max(sizes)} == documented
 
 
-def test_the_readmes_command_for_the_tests_is_the_one_that_ci_runs() -> None:
+def test_ci_runs_the_documented_test_command() -> None:
     (command,) = [span for span in spans(ROOT / "README.md") if span.startswith("uv run") and span.endswith(" pytest")]
     for file in (".ci/run", ".github/workflows/ci.yml"):
         assert text(ROOT / file).rstrip().endswith(command)
@@ -214,7 +214,7 @@ def test_generated_documents_are_current(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_results_of_benchmarks_say_where_they_are_from() -> None:
+def test_benchmark_results_state_their_origin() -> None:
     files = sorted((ROOT / "benchmarks/results").glob("*.json"))
     assert files
     for file in files:

@@ -1,4 +1,4 @@
-"""The examples are what their answers generate, to the byte. UPDATE_EXAMPLES=1 rewrites them."""
+"""The examples are identical to what their answers generate. UPDATE_EXAMPLES=1 rewrites them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.yml"))
 
 
 def shared() -> set[bytes]:
-    """What every project gets byte for byte: the examples leave it out, so that they show what the answers decide."""
+    """The files that are identical in all projects. The examples omit them."""
     files = (path for path in (ROOT / "template").rglob("*") if path.is_file())
     return {path.read_bytes() for path in files}
 

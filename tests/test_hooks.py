@@ -1,4 +1,4 @@
-"""The hooks: what validate calls wrong, where run.py finds its packages, what smoke asks of an engine."""
+"""The hooks: the problems that validate finds, how run.py gets its packages, and what smoke asks an engine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FULL = {
 
 @pytest.fixture
 def project(generate: Callable[..., Path], tmp_path: Path) -> Path:
-    """A project with everything that validate compares, to be broken at will."""
+    """A project with all files that validate compares."""
     return shutil.copytree(generate(**FULL), tmp_path / "full", symlinks=True)
 
 
@@ -68,7 +68,7 @@ def change(path: Path, old: str, new: str) -> None:
 
 
 def edit(path: Path, **keys: object) -> dict:
-    """Set keys of a JSON file; None takes one out."""
+    """Set keys of a JSON file; None removes a key."""
     content = json.loads(path.read_text(encoding="utf-8"))
     content.update(keys)
     content = {key: value for key, value in content.items() if value is not None}
@@ -94,14 +94,14 @@ def edit(path: Path, **keys: object) -> dict:
     ],
     ids=lambda answers: "-".join(map(str, answers.values()))[:40] or "defaults",
 )
-def test_what_is_generated_is_right(generate: Callable[..., Path], answers: dict) -> None:
+def test_generated_projects_are_valid(generate: Callable[..., Path], answers: dict) -> None:
     validation = Validation(generate(**answers))
     assert validation.problems() == []
     assert validation.skipped == []
     assert "stack.json" in validation.read and MAIN in validation.read
 
 
-def test_what_the_specification_allows_stays_allowed(plain: Path) -> None:
+def test_valid_devcontainer_settings_are_accepted(plain: Path) -> None:
     raw = edit(
         plain / MAIN,
         **{"$schema": "https://raw.githubusercontent.com/devcontainers/spec/main/schemas/devContainer.schema.json"},
@@ -415,11 +415,11 @@ def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str
     change(project / file, old, new)
     found = problems(project)
     assert any(problem.startswith(expected) for problem in found), found
-    if file not in (MAIN, CPU):  # those are compared with the compose files too, which then differ from them
+    if file not in (MAIN, CPU):  # these are also compared with the compose files, which then differ
         assert len(found) <= 2, found
 
 
-def test_all_problems_are_told(project: Path) -> None:
+def test_all_problems_are_reported(project: Path) -> None:
     edit(project / MAIN, init=None, containerUser="root", privileged=True)
     change(project / "Dockerfile", "FROM ${BASE_IMAGE:-", "FROM ${BASE_IMAGE:-mine-")
     assert len([line for line in problems(project) if line.startswith((MAIN, "Dockerfile"))]) == 5
@@ -447,14 +447,14 @@ def test_a_secret_is_found_and_its_value_is_not_repeated(
     assert "0123456789" not in found[0] and "a1B2" not in found[0]
 
 
-def test_names_that_only_sound_secret_are_left_alone(plain: Path) -> None:
+def test_names_that_only_look_secret_are_accepted(plain: Path) -> None:
     raw = json.loads((plain / MAIN).read_text(encoding="utf-8"))
     harmless = {"TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "us", "SSH_KEY_FILE": "/workspace/x", "MAX_TOKENS_": ""}
     edit(plain / MAIN, containerEnv={**raw["containerEnv"], **harmless}, remoteEnv={"HF_TOKEN": None})
     assert problems(plain) == []
 
 
-def test_a_digest_of_the_same_tag_is_the_same_base(plain: Path) -> None:
+def test_a_digest_counts_as_the_same_base(plain: Path) -> None:
     image = json.loads((plain / "stack.json").read_text(encoding="utf-8"))["image"]
     change(plain / "Dockerfile", f"FROM ${{BASE_IMAGE:-{image}}}", f"FROM ${{BASE_IMAGE:-{image}@sha256:{'0a' * 32}}}")
     assert problems(plain) == []
@@ -466,7 +466,7 @@ def test_a_missing_file_is_named(plain: Path, name: str) -> None:
     assert any(line.startswith(f"{name}: is missing; restore it") for line in problems(plain))
 
 
-def test_a_project_without_gpu_asks_for_none(generate: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_project_without_gpu_requests_none(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
     raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
     environment = {key: value for key, value in raw["containerEnv"].items() if key != "GPUKIT_DEVICE"}
@@ -475,14 +475,14 @@ def test_a_project_without_gpu_asks_for_none(generate: Callable[..., Path], tmp_
     assert problems(project) == [expected]
 
 
-def test_where_only_one_gpu_may_be_asked_for(generate: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_gpu_request_of_a_machine_with_one_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="gb300"), tmp_path / "gb300")
     change(project / MAIN, "${localEnv:GPUS:0}", "${localEnv:GPUS:all}")
     expected = f"{MAIN}: /runArgs: all GPUs are requested, and gb300 must not be asked for all; "
     assert problems(project) == [expected + '"--gpus=\\"device=${localEnv:GPUS:0}\\""']
 
 
-def test_the_schemas_are_schemas() -> None:
+def test_the_schemas_are_valid() -> None:
     for path in (HOOKS / "schemas").glob("*.json"):
         Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
 
@@ -550,7 +550,7 @@ def test_sizes(text: str, size: int | None) -> None:
 def start(
     project: Path, *, python: str = sys.executable, options: tuple[str, ...] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """run.py as Copier starts it; smoke is off where the test says nothing else."""
+    """Run run.py as Copier does; smoke is off by default."""
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("GPU_TEMPLATE", "UV", "COPIER"))
     }
@@ -560,7 +560,7 @@ def start(
 
 
 def bare() -> tuple[str, ...]:
-    """Python's options for an interpreter without the packages."""
+    """An interpreter without the packages, as Python options."""
     return ("-S", "-E")
 
 
@@ -580,7 +580,7 @@ def contents(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def test_run_says_one_line_and_adds_only_the_wheel(plain: Path) -> None:
+def test_run_prints_one_line_and_adds_only_the_wheel(plain: Path) -> None:
     before = contents(plain)
     done = start(plain)
     assert done.returncode == 0
@@ -611,11 +611,11 @@ def older(plain: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The wheel as an undisturbed run writes it."""
+    """The wheel as written by an uninterrupted run."""
     return vendor.put(NEW, tmp_path_factory.mktemp("whole")).read_bytes()
 
 
-def test_the_wheel_replaces_older_ones_and_stays_as_it_is(older: Path, whole: bytes) -> None:
+def test_the_wheel_replaces_older_ones_once(older: Path, whole: bytes) -> None:
     (older / "vendor/mine.whl").write_bytes(b"another package")
     assert start(older).returncode == 0
     assert wheels(older) == {WHEEL: whole, "mine.whl": b"another package"}
@@ -630,7 +630,7 @@ def test_the_wheel_is_written_before_anything_is_validated(plain: Path, whole: b
     assert wheels(plain) == {WHEEL: whole}
 
 
-def test_the_process_that_uv_starts_leaves_the_wheel_alone(plain: Path) -> None:
+def test_the_process_started_by_uv_does_not_write_the_wheel(plain: Path) -> None:
     environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off"}
     done = subprocess.run(
         [sys.executable, HOOKS / "run.py", "--child"], cwd=plain, env=environment, capture_output=True
@@ -646,7 +646,7 @@ def test_a_damaged_wheel_is_written_again(plain: Path, whole: bytes) -> None:
     assert wheels(plain) == {WHEEL: whole}
 
 
-def test_where_no_wheel_can_be_written_the_project_stays(plain: Path) -> None:
+def test_a_wheel_that_cannot_be_written_leaves_the_project(plain: Path) -> None:
     (plain / "vendor").write_text("in the way\n")
     done = start(plain)
     assert done.returncode == 0
@@ -668,7 +668,7 @@ def test_a_full_disk_leaves_the_old_wheel(older: Path) -> None:
     assert wheels(older) == before
 
 
-# Each step that changes vendor/, by what Python calls for it, and by its first or a later call.
+# Each function that changes vendor/, and the number of the call that is interrupted.
 STEPS = {
     "folder": ("pathlib.Path.mkdir", 1),
     "draft": ("tempfile.mkstemp", 1),
@@ -688,9 +688,7 @@ HOWS = {
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_that_ends_at_a_write_leaves_the_old_or_the_new_wheel(
-    older: Path, whole: bytes, step: str, how: str
-) -> None:
+def test_an_interrupted_write_leaves_the_old_or_the_new_wheel(older: Path, whole: bytes, step: str, how: str) -> None:
     target, call = STEPS[step]
     owner, _, name = target.rpartition(".")
     old = wheels(older)[OLD]
@@ -728,7 +726,7 @@ sys.exit(run.main())
     assert {name: text for name, text in wheels(older).items() if name not in drafts} == {WHEEL: whole}
 
 
-def test_the_closing_message_is_printed_where_copier_is_quiet(releases: Path, tmp_path: Path, messages: object) -> None:
+def test_the_final_message_is_printed_if_copier_is_quiet(releases: Path, tmp_path: Path, messages: object) -> None:
     for quiet in (["--quiet"], []):
         project = tmp_path / f"p{len(quiet)}"
         command = [sys.executable, "-m", "copier", "copy", "--trust", "--defaults", *quiet, "--vcs-ref", "v1.0.0"]
@@ -738,7 +736,7 @@ def test_the_closing_message_is_printed_where_copier_is_quiet(releases: Path, tm
 
 
 @pytest.mark.parametrize("operation", ["copy", "update"])
-def test_run_fails_only_for_what_is_wrong(plain: Path, operation: str) -> None:
+def test_run_fails_only_for_problems(plain: Path, operation: str) -> None:
     break_it(plain)
     done = start(plain, COPIER_OPERATION=operation)
     assert done.returncode == 1
@@ -746,7 +744,7 @@ def test_run_fails_only_for_what_is_wrong(plain: Path, operation: str) -> None:
     assert done.stderr.endswith("validate: 1 problem; nothing was changed.\n")
 
 
-def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> None:
+def test_uv_installs_missing_packages(plain: Path, tmp_path: Path) -> None:
     uv = fake_uv(
         tmp_path / "bin",
         f'for last; do before="$script"; script="$last"; done; exec {sys.executable} "$before" "$script"',
@@ -756,11 +754,11 @@ def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> Non
     arguments = (tmp_path / "bin/arguments").read_text(encoding="utf-8").split("\n")
     assert arguments[:4] == ["run", "-qq", "--isolated", "--no-project"] and "jsonschema>=4.23,<5" in arguments
     break_it(plain)
-    done = start(plain, options=bare(), PATH=str(uv.parent))  # found on PATH as well as by UV
+    done = start(plain, options=bare(), PATH=str(uv.parent))  # found on PATH and by UV
     assert done.returncode == 1 and "--ipc" in done.stderr
 
 
-def test_where_uv_cannot_bring_them_the_rest_is_checked(plain: Path, tmp_path: Path) -> None:
+def test_without_the_packages_the_rest_is_checked(plain: Path, tmp_path: Path) -> None:
     uv = fake_uv(tmp_path / "bin", "exit 2")
     done = start(plain, options=bare(), UV=str(uv))
     assert done.returncode == 0
@@ -791,7 +789,7 @@ def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
+def test_smoke_without_its_package(plain: Path, tmp_path: Path) -> None:
     image = json.loads((plain / "stack.json").read_text(encoding="utf-8"))["image"]
     engine_at(tmp_path / "s", {"/_ping": "200 OK", f"/images/{image}/json": "200 OK", "/1": "", "/2": ""})
     done = start(
@@ -802,7 +800,7 @@ def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
     assert done.stderr.endswith("smoke: not run: it needs the docker package.\n")
 
 
-def test_a_defect_of_a_hook_is_not_the_project_s(plain: Path, tmp_path: Path) -> None:
+def test_a_crash_of_a_hook_does_not_fail_the_project(plain: Path, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(HOOKS)!r}); import run; from validation import runner;"
         "runner.Validation.problems = lambda self: 1 / 0; sys.argv = ['run.py']; sys.exit(run.main())"
@@ -833,7 +831,7 @@ def conflict(plain: Path, default_gitconfig: object) -> Path:
 
 def test_a_merge_conflict_is_announced_and_the_wheel_is_written(conflict: Path, tmp_path: Path, whole: bytes) -> None:
     expected = f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch verify.\n"
-    for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the markers in the file show it
+    for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the markers in the file show the conflict
         done = start(conflict, COPIER_OPERATION="update", PATH=path)
         assert (done.returncode, done.stderr) == (0, expected)
         assert wheels(conflict) == {WHEEL: whole}
@@ -850,7 +848,7 @@ def test_rejected_pieces_are_a_conflict_too(plain: Path) -> None:
 
 @pytest.fixture(scope="module")
 def releases(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template in three releases: as it stands, with another devcontainer.json, with a defect."""
+    """Three releases of the template: current, with another devcontainer.json, and with a defect."""
     repository = tmp_path_factory.mktemp("releases") / "template"
     git("clone", "-q", str(copier_template), str(repository), cwd=copier_template)
     git("tag", "-d", *git("tag", cwd=repository).split(), cwd=repository)
@@ -882,7 +880,7 @@ def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def messages(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list[str]]:
-    """What the hooks printed since the last call. They run as processes, with the environment that `copier` sets."""
+    """What the hooks have printed since the last call. They run as processes with the environment set by `copier`."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
 
     def lines() -> list[str]:
@@ -897,7 +895,7 @@ def test_copy_runs_them_once(releases: Path, tmp_path: Path, messages: Callable[
     assert [line.partition(" ")[0] for line in messages()] == ["validate:"]
 
 
-def test_nothing_runs_when_tasks_are_skipped_or_nothing_is_written(
+def test_no_hook_runs_without_tasks_or_changes(
     releases: Path, tmp_path: Path, messages: Callable[[], list[str]]
 ) -> None:
     copy(releases, tmp_path / "p", skip_tasks=True)
@@ -917,16 +915,14 @@ def test_recopy_and_update_run_them_once(copied: Path, messages: Callable[[], li
     assert messages() == []
 
 
-def test_a_defect_of_the_template_is_not_handed_out(
-    releases: Path, tmp_path: Path, messages: Callable[[], list[str]]
-) -> None:
+def test_a_defective_template_is_not_copied(releases: Path, tmp_path: Path, messages: Callable[[], list[str]]) -> None:
     with pytest.raises(TaskError):
         copy(releases, tmp_path / "p", version="v1.2.0")
     assert any("/init: must be true" in line for line in messages())
     assert not (tmp_path / "p").exists()
 
 
-def test_update_to_a_defect_leaves_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
+def test_an_update_to_a_defective_template_keeps_the_merge(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"customizations"', '// for us all\n  "customizations"')
     git("commit", "-qam", "mine", cwd=copied)
     with pytest.raises(TaskError):
@@ -937,8 +933,8 @@ def test_update_to_a_defect_leaves_the_merged_tree(copied: Path, messages: Calla
     assert "_commit: v1.2.0" in (copied / ".copier-answers.yml").read_text(encoding="utf-8")
 
 
-def test_update_judges_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
-    """The user's edit is gone while Copier renders; judged is what the user has in the end."""
+def test_an_update_validates_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
+    """While Copier renders, the user's edit is not in the files; validated is the merged result."""
     break_it(copied)
     git("commit", "-qam", "mine", cwd=copied)
     with pytest.raises(TaskError):
@@ -946,7 +942,7 @@ def test_update_judges_the_merged_tree(copied: Path, messages: Callable[[], list
     assert any('--ipc is "private"' in line for line in messages())
 
 
-def test_update_announces_a_conflict_and_ends_well(copied: Path, messages: Callable[[], list[str]]) -> None:
+def test_an_update_with_a_conflict_succeeds_and_reports_it(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
     git("commit", "-qam", "mine", cwd=copied)
     run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
@@ -964,9 +960,7 @@ def plan_of(project: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) 
     return smoke.plan(project)
 
 
-def test_smoke_does_nothing_where_there_is_nothing_to_do(
-    plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_smoke_skips(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert plan_of(plain, monkeypatch, GPU_TEMPLATE_SMOKE="off") == smoke.Plan("off")
     cases = {
         "GPU_TEMPLATE_SMOKE is 'on' and may be auto, build or off": {"GPU_TEMPLATE_SMOKE": "on"},
@@ -978,7 +972,7 @@ def test_smoke_does_nothing_where_there_is_nothing_to_do(
         assert planned.reason == reason and not planned.container
 
 
-def test_smoke_says_how_to_be_let_in(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoke_explains_missing_permissions(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: str) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -987,7 +981,7 @@ def test_smoke_says_how_to_be_let_in(plain: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def engine_at(path: Path, answers: dict[str, str]) -> None:
-    """An engine that knows nothing but the beginnings of a few answers."""
+    """A fake engine; `answers` maps the path of a request to the response."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen()
@@ -1066,8 +1060,8 @@ def test_gpu_requests(value: str, wanted: dict) -> None:
     assert smoke.request(value) == ({"capabilities": [["gpu"]], **wanted} if wanted else {})
 
 
-def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What smoke says and returns for what the project's launch returns."""
+def test_build_uses_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The messages and the result of smoke for each result of the project's launch."""
     log = tmp_path / "log"
     launch = plain / "launch"
     launch.write_text(
@@ -1105,7 +1099,7 @@ def test_build_asks_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
             done = start(plain, COPIER_OPERATION=operation, **environment)
             assert log.read_text(encoding="utf-8").splitlines() == asked
             assert message in done.stdout + done.stderr
-            assert done.returncode == (0 if operation == "copy" else code)  # a copy is not deleted for this
+            assert done.returncode == (0 if operation == "copy" else code)  # this does not make Copier delete the copy
 
 
 # smoke on real engines
@@ -1115,7 +1109,7 @@ ENGINES = {"plain": "unix:///var/run/docker.sock", "gpu": "unix:///run/docker-gp
 
 
 def docker_at(name: str) -> str:
-    """An engine's address. `gpu` is the one that grants GPU requests without having any."""
+    """The address of an engine. `gpu`: one that accepts GPU requests without having a GPU."""
     try:
         smoke.request_status(ENGINES[name], "/_ping")
     except OSError:
@@ -1124,7 +1118,7 @@ def docker_at(name: str) -> str:
 
 
 def image_at(host: str) -> str:
-    """Any image with a shell: what is tried is the flags."""
+    """Any image with a shell, because only the flags are tested."""
     listing = subprocess.run(
         ["docker", "-H", host, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True, text=True
     )
@@ -1154,7 +1148,7 @@ def test_smoke_starts_the_container_with_its_gpu(project: Path) -> None:
 
 
 @pytest.mark.engine
-def test_smoke_says_when_the_engine_refuses_the_gpu(project: Path) -> None:
+def test_smoke_reports_that_the_engine_refuses_the_gpu(project: Path) -> None:
     host = docker_at("plain")
     done = smoked(project, host)
     if "its GPU request" in done.stdout:
@@ -1166,7 +1160,7 @@ def test_smoke_says_when_the_engine_refuses_the_gpu(project: Path) -> None:
 
 
 @pytest.mark.engine
-def test_smoke_starts_what_asks_for_no_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
+def test_smoke_starts_a_container_without_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
     done = smoked(project, docker_at("plain"), GPU_TEMPLATE_STRICT="1")
     assert done.returncode == 0, done.stderr
@@ -1174,7 +1168,7 @@ def test_smoke_starts_what_asks_for_no_gpu(generate: Callable[..., Path], tmp_pa
 
 
 @pytest.mark.engine
-def test_what_runs_is_what_was_written(
+def test_the_container_has_the_written_settings(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = docker_at("gpu")
@@ -1205,7 +1199,7 @@ def test_what_runs_is_what_was_written(
 
 
 @pytest.mark.engine
-def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) -> None:
+def test_invalid_flags_are_reported_and_nothing_is_deleted(plain: Path) -> None:
     host = docker_at("plain")
     change(plain / MAIN, '"--ipc=host"', '"--ipc=host", "--security-opt=nonsense"')
     for operation, code in (("update", 1), ("copy", 0)):
@@ -1217,7 +1211,7 @@ def test_flags_that_no_engine_takes_are_wrong_but_delete_nothing(plain: Path) ->
 
 @pytest.mark.engine
 def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copier gives a hook a quarter of a second after Ctrl-C and then kills it."""
+    """After Ctrl-C, Copier gives a hook a quarter of a second and then kills it."""
     host = docker_at("plain")
     slow = "import smoke, run; run.put_wheel = lambda project: 0; smoke.LIST_GPUS = 'sleep 60'; "
     slow += "smoke.asks = lambda arguments: False; raise SystemExit(run.main())"

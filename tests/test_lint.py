@@ -1,4 +1,4 @@
-"""This repository's own files pass the linters, as what it generates does."""
+"""This repository's own files pass the linters, like the generated files."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ PACKAGES = support.load("packages")
 BASES = support.load("images")["bases"]
 RELEASES = support.load("images")["releases"]
 PLATFORM = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
-# What NVIDIA's images hold and the resolver must not look for; a wheel of its version plays torch itself
+# Packages in NVIDIA's images, which are not resolved; an empty wheel of the right version stands in for torch
 IN_THE_IMAGE = [name for name in BASES["ngc"]["brings"] if name not in ("torch", "numpy", "jupyterlab", "tensorboard")]
-NUMPY = {"25.02": "==1.26.4", "25.03": "==1.26.4", "24.12": "==1.26.4"}  # of the image; 26.07 holds none above 2.1
+NUMPY = {"25.02": "==1.26.4", "25.03": "==1.26.4", "24.12": "==1.26.4"}  # the image's version; 26.07 has none above 2.1
 EXTRAS = [*PACKAGES["workflows"]["notebook"], *PACKAGES["tools"], *chain.from_iterable(PACKAGES["tracking"].values())]
 
 
@@ -31,24 +31,24 @@ class Case(NamedTuple):
     base: str
     release: str
     arch: str
-    use_case: str  # "all": every one that the release's torch allows, together
+    use_case: str  # "all": every use case that supports the release's torch
 
 
 def resolve(
     folder: Path, requirements: list[str], arch: str, python: str = "3.12", options: tuple[str, ...] = ()
 ) -> str:
-    """Resolve for another platform, from wheels only; the pins, or a CalledProcessError with what uv says."""
+    """Resolve for another platform from wheels only; return the pins, or raise CalledProcessError with uv's message."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "in.txt").write_text("\n".join(requirements))
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:"]
     command += ["--python-platform", PLATFORM[arch], "--python-version", python, *options, "in.txt"]
     environment = {name: value for name, value in os.environ.items() if name not in ("UV_CONSTRAINT", "UV_OVERRIDE")}
-    environment["UV_PYTHON_DOWNLOADS"] = "never"  # only metadata is wanted: the Python that is here will do
+    environment["UV_PYTHON_DOWNLOADS"] = "never"  # only metadata is needed, so any Python works
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, env=environment).stdout
 
 
-def pretended(folder: Path, name: str, version: str) -> None:
-    """A wheel that is nothing but a name and a version."""
+def empty_wheel(folder: Path, name: str, version: str) -> None:
+    """An empty wheel with a name and a version."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
@@ -59,8 +59,8 @@ def pretended(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def asked(case: Case) -> list[str]:
-    """What a project of this kind asks for, beside torch."""
+def requirements_of(case: Case) -> list[str]:
+    """The requirements of such a project, without torch."""
     use_cases = allowed(case.base, case.release) if case.use_case == "all" else [case.use_case]
     names = [
         package["name"]
@@ -74,7 +74,7 @@ def resolve_case(case: Case, folder: Path) -> str:
     """The pins of a case."""
     release = RELEASES[case.base][case.release]
     if case.base == "ngc":
-        pretended(folder / "wheels", "torch", release["torch"])
+        empty_wheel(folder / "wheels", "torch", release["torch"])
         constraints = [f"torch=={release['torch']}", f"numpy{NUMPY.get(case.release, '<2.2')}"]
         (folder / "overrides.txt").write_text("\n".join(f"{name}; sys_platform == 'never'" for name in IN_THE_IMAGE))
         options = ("--find-links", "wheels", "--override", "overrides.txt")
@@ -83,17 +83,17 @@ def resolve_case(case: Case, folder: Path) -> str:
         options = ()
     (folder / "constraints.txt").write_text("\n".join(constraints))
     options = ("--constraint", "constraints.txt", *options)
-    return resolve(folder, ["torch", *asked(case)], case.arch, release["python"], options)
+    return resolve(folder, ["torch", *requirements_of(case)], case.arch, release["python"], options)
 
 
 def allowed(base: str, release: str) -> list[str]:
-    """The use cases whose range a release's torch is in."""
+    """The use cases that support a release's torch."""
     torch = RELEASES[base][release]
     return [name for name, case in PACKAGES["use_cases"].items() if not support.outside(torch, case["torch"])]
 
 
 def cases() -> list[Case]:
-    """What `current` gives, use case by use case; of pins one for each torch. CUDA's version makes no difference."""
+    """`current` with each use case, and one pin for each version of torch. The CUDA version makes no difference."""
     machines = support.load("hardware")["hardware"]
     followed = {(base, support.current(base, [machine])) for base in BASES for machine in machines}
     releases = [(base, name) for base in BASES for name in RELEASES[base]]
@@ -111,7 +111,7 @@ CASES = cases()
 
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to resolve in, where the index answers."""
+    """A folder for resolving; skips the test if the index does not respond."""
     folder = tmp_path_factory.mktemp("resolve")
     missing = "" if shutil.which("uv") else "uv is not installed"
     if not missing:
@@ -128,7 +128,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def resolved(index: Path) -> dict[Case, str]:
-    """What uv says to each case; they wait for the index, not for each other."""
+    """The result of uv for each case, resolved in parallel."""
 
     def one(case: Case) -> str:
         folder = index / "-".join(case)
@@ -143,7 +143,7 @@ def resolved(index: Path) -> dict[Case, str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_resolves(case: Case, resolved: dict[Case, str]):
+def test_every_case_resolves(case: Case, resolved: dict[Case, str]):
     answer = resolved[case]
     assert not answer.startswith("error"), answer
     pins = dict(line.split("==") for line in answer.splitlines() if "==" in line)
@@ -164,10 +164,10 @@ def test_every_combination_is_covered():
 
 @pytest.mark.parametrize("arch", PLATFORM)
 def test_the_smallest_project_needs_few_packages(arch: str, index: Path):
-    """`minimal` with scripts and no tracking: at most 10 beside what torch and numpy bring, with pytest and ruff."""
+    """`minimal` with scripts and no tracking: at most 10 packages besides torch, numpy, and their dependencies."""
     minimal = [package["name"] for package in PACKAGES["use_cases"]["minimal"]["packages"]]
     wanted = [*minimal, *PACKAGES["workflows"]["scripts"], *PACKAGES["tools"]]
-    pretended(index / f"few-{arch}/wheels", "torch", "2.14.1")
+    empty_wheel(index / f"few-{arch}/wheels", "torch", "2.14.1")
 
     def names(requirements: list[str]) -> set[str]:
         pins = resolve(index / f"few-{arch}", requirements, arch, options=("--find-links", "wheels"))
@@ -178,19 +178,19 @@ def test_the_smallest_project_needs_few_packages(arch: str, index: Path):
 
 
 @pytest.mark.parametrize("entry", PACKAGES["missing"], ids=lambda entry: f"{entry['package']}-{entry['arch']}")
-def test_missing_wheels_are_missing(entry: dict, index: Path):
-    """The other side: what the catalogue says has no wheel would not resolve."""
+def test_packages_without_wheels_do_not_resolve(entry: dict, index: Path):
+    """Packages that have no wheel according to the catalogue cannot be resolved."""
     with pytest.raises(subprocess.CalledProcessError) as error:
         folder = index / f"missing-{entry['package']}"
         resolve(folder, [entry["package"]], entry["arch"], options=("--prerelease", "disallow"))
     assert entry["package"] in error.value.stderr
 
 
-def test_a_newer_torch_is_refused_on_nvidias(index: Path):
-    """Brackets for NVIDIA's pre-release: it meets torch>=2.9, and nothing meets torch>=2.10 beside it."""
+def test_nvidias_torch_excludes_newer_requirements(index: Path):
+    """NVIDIA's pre-release satisfies torch>=2.9, but not torch>=2.10."""
     folder = index / "pre-release"
     version = RELEASES["ngc"]["25.11"]["torch"]
-    pretended(folder / "wheels", "torch", version)
+    empty_wheel(folder / "wheels", "torch", version)
     (folder / "constraints.txt").write_text(f"torch=={version}")
     options = ("--find-links", "wheels", "--constraint", "constraints.txt")
     assert version in resolve(folder, ["torch>=2.9"], "amd64", options=options)
@@ -199,14 +199,14 @@ def test_a_newer_torch_is_refused_on_nvidias(index: Path):
 
 
 @pytest.mark.parametrize("name", PACKAGES["servers"])
-def test_servers_resolve(name: str, index: Path):
+def test_server_images_resolve(name: str, index: Path):
     server = PACKAGES["servers"][name]
     for arch in PLATFORM:
         pins = resolve(index / f"server-{name}-{arch}", [server["requirement"]], arch)
         assert server["requirement"] in pins.splitlines()
 
 
-def test_client_and_server_of_mlflow_are_of_one_major_version(resolved: dict[Case, str]):
+def test_mlflow_client_and_server_have_the_same_major_version(resolved: dict[Case, str]):
     server = PACKAGES["servers"]["mlflow"]["requirement"].split("==")[1]
     for answer in resolved.values():
         client = next((line for line in answer.splitlines() if line.startswith("mlflow-skinny==")), "")

@@ -1,4 +1,4 @@
-"""The user's part of a generated project: its texts. Its training is tried in tests/train/."""
+"""The texts of a generated project. Its training is tested in tests/train/."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = "`x` *b* <img src=x> [a](b) & \"q\" 'r' \\n $(id) ${HOME} {{ 7 * 7 }} 
 
 
 def markdown(text: str) -> str:
-    """What a reader sees of escaped text."""
+    """Escaped text as a reader sees it."""
     return re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", text)
 
 
@@ -38,7 +38,7 @@ def project(request: pytest.FixtureRequest, generate) -> Path:
     return generate(**ANSWERS[request.param])
 
 
-def test_texts_are_short_and_without_residue(project: Path) -> None:
+def test_texts_are_short_and_fully_rendered(project: Path) -> None:
     readme = (project / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 90
     texts = [project / name for name in ("README.md", ".env.example", ".gitignore", ".dockerignore", "pyproject.toml")]
@@ -46,13 +46,13 @@ def test_texts_are_short_and_without_residue(project: Path) -> None:
     for path in texts:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"[ \t]$", text, re.MULTILINE), path
-        ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template is Jinja too
+        ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template also contains Jinja
         assert "{%" not in ours and not re.search(r"(?<!\$)\{\{", ours), path
         assert text.endswith("\n") and not text.endswith("\n\n"), path
         assert path.suffix == ".py" or "\n\n\n" not in text, path
 
 
-def test_only_what_was_answered_is_named(generate) -> None:
+def test_texts_only_name_selected_options(generate) -> None:
     plain, full = generate(**ANSWERS["cpu"]), generate(**ANSWERS["shared"])
     names = re.compile("wandb|mlflow|tensorboard|GPUS|jupyter|/data`", re.IGNORECASE)
     for name in ("README.md", ".env.example", "pyproject.toml"):
@@ -63,11 +63,11 @@ def test_only_what_was_answered_is_named(generate) -> None:
         assert word in readme
 
 
-def test_no_ci_no_workflow(generate) -> None:
+def test_without_ci_there_is_no_workflow(generate) -> None:
     assert not (generate(ci="none") / ".github").exists()
 
 
-def test_free_text_stays_text(generate) -> None:
+def test_free_text_is_escaped(generate) -> None:
     project = generate(project_name=HOSTILE, package_name="hostile")
     title = (project / "README.md").read_text(encoding="utf-8").splitlines()[0]
     assert markdown(title) == f"# {HOSTILE}"
@@ -135,7 +135,7 @@ def test_no_gpu_job_without_a_gpu(generate) -> None:
     assert not (generate(hardware="cpu") / ".github/workflows/gpu.yml").exists()
 
 
-def test_the_build_sees_only_what_the_dockerfile_copies(project: Path) -> None:
+def test_the_build_context_has_only_what_the_dockerfile_copies(project: Path) -> None:
     allowed = {line[1:] for line in (project / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied: set[str] = set()
     for line in (project / "Dockerfile").read_text(encoding="utf-8").splitlines():

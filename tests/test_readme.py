@@ -1,4 +1,4 @@
-"""README's first commands, each run as it is written there; those that need Docker in tests/engine/test_readme.py."""
+"""The commands in README's first block, run as written; tests/engine/test_readme.py runs those that need Docker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIANTS = [[line for line in part.splitlines()[1:] if line] for part in "\n".jo
 
 
 def generated(template: Path, folder: Path) -> Path:
-    """The project that README's first two lines give in a fresh clone, copied without asking Docker about it."""
+    """The project that README's first two lines create in a fresh clone, without using Docker."""
     clone = folder / "gpu-template"
     git("clone", "--quiet", str(template), str(clone), cwd=folder)
     env = {**os.environ, "GPU_TEMPLATE_SMOKE": "off"}
@@ -42,7 +42,7 @@ def run(project: Path, lines: list[str], env: dict[str, str], codes: tuple[int, 
     return output
 
 
-def test_the_block_has_three_ways() -> None:
+def test_the_block_has_three_variants() -> None:
     assert [any(word in lines[-1] for word in ("--cpu", "--native")) for lines in VARIANTS] == [False, True, True]
     assert "--native" in VARIANTS[2][-1] and all("my_gpu_project.train" in lines[-1] for lines in VARIANTS)
     copy, _, comment = COPY.partition(" # ")
@@ -51,7 +51,7 @@ def test_the_block_has_three_ways() -> None:
 
 @pytest.mark.network
 def test_with_only_uv(copier_template: Path, tmp_path: Path) -> None:
-    """With the machine's own build of PyTorch for CPUs, if pip's find-links has one."""
+    """With a CPU build of PyTorch from pip's find-links folder, if there is one."""
     if not shutil.which("uvx") or sys.version_info < (3, 11):
         cannot("uv and Python 3.11 are needed")
     project = generated(copier_template, tmp_path)

@@ -1,8 +1,8 @@
-"""What `./launch --native` installs on each machine of the catalogue, resolved for its platform, from wheels alone.
+"""The packages that `./launch --native` installs on each machine of the catalogue, resolved from wheels.
 
-PyTorch's builds for CUDA are on PyTorch's own index only. Where that one does not answer, the test of it is skipped by
-name, also under CI: the network is the only reason for that, and nothing else is hidden by it. All other packages, and
-torch as PyPI has it, come from the ordinary index, as in test_packages.py.
+PyTorch's CUDA builds are only on PyTorch's own index. If it cannot be reached, its test is skipped, even in CI, because
+the network is the only possible reason. All other packages, and torch from PyPI, come from the default index, as in
+test_packages.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.network
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
 EVERYTHING = {"use_case": "llm", "workflow": "notebook", "tracking": ["tensorboard", "wandb", "mlflow"]}
-# PyTorch's index is asked for these alone, as when the environment is made
+# only these come from PyTorch's index, as when the environment is created
 FROM_PYTORCH = """
 [[tool.uv.index]]
 name = "pytorch"
@@ -41,7 +41,7 @@ __all__ = ["index"]  # the fixture
 
 
 def compiled(folder: Path, project: Path, arch: str, requirement: str, more: str = "") -> str:
-    """The pins of a project's pyproject.toml on a platform; fails with what uv says."""
+    """The pins of a project's pyproject.toml on a platform; if it cannot be resolved, fails with uv's message."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text((project / "pyproject.toml").read_text(encoding="utf-8") + more)
     (folder / "constraints.txt").write_text(requirement + "\n")
@@ -64,10 +64,10 @@ def facts(project: Path) -> dict:
 
 @pytest.mark.parametrize("base", ["wheel", "ngc", "cuda"])
 @pytest.mark.parametrize("hardware", HARDWARE)
-def test_the_wheels_serve_the_machine(generate: Callable[..., Path], hardware: str, base: str) -> None:
-    """Kernels, CUDA and driver of what is installed without a container, for each base that the machine may have."""
+def test_native_wheels_support_the_machine(generate: Callable[..., Path], hardware: str, base: str) -> None:
+    """Kernels, CUDA, and driver of the native packages suit the machine, for each base that it can have."""
     if not support.current(base, [hardware]):
-        return  # the questions do not offer it
+        return  # not offered by the questions
     native = facts(generate(hardware=hardware, base=base))
     same = [item for item in RELEASES["wheel"].values() if item["torch"] == native["torch"]]
     assert len(same) == 1 and same[0]["index"] == native["index"]
@@ -80,7 +80,7 @@ def test_the_wheels_serve_the_machine(generate: Callable[..., Path], hardware: s
 
 @pytest.fixture(scope="session")
 def resolved(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], str]:
-    """The pins from the ordinary index, resolved once for all machines that ask for the same."""
+    """The pins from the default index, resolved once for all machines with the same requirements."""
     known: dict[str, str] = {}
 
     def resolve(project: Path, arch: str) -> str:
@@ -95,7 +95,7 @@ def resolved(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 @pytest.mark.parametrize("hardware", HARDWARE)
 def test_every_package_has_a_wheel(generate: Callable[..., Path], hardware: str, resolved: Callable) -> None:
-    """With everything that can be asked for; what has none stands in the catalogue, and is not asked for."""
+    """With all options. Packages without a wheel are listed in the catalogue and not required."""
     project = generate(hardware=hardware, **EVERYTHING)
     arch = HARDWARE[hardware]["arch"]
     pins = resolved(project, arch)
@@ -105,14 +105,14 @@ def test_every_package_has_a_wheel(generate: Callable[..., Path], hardware: str,
 
 @pytest.fixture(scope="session")
 def answering(index: Path) -> Callable[[str], str]:
-    """An address of PyTorch's index that answers; skips the test where it does not."""
+    """The address of PyTorch's index; skips the test if it does not respond."""
 
     def look(url: str) -> str:
         try:
             with urllib.request.urlopen(f"{url}/torch/", timeout=20) as answer:
                 answer.read(1)
         except urllib.error.HTTPError:
-            raise  # it answers, and has no such place: that is no want of a network
+            raise  # it responds without such a page, so the network works
         except OSError as error:
             pytest.skip(f"PyTorch's index does not answer here: {error}")
         return url
@@ -121,10 +121,10 @@ def answering(index: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("hardware", HARDWARE)
-def test_the_torch_that_stack_json_names(
+def test_pytorchs_index_has_the_torch_of_stack_json(
     generate: Callable[..., Path], hardware: str, answering: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """From PyTorch's own index: that very build, which for a GPU is one for CUDA, on arm64 too."""
+    """PyTorch's own index has exactly this build; for a GPU, it is a CUDA build, also on arm64."""
     project = generate(hardware=hardware, **EVERYTHING)
     native = facts(project)
     more = FROM_PYTORCH.format(url=answering(native["index"]))

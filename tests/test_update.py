@@ -1,4 +1,4 @@
-"""`copier update`: what a new version of the template brings, and what it leaves alone."""
+"""`copier update`: what a new version of the template changes, and what it keeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def commit(folder: Path, message: str = "mine") -> None:
 
 @pytest.fixture
 def template(copier_template: Path, tmp_path: Path) -> Path:
-    """A clone of the template, in which a test makes the next version: `release(template)` tags it."""
+    """A clone of the template; `release(template)` tags the next version."""
     clone = tmp_path / "template"
     git("clone", "-q", str(copier_template), str(clone), cwd=tmp_path)
     return clone
@@ -70,7 +70,7 @@ def fresh(template: Path, project: Path, version: str = OLD, **answers: object) 
 
 @pytest.fixture
 def project(generate: Callable[..., Path], template: Path, tmp_path: Path) -> Callable[..., Path]:
-    """A project of the old version, under git: a render that tests share, with its version and where `template` is."""
+    """A project of the old version in a git repository, from a render shared by the tests."""
 
     def make(**answers: object) -> Path:
         folder = shutil.copytree(generate(**answers), tmp_path / "project", symlinks=True)
@@ -158,7 +158,7 @@ def test_an_update_from_the_last_release_equals_a_fresh_copy(
     assert texts(mine, *YOURS) == texts(fresh(copier_template, tmp_path / "fresh", HERE), *YOURS)
 
 
-def test_what_you_wrote_survives(template: Path, project: Callable[..., Path]) -> None:
+def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> None:
     mine = project()
     pyproject, package = mine / "pyproject.toml", mine / "src/my_gpu_project"
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
@@ -192,7 +192,7 @@ def test_what_you_wrote_survives(template: Path, project: Callable[..., Path]) -
     assert Validation(mine).problems() == []
 
 
-def test_what_you_deleted_stays_away(template: Path, project: Callable[..., Path]) -> None:
+def test_deleted_files_stay_deleted(template: Path, project: Callable[..., Path]) -> None:
     mine = project()
     gone = [
         "src/my_gpu_project/data.py",
@@ -268,7 +268,7 @@ RELEASES = {
 
 
 def add_release(template: Path, base: str, **changes: object) -> None:
-    """A release on top of a base's list, as a maintainer would add one: the newest confirmed, with another version."""
+    """Add a release to a base, as a maintainer would: a copy of the newest confirmed one, with another version."""
     path = template / "catalogue/images.yml"
     text = path.read_text(encoding="utf-8")
     releases = yaml.safe_load(text)["releases"][base]
@@ -335,7 +335,7 @@ def test_a_pin_stays(template: Path, project: Callable[..., Path], base: str) ->
 
 
 @pytest.mark.parametrize(
-    ("days", "said"),
+    ("days", "notice"),
     [
         (91, ""),
         (
@@ -354,7 +354,7 @@ def test_the_end_of_a_pin_is_announced(
     copier: object,
     capfd: pytest.CaptureFixture[str],
     days: int,
-    said: str,
+    notice: str,
 ) -> None:
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project(base="ngc", release="26.06")
@@ -365,12 +365,12 @@ def test_the_end_of_a_pin_is_announced(
     release(template)
     update(mine, hooks=True)
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("validate: notice: ")]
-    assert [line.removeprefix("validate: notice: ").startswith(said.format(end=end)) for line in lines] == [
+    assert [line.removeprefix("validate: notice: ").startswith(notice.format(end=end)) for line in lines] == [
         True
-    ] * bool(said)
+    ] * bool(notice)
 
 
-def test_who_follows_current_needs_no_such_notice() -> None:
+def test_current_needs_no_end_of_support_notice() -> None:
     past = {"release": "1", "end_of_life": "2020-01-01"}
     assert rules.ending({**past, "channel": "current"}) == ""
     assert rules.ending({**past, "channel": "pin", "end_of_life": None}) == ""
@@ -381,10 +381,8 @@ def test_who_follows_current_needs_no_such_notice() -> None:
 # A new gpukit
 
 
-def test_an_update_is_small_and_keeps_what_you_wrote(
-    template: Path, project: Callable[..., Path], copier: object
-) -> None:
-    """Two releases that differ in the base's release, the driver floor, and gpukit's code."""
+def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callable[..., Path], copier: object) -> None:
+    """The releases differ in the base's release, the driver floor, and gpukit's code."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project()
     old = vendor.put(writer.from_source(template / "gpukit"), mine)
@@ -415,7 +413,7 @@ def test_an_update_is_small_and_keeps_what_you_wrote(
     assert Validation(mine).problems() == []
 
 
-def test_a_conflict_does_not_keep_the_new_wheel_away(
+def test_the_new_wheel_is_written_despite_a_conflict(
     template: Path, project: Callable[..., Path], copier: object
 ) -> None:
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
@@ -434,7 +432,7 @@ def test_a_conflict_does_not_keep_the_new_wheel_away(
 
 
 def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: Path, copier: object) -> None:
-    """Whatever the user ignores everywhere, and where git turns line ends into CRLF."""
+    """Even with the user's global gitignore, and if git converts line endings to CRLF."""
     ignores = tmp_path / "ignores"
     ignores.write_text("vendor/\n*.whl\n")
     config = tmp_path / "gitconfig"
@@ -466,7 +464,7 @@ def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: 
 # Another answer
 
 
-def test_a_notebook_comes_when_the_workflow_is_asked_for(project: Callable[..., Path]) -> None:
+def test_selecting_the_notebook_workflow_adds_a_notebook(project: Callable[..., Path]) -> None:
     mine = project(workflow="scripts")
     assert not (mine / "notebooks").exists()
     update(mine, OLD, workflow="notebook")
@@ -487,7 +485,7 @@ def test_a_notebook_comes_when_the_workflow_is_asked_for(project: Callable[..., 
     ],
     ids=lambda answers: "-".join(map(str, answers.values())) or "defaults",
 )
-def test_another_answer_reaches_everything(
+def test_a_changed_answer_changes_all_files(
     template: Path, project: Callable[..., Path], tmp_path: Path, before: dict, after: dict
 ) -> None:
     mine = project(**before)
@@ -497,7 +495,7 @@ def test_another_answer_reaches_everything(
     assert Validation(mine).problems() == []
 
 
-def test_a_chosen_base_outlives_the_hardware_where_it_can(project: Callable[..., Path]) -> None:
+def test_a_selected_base_stays_if_the_new_hardware_supports_it(project: Callable[..., Path]) -> None:
     mine = project(hardware="rtx-50", base="ngc")
     update(mine, OLD, hardware="h100")
     assert (stack(mine)["base"], answers(mine)["base"]) == ("ngc", "ngc")
@@ -506,14 +504,16 @@ def test_a_chosen_base_outlives_the_hardware_where_it_can(project: Callable[...,
     assert stack(mine)["base"] == "wheel"
 
 
-def test_the_main_machine_may_become_one_of_the_others(project: Callable[..., Path]) -> None:
+def test_the_main_machine_can_become_an_additional_one(project: Callable[..., Path]) -> None:
     mine = project(hardware="rtx-40", also_on=["a100", "h100"])
     update(mine, OLD, hardware="h100")
     assert list(stack(mine)["targets"]) == ["h100", "a100"]
 
 
 @pytest.mark.parametrize("given", [{"hardware": "gtx-10"}, {"hardware": "v100", "also_on": ["gtx-10"]}])
-def test_a_retired_machine_stays_with_who_has_it(template: Path, project: Callable[..., Path], given: dict) -> None:
+def test_a_retired_machine_stays_in_projects_that_use_it(
+    template: Path, project: Callable[..., Path], given: dict
+) -> None:
     mine = project(**given)
     before = stack(mine)
     path = template / "catalogue/hardware.yml"
@@ -535,7 +535,7 @@ def test_a_wrong_answer_changes_nothing(project: Callable[..., Path]) -> None:
     assert clean(mine)
 
 
-def test_a_project_may_be_a_folder_of_a_repository(template: Path, tmp_path: Path) -> None:
+def test_a_project_can_be_a_folder_of_a_repository(template: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     mine = fresh(template, repository / "training")
     (repository / "other.txt").write_text("other\n")

@@ -1,6 +1,6 @@
-"""Projects that train on several machines, which are all this one. PyTorch comes as for tests/train.
+"""Projects that train on several simulated machines. PyTorch is the one of tests/train.
 
-Their `launch` is a stand-in: `./launch --native run -- CMD` runs CMD with that PyTorch, and makes no environment.
+Their `launch` is a substitute: `./launch --native run -- CMD` runs CMD with that PyTorch, without an environment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if [ "$1" = torchrun ]; then
 fi
 exec "$@"
 """
-# Imported by every Python that trains there: while a file `hold` is there, a checkpoint is never whole.
+# Imported by every training process: while a file `hold` exists, no checkpoint is completed.
 HOLD = """\
 import os, time
 fsync = os.fsync
@@ -67,7 +67,7 @@ class Project:
         data.write_text(text.replace("        point = self", f"        {slow}\n        point = self"), encoding="utf-8")
 
     def losses(self, run: str | Path) -> dict[int, float]:
-        """Step -> loss; of a step that ran twice the later."""
+        """Step -> loss; the last one, if a step ran twice."""
         file = self.folder / "outputs" / run / "metrics.jsonl"
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return {line["step"]: line["loss"] for line in map(json.loads, filter(whole, lines)) if "loss" in line}
@@ -81,7 +81,7 @@ class Project:
 
 
 def whole(line: str) -> bool:
-    """A line may be read while it is written."""
+    """The last line may be incomplete."""
     return line.endswith("}")
 
 
@@ -95,7 +95,7 @@ def short() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="cluster-"))
     path.chmod(0o755)
     yield path
-    shutil.rmtree(path, ignore_errors=True)  # some of it is root's
+    shutil.rmtree(path, ignore_errors=True)  # some files belong to root
 
 
 @pytest.fixture(scope="session")
@@ -106,10 +106,10 @@ def project(generate: Callable[..., Path], short: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def unbroken(project: Project) -> dict[int, float]:
-    """The losses of two processes that torchrun starts on one machine, and nobody interrupts."""
-    project.torchrun(*RUN, "--max-steps", "60", "--name", "unbroken")
-    found = project.losses("unbroken")
+def uninterrupted(project: Project) -> dict[int, float]:
+    """The losses of two uninterrupted processes, started by torchrun on one machine."""
+    project.torchrun(*RUN, "--max-steps", "60", "--name", "uninterrupted")
+    found = project.losses("uninterrupted")
     assert list(found) == list(range(1, 61))
     return found
 

@@ -1,4 +1,4 @@
-"""Virtual environments for what is too large for tests/requirements.txt, made once, in the cache of tests/train."""
+"""Virtual environments for packages that are too large for tests/requirements.txt, kept in the cache of tests/train."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.train.conftest import CACHE
 
 
 def environment(requirement: str) -> Path:
-    """The Python that has it, such as `skypilot==0.14.1`.
+    """The Python of an environment with a package such as `skypilot==0.14.1`.
 
     Raises:
-        OSError, subprocess.SubprocessError: pip could not bring it.
+        OSError, subprocess.SubprocessError: pip could not install it.
     """
     name = requirement.replace("==", "-").replace("[", "-").replace("]", "")
     folder = CACHE / f"{name}-python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -25,7 +25,7 @@ def environment(requirement: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "whole").exists():
             print(f"Bringing {requirement} for tests/cluster, once ...", file=sys.stderr, flush=True)
-            # without the packages of tests/train, which pip would take for the environment's own
+            # without the packages of tests/train, which pip would mistake for those of the environment
             env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=300, env=env)
             pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", requirement]

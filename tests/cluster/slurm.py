@@ -1,7 +1,7 @@
-"""Slurm itself on this machine alone: its controller, two nodes and munge, on loopback, in a folder.
+"""Slurm on this machine: its controller, two nodes, and munge, on loopback, in one folder.
 
-The daemons live in a mount namespace of their own, for two files that nobody else is to see: /etc/hosts, which names
-the nodes, and an empty /sys/fs/cgroup, without which slurmd does not start in a container.
+The daemons run in their own mount namespace, with two private mounts: /etc/hosts, which names the nodes, and an empty
+/sys/fs/cgroup, without which slurmd does not start in a container.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ROOT = [] if os.getuid() == 0 else ["sudo", "-n", "--preserve-env"]
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "unshare", "nsenter", "setpriv")
 SBIN = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 NODES = ("node1", "node2")
-PATIENCE = 400  # seconds; all of it takes a minute where nothing else runs
-# A job that was queued again waits as long as a credential lasts: two minutes where nothing else is said.
+PATIENCE = 400  # seconds; on an idle machine, everything takes a minute
+# A requeued job waits for the lifetime of a credential, which is two minutes by default.
 CONFIG = """\
 ClusterName=tests
 SlurmctldHost=localhost
@@ -48,7 +48,7 @@ NodeName=node1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=node2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
-# Each daemon is a child of this shell, and ends when it does.
+# Each daemon is a child of this shell, and ends with it.
 START = """\
 set -e
 chown "$(id -u)" "$1/key"
@@ -67,7 +67,7 @@ wait
 
 
 def lacking() -> str:
-    """Why it cannot run here; empty where it can."""
+    """Why Slurm cannot run here; empty if it can."""
     missing = [tool for tool in TOOLS if not shutil.which(tool, path=SBIN)]
     if missing:
         return f"{', '.join(missing)} not here: apt-get install slurm-wlm munge"
@@ -89,13 +89,13 @@ def free_ports(count: int) -> list[int]:
 
 
 class Slurm:
-    """A cluster in `folder`, whose path must be short: a socket lies in it."""
+    """A cluster in `folder`, whose path must be short because it contains a socket."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("state", *NODES):
             (folder / name).mkdir(parents=True)
-        folder.chmod(0o755)  # munged refuses a socket that others cannot reach
+        folder.chmod(0o755)  # munged refuses a socket that other users cannot reach
         (folder / "hosts").write_text(Path("/etc/hosts").read_text() + f"127.0.0.1 {' '.join(NODES)}\n")
         (folder / "key").write_bytes(os.urandom(128))
         (folder / "key").chmod(0o400)
@@ -116,7 +116,7 @@ class Slurm:
             raise
 
     def ask(self, *command: str | Path, cwd: Path | None = None, **env: str) -> str:
-        """What a command of Slurm's prints, as this user; "" where it fails."""
+        """The output of a Slurm command, run as this user; "" if it fails."""
         pid = self.folder / "pid"
         if not pid.exists():  # not yet
             return ""
@@ -131,11 +131,11 @@ class Slurm:
         until = time.monotonic() + within
         while not there():
             if time.monotonic() > until or self.daemons.poll() is not None:
-                raise AssertionError(f"{what} not there after {within} s\n{self.told(job)}")
+                raise AssertionError(f"{what} not there after {within} s\n{self.report(job)}")
             time.sleep(0.2)
 
-    def told(self, job: str = "") -> str:
-        """What the daemons said, for a test that failed."""
+    def report(self, job: str = "") -> str:
+        """The logs of the daemons, for a test that failed."""
         logs = [path.read_text(errors="replace")[-1500:] for path in sorted(self.folder.glob("*.log"))]
         return "\n".join([self.ask("scontrol", "show", "job", job), *logs])
 
@@ -149,13 +149,13 @@ class Slurm:
         return dict(re.findall(r"(\w+)=(\S*)", self.ask("scontrol", "show", "job", job)))
 
     def end(self, job: str, within: float = PATIENCE) -> str:
-        """The state in which it ended."""
+        """The final state of a job."""
         going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
         self.wait(lambda: self.facts(job).get("JobState", "PENDING") not in going, f"the end of job {job}", job, within)
         return self.facts(job)["JobState"]
 
     def close(self) -> None:
-        """End its jobs, then its daemons."""
+        """End all jobs, then the daemons."""
         self.ask("scancel", f"--user={os.getuid()}")
         with contextlib.suppress(AssertionError):
             self.wait(lambda: not self.ask("squeue", "--noheader"), "an empty queue", within=40)

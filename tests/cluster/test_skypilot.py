@@ -1,6 +1,6 @@
-"""cluster/sky.yaml: SkyPilot's own parser takes what is generated, and its run section trains on two machines.
+"""cluster/sky.yaml: SkyPilot's own parser accepts it, and its run section trains on two machines.
 
-SkyPilot lies in a virtual environment of its own, in the cache where tests/train has PyTorch.
+SkyPilot is in its own virtual environment, in the cache where tests/train has PyTorch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSION = "0.14.1"
 HARDWARE = support.load("hardware")["hardware"]
 RENTED = [id for id, machine in HARDWARE.items() if machine["skypilot"]["accelerators"]]
 PUBLISHED = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8/common/accelerators.csv"
-# What SkyPilot makes of each task, as JSON.
+# Prints each task as JSON, as SkyPilot parses it.
 PARSE = """\
 import json, sys, sky
 for path in sys.argv[1:]:
@@ -43,7 +43,7 @@ for path in sys.argv[1:]:
 
 @pytest.fixture(scope="session")
 def skypilot() -> Path:
-    """The Python that has SkyPilot."""
+    """The Python of an environment with SkyPilot."""
     try:
         return environment(f"skypilot=={VERSION}")
     except (OSError, subprocess.SubprocessError) as error:
@@ -52,7 +52,7 @@ def skypilot() -> Path:
 
 @pytest.fixture
 def parsed(skypilot: Path, tmp_path: Path) -> Callable[..., list[dict]]:
-    """What SkyPilot makes of tasks, and nothing of this machine's; the names of cards are those of the catalogue."""
+    """Tasks as SkyPilot parses them, without this machine's settings; cards have the names in the catalogue."""
     lists = tmp_path / ".sky/catalogs/v8/common"
     lists.mkdir(parents=True)
     names = [name for id in RENTED for name in HARDWARE[id]["skypilot"]["accelerators"]]
@@ -71,7 +71,7 @@ def parsed(skypilot: Path, tmp_path: Path) -> Callable[..., list[dict]]:
     return parse
 
 
-def test_skypilot_takes_what_is_generated(generate: Callable[..., Path], parsed: Callable[..., list[dict]]) -> None:
+def test_skypilot_accepts_the_generated_task(generate: Callable[..., Path], parsed: Callable[..., list[dict]]) -> None:
     answers = [{"hardware": id} for id in [*RENTED, "cpu"]]
     answers += [
         {"hardware": "rtx-40", "also_on": ["h100", "dgx-spark"], "tracking": ["wandb"]},
@@ -91,15 +91,15 @@ def test_skypilot_takes_what_is_generated(generate: Callable[..., Path], parsed:
         assert (task["files"] or {}) == ({"/data": given["data_dir"]} if "data_dir" in given else {})
 
 
-def test_a_typing_error_is_refused(generate: Callable[..., Path], parsed: Callable[..., list[dict]], tmp_path: Path):
+def test_a_typo_is_rejected(generate: Callable[..., Path], parsed: Callable[..., list[dict]], tmp_path: Path):
     text = (generate(hardware="h100", cluster=["skypilot"]) / "cluster/sky.yaml").read_text(encoding="utf-8")
     (tmp_path / "wrong.yaml").write_text(text.replace("num_nodes:", "num_node:"))
     with pytest.raises(ValueError, match="num_node"):
         parsed(tmp_path / "wrong.yaml")
 
 
-def test_its_run_section_trains_on_two_machines(project: Project, unbroken: dict[int, float]) -> None:
-    """On loopback, with the variables that SkyPilot sets; killed on the way and started again, as on other machines."""
+def test_the_run_section_trains_on_two_machines(project: Project, uninterrupted: dict[int, float]) -> None:
+    """On loopback, with the variables that SkyPilot sets; killed and restarted, as on new machines."""
     task = yaml.safe_load((project.folder / "cluster/sky.yaml").read_text(encoding="utf-8"))
     run = task["run"].replace("29500", str(free_ports(1)[0]))
     env = {**task["envs"], "OUTPUTS": str(project.folder / "outputs"), "RUN_NAME": "sky", "SKYPILOT_NUM_NODES": "2"}
@@ -126,18 +126,18 @@ def test_its_run_section_trains_on_two_machines(project: Project, unbroken: dict
     finally:
         for pid in training(project.folder):
             os.kill(pid, 9)
-    said = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
-    assert all(node.returncode for node in nodes), said
+    output = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
+    assert all(node.returncode for node in nodes), output
 
     nodes = start((*RUN, "--max-steps", "60"))
-    said = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
-    assert not any(node.returncode for node in nodes), said
-    assert "Resuming" in "".join(said)
-    assert project.losses("sky") == unbroken
+    output = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
+    assert not any(node.returncode for node in nodes), output
+    assert "Resuming" in "".join(output)
+    assert project.losses("sky") == uninterrupted
 
 
 def training(folder: Path) -> list[int]:
-    """Processes whose working folder is this one."""
+    """The processes whose working directory is this folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -149,7 +149,7 @@ def training(folder: Path) -> list[int]:
 
 
 @pytest.mark.network
-def test_skypilot_knows_the_names() -> None:
+def test_skypilot_has_the_names_of_the_cards() -> None:
     try:
         with urllib.request.urlopen(PUBLISHED, timeout=10) as answer:
             known = {line.partition(",")[0] for line in answer.read().decode().splitlines()[1:]}
@@ -157,4 +157,4 @@ def test_skypilot_knows_the_names() -> None:
         pytest.skip(f"SkyPilot's list of cards cannot be read here: {error}")
     for id in RENTED:
         assert set(HARDWARE[id]["skypilot"]["accelerators"]) <= known, id
-    assert not any(re.fullmatch("GB[123]00|DGX.*|GB10", name) for name in known), "somebody rents it now"
+    assert not any(re.fullmatch("GB[123]00|DGX.*|GB10", name) for name in known), "a cloud offers it now"

@@ -1,4 +1,4 @@
-"""cluster/train.sbatch on real Slurm: two nodes, a process on each, told to stop, sent back, killed; and bad ends."""
+"""cluster/train.sbatch with real Slurm: two nodes with one process each; signaled, requeued, killed, and failing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cluster.conftest import RUN, Project
 from tests.cluster.slurm import Slurm
 
 pytestmark = pytest.mark.cluster
-SLOWLY = {"SLOWER": "0.01"}  # 8 samples in a step: nearly a tenth of a second
+SLOWLY = {"SLOWER": "0.01"}  # 8 samples per step, which takes almost 0.1 s
 SMALL = ("--cpus-per-task=1",)
 
 
@@ -27,47 +27,49 @@ def saving(folder: Path) -> bool:
     return any(folder.glob("checkpoints/.step-*"))
 
 
-def test_interrupted_three_times_it_repeats_an_unbroken_run(
-    slurm: Slurm, project: Project, unbroken: dict[int, float]
+def test_three_interruptions_give_the_losses_of_an_uninterrupted_run(
+    slurm: Slurm, project: Project, uninterrupted: dict[int, float]
 ) -> None:
     job = slurm.submit(project.folder, *RUN, "--max-steps", "60", options=SMALL, **SLOWLY)
     outputs = project.folder / "outputs" / job
 
     at_step(slurm, project, job, 5)
-    slurm.ask("scancel", "--batch", "--signal=USR1", job)  # as at the end of its time
+    slurm.ask("scancel", "--batch", "--signal=USR1", job)  # as at its time limit
     slurm.wait(lambda: restarts(slurm, job) == 1, "the first restart", job)
     saved = {path.name for path in outputs.glob("checkpoints/step-*")}
     assert any(int(name[5:]) % 10 for name in saved)  # between two regular checkpoints
 
     at_step(slurm, project, job, 15)
-    slurm.ask("scontrol", "requeue", job)  # as when it is preempted
+    slurm.ask("scontrol", "requeue", job)  # as for a preemption
     slurm.wait(lambda: restarts(slurm, job) == 2, "the second restart", job)
 
     at_step(slurm, project, job, 25)
     project.hold.touch()
     slurm.wait(lambda: saving(outputs), "a checkpoint in the making", job)
-    slurm.ask("scancel", "--signal=KILL", f"{job}.0")  # kill -9 of the step, in mid-save
+    slurm.ask("scancel", "--signal=KILL", f"{job}.0")  # kill -9 of the step while it saves
     slurm.wait(lambda: restarts(slurm, job) == 3, "the third restart", job)
     assert saving(outputs)
     project.hold.unlink()
 
-    assert slurm.end(job) == "COMPLETED", slurm.told(job)
-    assert project.losses(job) == unbroken
+    assert slurm.end(job) == "COMPLETED", slurm.report(job)
+    assert project.losses(job) == uninterrupted
     log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")
     assert log.count("Resuming") == 3 and log.count("Starting") == 1
     assert "SIGUSR1: saved" in log and log.count("requeuing it") == 2
     assert not saving(outputs)
 
 
-def test_two_jobs_of_one_project_have_a_run_each(slurm: Slurm, project: Project, unbroken: dict[int, float]) -> None:
+def test_two_jobs_of_a_project_use_separate_runs(
+    slurm: Slurm, project: Project, uninterrupted: dict[int, float]
+) -> None:
     jobs = [slurm.submit(project.folder, *RUN, "--max-steps", "10", options=SMALL) for _ in range(2)]
     for job in jobs:
-        assert slurm.end(job) == "COMPLETED", slurm.told(job)
-        assert project.losses(job) == {step: unbroken[step] for step in range(1, 11)}
+        assert slurm.end(job) == "COMPLETED", slurm.report(job)
+        assert project.losses(job) == {step: uninterrupted[step] for step in range(1, 11)}
 
 
-def test_killed_before_it_has_saved_anything(slurm: Slurm, project: Project, unbroken: dict[int, float]) -> None:
-    """Runs lie in a folder of their own, as on a scratch disk."""
+def test_killed_before_the_first_checkpoint(slurm: Slurm, project: Project, uninterrupted: dict[int, float]) -> None:
+    """Runs are in a separate folder, as on a scratch disk."""
     scratch = project.folder.parent / "scratch"
     (project.folder / "outputs").mkdir(exist_ok=True)
     options = {"OUTPUTS": str(scratch), "RUN_NAME": "early", **SLOWLY}
@@ -75,9 +77,9 @@ def test_killed_before_it_has_saved_anything(slurm: Slurm, project: Project, unb
     slurm.wait(lambda: (scratch / "early/metrics.jsonl").exists(), "the first step", job)
     slurm.ask("scancel", "--signal=KILL", f"{job}.0")
     slurm.wait(lambda: restarts(slurm, job) == 1, "a restart", job)
-    assert slurm.end(job) == "COMPLETED", slurm.told(job)
+    assert slurm.end(job) == "COMPLETED", slurm.report(job)
     shutil.move(scratch / "early", project.folder / "outputs/early")
-    assert project.losses("early") == {step: unbroken[step] for step in range(1, 11)}
+    assert project.losses("early") == {step: uninterrupted[step] for step in range(1, 11)}
 
 
 def test_an_error_at_the_start_ends_the_job(slurm: Slurm, project: Project) -> None:
@@ -87,7 +89,7 @@ def test_an_error_at_the_start_ends_the_job(slurm: Slurm, project: Project) -> N
 
 
 @pytest.mark.parametrize("wrong", ["docker", "Pyxis"])
-def test_an_unknown_way_to_run_is_one_sentence(slurm: Slurm, project: Project, wrong: str) -> None:
+def test_an_unknown_run_in_is_one_sentence(slurm: Slurm, project: Project, wrong: str) -> None:
     job = slurm.submit(project.folder, options=SMALL, RUN_IN=wrong)
     assert slurm.end(job) == "FAILED"
     log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")

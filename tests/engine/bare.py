@@ -1,7 +1,7 @@
-"""Hosts without Docker, as containers of plain Debian, and repositories that stand in for the vendors'.
+"""Hosts without Docker, as containers of plain Debian, and local repositories that replace the vendors'.
 
-Those have the vendors' layout and are signed by keys made here. Their packages are small: docker is a script that
-answers as an engine does once its service was started, and nvidia-ctk writes what the real one writes.
+The repositories have the vendors' layout and are signed with keys created here. Their packages are small: docker is a
+script that responds like an engine once its service has been started, and nvidia-ctk writes what the real one writes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ case "$*" in
     *) exit 1 ;;
 esac
 """
-# package: what it needs, its files, and what runs when it has been unpacked: long enough to be interrupted in it
+# package: dependencies, files, and the script that runs after unpacking, long enough to be interrupted
 PACKAGES = {
     "docker": {
         "containerd.io": ((), {}, "sleep 2"),
@@ -85,7 +85,7 @@ find /etc/apt /etc/docker /etc/group /usr/share/keyrings -type f -exec sha256sum
 
 
 def vendors(folder: Path, suite: str) -> Path:
-    """Make both repositories for a suite, and the file that puts them in the vendors' place."""
+    """Create both repositories for a suite, and the file for --mirrors."""
     home = folder / "gnupg"
     home.mkdir(mode=0o700)
     found = {}
@@ -160,7 +160,7 @@ def _package(folder: Path, pool: Path, name: str, needs: tuple[str, ...], files:
 
 
 class Bare:
-    """A host without Docker: a container of plain Debian, and an ordinary user with sudo, whose home has a project."""
+    """A host without Docker: a container of plain Debian, with a regular user who has sudo and a project."""
 
     def __init__(self, engine: Engine, image: str, project: Path, stands_in: Path) -> None:
         self.engine, self.name = engine, f"{SLUG}-bare-{uuid.uuid4().hex[:8]}"
@@ -181,7 +181,7 @@ class Bare:
         return self.run(f"./launch setup --mirrors /vendors/mirrors.json {only} {' '.join(words)}", user)
 
     def state(self) -> str:
-        """Packages, sources, keys, Docker's configuration, groups: what setup changes."""
+        """Everything that setup changes: packages, sources, keys, Docker's configuration, groups."""
         done = self.run(STATE, user="root")
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -190,8 +190,8 @@ class Bare:
         return self.run("cat ~/.local/state/gpu-template/setup-*.log").stdout
 
     def interrupt(self, at: str, how: str) -> None:
-        """Begin --apply, and end it when its log has these words: by Ctrl-C, or all at once, as when power goes."""
-        # Not with `&`: what a shell begins so is deaf to Ctrl-C.
+        """Start --apply, and end it when its log contains these words, with Ctrl-C or as in a power failure."""
+        # Not with `&`, because a shell's background processes ignore Ctrl-C.
         begin = "./launch setup --mirrors /vendors/mirrors.json --only dpkg,engine,docker,toolkit,runtime,group"
         words = ["exec", "--detach", "--user", "me", "--workdir", "/home/me/project", self.name, "sh", "-c"]
         self.engine.get(*words, f"echo $$ > ~/pid; exec {begin} --apply --yes > ~/out 2>&1")
@@ -202,7 +202,7 @@ class Bare:
         group = "pkill -INT -g $(ps -o pgid= -p $(cat /home/me/pid) | tr -d ' ')"
         ended = self.run("kill -9 -1" if how == "power" else group, user="root")
         assert ended.returncode in (0, 137), ended.stderr
-        # What has ended and nobody waits for does not count.
+        # Zombies do not count.
         while self.run("pgrep -r D,R,S -f '[l]aunch setup|^apt-get|^dpkg'", user="root").returncode == 0:
             assert time.monotonic() < until, "it does not end"
             time.sleep(0.1)
@@ -210,9 +210,9 @@ class Bare:
 
 
 def prepared(engine: Engine, version: str) -> str:
-    """An image of this Debian with Python, sudo, what the steps install first, and a user; '' where there is none.
+    """An image of this Debian with Python, sudo, the steps' prerequisites, and a user; '' if it cannot be built.
 
-    It is kept for the next time, as it stands on nothing of this repository.
+    It is kept, because it does not depend on this repository.
     """
     image = f"{SLUG}-bare:{version}"
     if engine.has(image):
@@ -225,12 +225,12 @@ def prepared(engine: Engine, version: str) -> str:
     name = f"{SLUG}-bare-{uuid.uuid4().hex[:8]}"
     first = "python3 sudo procps ca-certificates curl gnupg iptables"
     lines = [
-        # dpkg waits for the disk after each file, which takes most of the time and is nothing to these tests
+        # dpkg syncs after each file, which takes most of the time and does not matter here
         "apt-get update -qq && apt-get install -qq --no-install-recommends libeatmydata1 > /dev/null",
         "echo /usr/lib/$(uname -m)-linux-gnu/libeatmydata.so > /etc/ld.so.preload",
         f"DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends {first} > /dev/null",
         "useradd --create-home --shell /bin/bash me && echo 'me ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/me",
-        # all that is needed of Debian is here: no test waits for the network
+        # everything needed from Debian is installed, so no test waits for the network
         "rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*",
     ]
     engine.get("run", "--detach", "--network=host", "--name", name, base, "sleep", "infinity")

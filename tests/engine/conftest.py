@@ -1,9 +1,9 @@
-"""Real engines, real users, real projects. Run it as root: the ordinary users that work here are made, and removed.
+"""Real engines, real users, real projects. Run as root: the tests create regular users and remove them.
 
-Engines   the default one, unix:///run/docker-gpu.sock where it is there, and $GPU_TEMPLATE_GPU_ENGINE. Each is asked
-          whether it grants GPUs. Where none does, what needs a grant is skipped with the reason, and the rest runs with
-          the request taken out of the project's devcontainer.json.
-Bases     STANDINS where every engine has them, else PUBLIC images, pulled, and one of our own, built from those.
+Engines   the default one, unix:///run/docker-gpu.sock if it exists, and $GPU_TEMPLATE_GPU_ENGINE. Each is asked whether
+          it accepts GPU requests. If none does, tests that need one are skipped, and the others run without the request
+          in the project's devcontainer.json.
+Bases     STANDINS if every engine has them; otherwise PUBLIC images, which are pulled, and an image built from them.
 PyTorch   CPU builds: the wheels of pip's find-links folder, served as an index, or download.pytorch.org.
 """
 
@@ -36,10 +36,10 @@ from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT, cannot
 
 HERE = Path(__file__).parent
-SLUG = "engine-tests"  # of every project: so their images share what they can
+SLUG = "engine-tests"  # the same name for every project, so that images share layers
 STANDINS = {"wheel": "standin/python:slim", "ngc": "standin/pytorch:ngc", "cuda": "standin/cuda:runtime"}
 PUBLIC = {"wheel": "python:3.12-slim-trixie", "ngc": "gpu-template-tests/pytorch:ngc", "cuda": "ubuntu:24.04"}
-# For each base a machine that may have it, and answers: with wheels also a second service, a secret and all mounts.
+# Answers for each base. With `wheel`, they include a second service, a secret, and all mounts.
 ANSWERS: dict[str, dict[str, Any]] = {
     "wheel": {
         "hardware": "rtx-50",
@@ -65,7 +65,7 @@ LABELS = ("gpukit.project", "devcontainer.local_folder", "com.docker.compose.pro
 Done = subprocess.CompletedProcess
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py looks at the markers
+@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
@@ -98,7 +98,7 @@ class Engine:
 
     @functools.cached_property
     def grants(self) -> bool:
-        """Whether it takes a GPU request: then it gets as far as looking for a program that is not there."""
+        """Whether an engine accepts a GPU request: if so, the error is that the program does not exist."""
         probe = f"{SLUG}-probe"
         if not self.has(probe):
             content = io.BytesIO()
@@ -111,7 +111,7 @@ class Engine:
 
     @functools.cached_property
     def gateway(self) -> str:
-        """This machine, as this engine's containers and builds reach it."""
+        """The address at which this engine's containers and builds reach this machine."""
         return self.get("network", "inspect", "bridge", "--format={{(index .IPAM.Config 0).Gateway}}")
 
 
@@ -130,7 +130,7 @@ def engines() -> list[Engine]:
 
 @pytest.fixture(scope="session")
 def granting(engines: list[Engine]) -> Engine:
-    """An engine that grants GPU requests."""
+    """An engine that accepts GPU requests."""
     named = os.environ.get("GPU_TEMPLATE_GPU_ENGINE")
     found = [engine for engine in engines if engine.grants]
     if not found and named:
@@ -140,28 +140,28 @@ def granting(engines: list[Engine]) -> Engine:
 
 @pytest.fixture(scope="session")
 def refusing(engines: list[Engine]) -> Engine:
-    """An engine that has no GPU."""
+    """An engine that refuses GPU requests."""
     found = [engine for engine in engines if not engine.grants]
     return found[0] if found else pytest.skip("every engine here grants GPUs")
 
 
 @pytest.fixture(scope="session")
 def engine(engines: list[Engine]) -> Engine:
-    """The one on which most tests run: it grants GPU requests, if any does."""
+    """The engine for most tests: one that accepts GPU requests, if there is one."""
     return next((engine for engine in engines if engine.grants), engines[0])
 
 
 @pytest.fixture(scope="session")
 def plain(engines: list[Engine]) -> Engine:
-    """One for what needs no GPU: here it has networks of its own that work, and nothing else runs on it."""
+    """The engine for tests without a GPU, with working networks of its own."""
     return next((engine for engine in engines if not engine.grants), engines[0])
 
 
-# What a project stands on
+# Base images and packages
 
 
 class Index:
-    """PyTorch's index, and a few packages of our own, as builds and containers reach them."""
+    """PyTorch's index and a few test packages, for builds and containers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ class Index:
             link.symlink_to(wheel)
 
     def own(self, name: str, *requires: str, version: str = "1.0") -> str:
-        """A package that holds nothing but its requirements; its path below the index."""
+        """Create a package with nothing but requirements; return its path in the index."""
         path = self.folder / "own" / f"{name}-{version}-py3-none-any.whl"
         path.parent.mkdir(exist_ok=True)
         metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -190,7 +190,7 @@ class Index:
 
     def at(self, engine: Engine) -> str:
         address = engine.gateway
-        for port in range(8931, 8999):  # the same one each time, or PyTorch's layer would be rebuilt
+        for port in range(8931, 8999):  # always the same, or PyTorch's layer would be rebuilt
             if address in self.servers:
                 break
             with contextlib.suppress(OSError):
@@ -206,7 +206,7 @@ class Index:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A folder as a list of links, which is what an index is (PEP 503); without a log."""
+    """Serves a folder as a list of links (PEP 503), without logging."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -224,10 +224,10 @@ def index(place: Path) -> Iterator[Index]:
 
 @pytest.fixture(scope="session")
 def bases(engines: list[Engine]) -> dict[str, str]:
-    """Images that stand in for those of the catalogue, in every engine."""
+    """Substitutes for the catalogue's images, in every engine."""
     if all(engine.has(image) for engine in engines for image in STANDINS.values()):
         for engine in engines:
-            if not engine.has(PUBLIC["wheel"]):  # what the configuration without a GPU is built on
+            if not engine.has(PUBLIC["wheel"]):  # the base of the configuration without a GPU
                 engine.get("tag", STANDINS["wheel"], PUBLIC["wheel"])
         return STANDINS
     for engine in engines:
@@ -239,12 +239,12 @@ def bases(engines: list[Engine]) -> dict[str, str]:
     return PUBLIC
 
 
-# People
+# Users
 
 
 @dataclass(frozen=True)
-class Person:
-    """A user of this machine, with a home made for the tests."""
+class User:
+    """A user of this machine, with a home directory for the tests."""
 
     name: str
     uid: int
@@ -263,7 +263,7 @@ class Person:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
-            process.send_signal(signal.SIGINT)  # so that launch takes its container with it
+            process.send_signal(signal.SIGINT)  # so that launch also stops its container
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(20)
             process.kill()
@@ -271,22 +271,22 @@ class Person:
         return Done(command, process.returncode, out, err)
 
     def give(self, path: Path) -> None:
-        """Make a tree theirs."""
+        """Change the owner of a tree to this user."""
         for file in [path, *path.rglob("*")]:
             os.chown(file, self.uid, self.gid, follow_symlinks=False)
 
 
 @pytest.fixture(scope="session")
-def people(place: Path, engines: list[Engine]) -> Iterator[Callable[..., Person]]:
-    """`people(1001)`: the user of that uid, made if there is none; `allowed=False`: not in the engines' group."""
+def users(place: Path, engines: list[Engine]) -> Iterator[Callable[..., User]]:
+    """`users(1001)`: the user with this uid, created if necessary; `allowed=False`: not in the group `docker`."""
     made: list[str] = []
     tools = [str(Path(found).parent) for tool in ("docker", "devcontainer", "node") if (found := shutil.which(tool))]
-    # the system's Python: that of the tests may lie where only root may look
+    # the system's Python, because that of the tests may be readable only by root
     path = os.pathsep.join(dict.fromkeys([*tools, "/usr/local/bin", "/usr/bin", "/bin"]))
     sockets = [Path(engine.host.partition("://")[2]) for engine in engines if engine.host.startswith("unix://")]
 
     @functools.cache
-    def person(uid: int = 1000, allowed: bool = True) -> Person:
+    def user(uid: int = 1000, allowed: bool = True) -> User:
         if os.getuid() != 0 and (uid != 1000 or not allowed):
             cannot("only root can work as another user")
         uid = os.getuid() or uid if uid == 1000 else uid
@@ -301,11 +301,11 @@ def people(place: Path, engines: list[Engine]) -> Iterator[Callable[..., Person]
         environment = {name: value for name, value in os.environ.items() if "proxy" in name.lower()}
         environment.update(PATH=path, HOME=str(home), TMPDIR=str(home / "tmp"), LANG="C.UTF-8", USER=entry.pw_name)
         groups = {socket.stat().st_gid for socket in sockets} if allowed else set()
-        found = Person(entry.pw_name, uid, entry.pw_gid, home, tuple(groups), environment)
+        found = User(entry.pw_name, uid, entry.pw_gid, home, tuple(groups), environment)
         found.give(home)
         return found
 
-    yield person
+    yield user
     for name in made:
         subprocess.run(["userdel", name], check=False, capture_output=True, timeout=60)
 
@@ -316,43 +316,43 @@ def people(place: Path, engines: list[Engine]) -> Iterator[Callable[..., Person]
 @dataclass(frozen=True)
 class Project:
     path: Path
-    person: Person
+    user: User
     engine: Engine
     environment: dict[str, str]
 
     def start(self, *command: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-        return self.person.start(*command, cwd=self.path, env={**self.environment, **(env or {})}, **options)
+        return self.user.start(*command, cwd=self.path, env={**self.environment, **(env or {})}, **options)
 
     def run(self, *command: str, timeout: float = 300, **env: str) -> Done[str]:
-        return self.person.run(*command, cwd=self.path, env={**self.environment, **env}, timeout=timeout)
+        return self.user.run(*command, cwd=self.path, env={**self.environment, **env}, timeout=timeout)
 
     def launch(self, *arguments: str, **options: Any) -> Done[str]:
         return self.run("./launch", *arguments, **options)
 
     def launched(self, *arguments: str, **options: Any) -> str:
-        """The output of a launch that must succeed."""
+        """The output of a `./launch` command that must succeed."""
         done = self.launch(*arguments, **options)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
     def cli(self, command: str, *arguments: str, **options: Any) -> Done[str]:
-        """The devcontainers CLI, which is what VS Code starts containers with."""
+        """Run the Dev Containers CLI, which VS Code uses to start containers."""
         if not shutil.which("devcontainer"):
             cannot("the devcontainers CLI is not here (npm install --global @devcontainers/cli)")
         return self.run("devcontainer", command, f"--workspace-folder={self.path}", *arguments, **options)
 
     def up(self, *arguments: str, **options: Any) -> str:
-        """The id of the container that the CLI started."""
+        """Start a container with the CLI; return its id."""
         done = self.cli("up", *arguments, **{"timeout": 600, **options})
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])["containerId"]
 
     def inside(self, *command: str, **options: Any) -> Done[str]:
-        """In the container that the CLI started."""
+        """Run a command in the container started by the CLI."""
         return self.cli("exec", *command, **options)
 
     def containers(self, *options: str) -> list[str]:
-        """Names of this project's containers, whoever started them; options of `docker ps` narrow them."""
+        """The names of this project's containers; `options` are passed to `docker ps`."""
         names = "--format={{.Names}}"
         ours = [f"--filter=label={label}={self.path}" for label in LABELS]
         return sorted({name for one in ours for name in self.engine.get("ps", one, names, *options).split()})
@@ -367,7 +367,7 @@ class Project:
 
     @property
     def image(self) -> str:
-        """What launch calls it."""
+        """The image name used by launch."""
         return f"{SLUG}-{hashlib.sha256(str(self.path).encode()).hexdigest()[:8]}"
 
     @property
@@ -376,12 +376,12 @@ class Project:
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).write_text(text, encoding="utf-8")
-        os.chown(self.path / name, self.person.uid, self.person.gid)
+        os.chown(self.path / name, self.user.uid, self.user.gid)
 
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
-    """Where ordinary users may look, unlike pytest's own folder."""
+    """A folder that regular users can read, unlike pytest's own."""
     path = Path(tempfile.mkdtemp(prefix="gpu-template-")).resolve()
     path.chmod(0o755)
     yield path
@@ -394,14 +394,14 @@ def project(
     place: Path,
     engine: Engine,
     engines: list[Engine],
-    people: Callable[..., Person],
+    users: Callable[..., User],
     bases: dict[str, str],
     index: Index,
 ) -> Iterator[Callable[..., Project]]:
-    """`project("wheel", "notebook")`: a project of an ordinary user, ready to be started; the same one every time.
+    """`project("wheel", "notebook")`: a project of a regular user, ready to start; the same one for every call.
 
-    `name` makes another one, in a folder of that name; `on` and `person` choose engine and user; `slight` puts a
-    Dockerfile of a few lines in the place of the generated one, where a test is not about the image.
+    `name` creates another project, in a folder with this name. `on` and `user` select the engine and the user. `slight`
+    replaces the generated Dockerfile by a few lines, for tests that are not about the image.
     """
     made: dict[str, Project] = {}
 
@@ -410,12 +410,12 @@ def project(
         workflow: str = "scripts",
         name: str = "",
         on: Engine = engine,
-        person: Person | None = None,
+        user: User | None = None,
         slight: bool = False,
         **answers: Any,
     ) -> Project:
-        person = person or people()
-        path = person.home / (name or f"{base}-{workflow}")
+        user = user or users()
+        path = user.home / (name or f"{base}-{workflow}")
         if str(path) not in made:
             answers = {**({"hardware": "rtx-50"} if slight else ANSWERS[base]), **answers}
             shutil.copytree(generate(project_name="Engine tests", workflow=workflow, base=base, **answers), path)
@@ -424,9 +424,9 @@ def project(
                 (path / "Dockerfile").write_text(SLIGHT)
             if not engine.grants:
                 without_request(path / ".devcontainer/devcontainer.json")
-            person.give(path)
+            user.give(path)
             environment = {"DOCKER_HOST": on.host, "BASE_IMAGE": bases[base], "UV_INDEX": index.pytorch(on)}
-            made[str(path)] = Project(path, person, on, environment)
+            made[str(path)] = Project(path, user, on, environment)
         return made[str(path)]
 
     yield make
@@ -441,7 +441,7 @@ def without_request(file: Path) -> None:
 
 
 def tidy(engine: Engine, folder: str, projects: list[Path]) -> None:
-    """Take away the containers, images and networks of the projects in a folder."""
+    """Remove the containers, images, and networks of the projects in a folder."""
     row = "\t".join(["{{.ID}}", *(f'{{{{.Label "{label}"}}}}' for label in LABELS)])
     rows = [line.split("\t") for line in engine.ask("ps", "--all", "--no-trunc", f"--format={row}").stdout.splitlines()]
     containers = [identity for identity, *labels in rows if any(label.startswith(folder) for label in labels)]

@@ -1,4 +1,4 @@
-"""What can go wrong ends in one sentence with the remedy and a non-zero exit, or just works; nothing is half-made."""
+"""Every problem ends in one sentence with the remedy and a non-zero exit status, and leaves nothing incomplete."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import Done, Person, Project
+from .conftest import Done, Project, User
 
 CLI_TIME = re.compile(r"^\[\S+Z\] ")
 UP = ("devcontainer", "up", "--workspace-folder=.")
 
 
 def refusal(done: Done[str]) -> str:
-    """The one sentence in which launch ends."""
+    """The one sentence that launch prints before it exits."""
     assert done.returncode not in (0, None), done.stdout
     lines = [CLI_TIME.sub("", line) for line in done.stderr.splitlines()]
     assert "Traceback" not in done.stderr
@@ -43,27 +43,27 @@ def test_no_engine(project: Callable[..., Project], command: tuple[str, ...]) ->
     assert re.match(r"launch: Docker does not respond at \S+, which DOCKER_HOST names: start it there", refusal(done))
 
 
-def test_vs_code_and_the_engine(project: Callable[..., Project], people: Callable[..., Person]) -> None:
-    """The CLI asks the engine before initializeCommand runs: the sentence is its own."""
+def test_vs_code_and_the_engine(project: Callable[..., Project], users: Callable[..., User]) -> None:
+    """The CLI prints its own message, because it contacts the engine before it runs initializeCommand."""
     absent = slight(project, "alone", workflow="notebook").run(*UP, DOCKER_HOST="unix:///nonexistent/docker.sock")
-    outside = slight(project, "outside", person=people(1001, allowed=False), workflow="notebook").run(*UP)
+    outside = slight(project, "outside", user=users(1001, allowed=False), workflow="notebook").run(*UP)
     for done in (absent, outside):
         assert done.returncode != 0
         assert "Command failed: docker ps" in done.stdout
 
 
 @pytest.mark.parametrize("command", [("run", "--", "true"), ("up",), ("notebook",)], ids=lambda command: command[0])
-def test_a_user_who_is_not_let_in(
-    project: Callable[..., Project], people: Callable[..., Person], command: tuple[str, ...]
+def test_a_user_without_access_to_the_engine(
+    project: Callable[..., Project], users: Callable[..., User], command: tuple[str, ...]
 ) -> None:
-    one = slight(project, "outside", person=people(1001, allowed=False), workflow="notebook")
+    one = slight(project, "outside", user=users(1001, allowed=False), workflow="notebook")
     assert "sudo usermod -aG docker $USER" in refusal(one.launch(*command, timeout=60))
 
 
 @pytest.mark.parametrize(
     "image", ["127.0.0.1:9/nothing:1", "registry.invalid/nothing:1"], ids=["no-registry", "no-host"]
 )
-def test_a_base_that_cannot_be_had(project: Callable[..., Project], image: str) -> None:
+def test_a_base_that_cannot_be_pulled(project: Callable[..., Project], image: str) -> None:
     one = slight(project, "no-base")
     sentence = refusal(one.launch("run", "--", "true", BASE_IMAGE=image))
     assert image.partition("/")[0] in sentence
@@ -79,19 +79,19 @@ def test_a_base_that_cannot_be_had(project: Callable[..., Project], image: str) 
     "command", [("./launch", "run", "--", "true"), ("./launch", "up"), UP], ids=["run", "up", "cli"]
 )
 def test_a_mount_whose_source_is_a_file(
-    project: Callable[..., Project], people: Callable[..., Person], command: tuple[str, ...]
+    project: Callable[..., Project], users: Callable[..., User], command: tuple[str, ...]
 ) -> None:
     one = slight(project, "a-file", credentials=["kaggle"])
-    wrong = one.person.home / ".kaggle"
+    wrong = one.user.home / ".kaggle"
     wrong.write_text("a file\n")
     try:
         done = one.run(*command)
     finally:
         wrong.unlink()
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if "must be a folder, but it is a file: move it away." in line]
-    assert len(said) == 1, done.stderr
-    assert str(wrong) in said[0]
+    output = [line for line in done.stderr.splitlines() if "must be a folder, but it is a file: move it away." in line]
+    assert len(output) == 1, done.stderr
+    assert str(wrong) in output[0]
     assert one.containers("--all") == []
 
 
@@ -100,7 +100,7 @@ def test_the_path_of_the_project(project: Callable[..., Project], name: str) -> 
     one = slight(project, name, tracking=["tensorboard"])
     source = one.path / "made by run"
     assert one.launched("run", "--", "sh", "-c", 'touch "made by run"; pwd') == "/workspace\n"
-    assert source.stat().st_uid == one.person.uid
+    assert source.stat().st_uid == one.user.uid
     one.launched("up")
     assert one.launched("shell", "--", "ls", "made by run") == "made by run\n"
     one.launched("stop")
@@ -116,19 +116,19 @@ def test_the_path_of_the_project(project: Callable[..., Project], name: str) -> 
 
 
 def test_a_git_worktree(project: Callable[..., Project]) -> None:
-    """The folder has no .git of its own, only a file that leads out of what is mounted."""
+    """The folder's .git is a file that points outside the mounted folder."""
     main = slight(project, "main-tree")
     git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
     steps = [("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("worktree", "add", "-q", "../other-tree")]
     for step in steps:
         done = main.run(*git, *step)
         assert done.returncode == 0, done.stderr
-    other = Project(main.path.parent / "other-tree", main.person, main.engine, main.environment)
+    other = Project(main.path.parent / "other-tree", main.user, main.engine, main.environment)
     try:
         assert other.launched("run", "--", "ls", "launch") == "launch\n"
         other.up()
         assert other.inside("ls", "launch").stdout == "launch\n"
-        assert other.run(*git, "status", "--porcelain").stdout == ""  # .launch and outputs are ignored there too
+        assert other.run(*git, "status", "--porcelain").stdout == ""  # .launch and outputs are also ignored there
     finally:
         other.stop()
         other.engine.ask("rmi", "--force", other.image)
@@ -148,7 +148,7 @@ def test_a_taken_port(project: Callable[..., Project]) -> None:
         one.launched("stop")
 
 
-def test_a_container_that_runs_already(project: Callable[..., Project]) -> None:
+def test_a_container_that_is_already_running(project: Callable[..., Project]) -> None:
     one = slight(project, "twice")
     one.launched("run", "-d", "--name", "first", "--", "sleep", "infinity")
     assert "-run-first is already running" in refusal(one.launch("run", "-d", "--name", "first", "--", "true"))
@@ -158,26 +158,26 @@ def test_a_container_that_runs_already(project: Callable[..., Project]) -> None:
     assert len(one.containers()) == 3
     one.launched("stop")
     assert one.containers() == []
-    one.launched("run", "-d", "--name", "first", "--", "true")  # in the place of the one that has ended
+    one.launched("run", "-d", "--name", "first", "--", "true")  # replaces the one that has exited
     one.launched("stop")
     one.launched("clean", "--yes")
     assert one.containers("--all") == []
 
 
-def test_somebody_elses_container_of_that_name(project: Callable[..., Project], bases: dict[str, str]) -> None:
+def test_a_foreign_container_with_the_same_name(project: Callable[..., Project], bases: dict[str, str]) -> None:
     one = slight(project, "stranger")
     name = f"{one.image}-dev"
     one.engine.get("run", "--detach", f"--name={name}", bases["wheel"], "sleep", "infinity")
     try:
         assert f"{name}" in refusal(one.launch("up"))
-        assert one.engine.inspect(name)["State"]["Running"]  # it is left alone
+        assert one.engine.inspect(name)["State"]["Running"]  # it is not changed
     finally:
         one.engine.get("rm", "--force", name)
     assert one.containers("--all") == []
 
 
 def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
-    """VS Code allows them in devcontainer.json, so people write them."""
+    """VS Code allows them in devcontainer.json."""
     one = slight(project, "commented")
     file = ".devcontainer/devcontainer.json"
     text = (one.path / file).read_text()
@@ -190,15 +190,15 @@ def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
 
 
 @pytest.mark.parametrize("moment", [0.3, 1.5, 4])
-def test_ctrl_c_while_it_builds(project: Callable[..., Project], moment: float) -> None:
+def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float) -> None:
     one = slight(project, "interrupted-build")
     one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {moment}\n")
     process = one.start("./launch", "run", "--", "true", start_new_session=True)
     time.sleep(moment)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
     assert one.containers("--all") == []
     assert not one.engine.has(one.image)
 
@@ -207,8 +207,8 @@ def test_ctrl_c_while_it_builds(project: Callable[..., Project], moment: float) 
 @pytest.mark.parametrize(
     "command", [("run", "--", "sleep", "60"), ("up",), ("notebook",)], ids=lambda command: command[0]
 )
-def test_ctrl_c_while_it_starts(project: Callable[..., Project], command: tuple[str, ...], moment: float) -> None:
-    """Interrupted, and nothing is left; or it had come up just before, whole."""
+def test_ctrl_c_during_the_start(project: Callable[..., Project], command: tuple[str, ...], moment: float) -> None:
+    """Nothing is left, unless the container had already started."""
     one = slight(project, "interrupted", workflow="notebook")
     one.launched("build")
     process = one.start("./launch", *command, start_new_session=True)
@@ -216,30 +216,32 @@ def test_ctrl_c_while_it_starts(project: Callable[..., Project], command: tuple[
     with_signal = process.poll() is None
     if with_signal:
         os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert "Traceback" not in said
+    _, output = process.communicate(timeout=60)
+    assert "Traceback" not in output
     left = one.containers("--all")
     if command[0] == "run" or (with_signal and process.returncode == 130):
-        assert process.returncode == 130, said
-        goes_on = command[0] == "notebook" and "JupyterLab is still starting" in said  # its container was up by then
-        assert goes_on or left == []
+        assert process.returncode == 130, output
+        still_starting = (
+            command[0] == "notebook" and "JupyterLab is still starting" in output
+        )  # its container had already started
+        assert still_starting or left == []
     one.stop()
 
 
-def test_a_full_disk_says_so_and_keeps_the_checkpoints(project: Callable[..., Project]) -> None:
-    """A checkpoint that does not fit leaves the earlier ones whole."""
+def test_a_full_disk_is_reported_and_keeps_the_checkpoints(project: Callable[..., Project]) -> None:
+    """A checkpoint that does not fit leaves the earlier ones intact."""
     if os.getuid() != 0 or not shutil.which("mount"):
         pytest.skip("only root can mount a small file system")
     one = project("ngc", "scripts")
     outputs = one.path / "outputs"
     outputs.mkdir(exist_ok=True)
-    one.person.give(outputs)
+    one.user.give(outputs)
     train = ("run", "--", "python", "-m", "engine_tests.train", "--name=full", "--save-steps=1")
     one.launched(*train, "--max-steps=1")
     size = sum(file.stat().st_size for file in (outputs / "full/checkpoints").rglob("*"))
     shutil.rmtree(outputs / "full")
-    spare = 1 << 20  # which a checkpoint wants beside itself
-    options = f"size={spare + 5 * size // 2 + 65536},uid={one.person.uid},gid={one.person.gid}"
+    spare = 1 << 20  # which a checkpoint needs in addition
+    options = f"size={spare + 5 * size // 2 + 65536},uid={one.user.uid},gid={one.user.gid}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(outputs)], check=True, timeout=30)
     try:
         done = one.launch(*train, "--max-steps=9")

@@ -1,4 +1,4 @@
-"""VS Code's CLI, launch and compose: the same container, the same user, the same layers, the same refusal."""
+"""VS Code's CLI, launch, and Compose: the same container, user, layers, and error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SLUG, Engine, Person, Project
+from .conftest import SLUG, Engine, Project, User
 
 UUID = "GPU-8d3f0a52-4c1e-4b7e-9a39-0c2d5b7e1f60"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -16,7 +16,7 @@ GPUS = {"unset": None, "one": "0", "two": "0,1", "uuid": UUID}
 
 
 def facts(engine: Engine, name: str) -> dict[str, Any]:
-    """What must be the same whoever started the container."""
+    """The properties that must not depend on what started the container."""
     seen = engine.inspect(name)
     host, config = seen["HostConfig"], seen["Config"]
     of_image = {line.partition("=")[0] for line in engine.inspect(seen["Image"])["Config"]["Env"] or []}
@@ -27,7 +27,7 @@ def facts(engine: Engine, name: str) -> dict[str, Any]:
         "shm": host["ShmSize"] if host["IpcMode"] != "host" else "the host's",
         "ulimits": sorted((one["Name"], one["Soft"], one["Hard"]) for one in host["Ulimits"] or []),
         "mounts": sorted((one["Type"], one["Source"], one["Destination"], one["RW"]) for one in seen["Mounts"]),
-        # a name without a value is a variable that the host does not have
+        # a name without a value is a variable that is not set on the host
         "environment": sorted({line.partition("=")[0] for line in config["Env"] if "=" in line} - of_image),
         "nvidia": [line for line in config["Env"] if line.startswith(f"{VISIBLE}=")],
         "user": config["User"],
@@ -36,7 +36,7 @@ def facts(engine: Engine, name: str) -> dict[str, Any]:
 
 
 def started(project: Project, **env: str) -> dict[str, dict[str, Any]]:
-    """Facts of the containers that the CLI, launch run and launch up (compose, where there is one) make."""
+    """The facts of the containers started by the CLI, `launch run`, and `launch up` (if there is a compose file)."""
     engine, found = project.engine, {}
     found["the devcontainers CLI"] = facts(engine, project.up("--remove-existing-container", **env))
     project.launched("run", "-d", "--", "sleep", "infinity", **env)
@@ -55,7 +55,7 @@ def test_the_same_container(granting: Engine, project: Callable[..., Project], g
     one = project()
     env = {"HF_TOKEN": "x"} if gpus is None else {"HF_TOKEN": "x", "GPUS": gpus}
     seen = started(one, **env)
-    home = one.person.home
+    home = one.user.home
     expected = {
         "gpus": [((gpus or "all").split(","), [["gpu"]], 0)],
         "runtime": granting.get("info", "--format={{.DefaultRuntime}}"),
@@ -75,8 +75,8 @@ def test_the_same_container(granting: Engine, project: Callable[..., Project], g
         "user": "dev",
         "init": True,
     }
-    for entrance, found in seen.items():
-        assert found == expected, entrance
+    for entry_point, found in seen.items():
+        assert found == expected, entry_point
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_the_same_container(granting: Engine, project: Callable[..., Project], g
     ],
     ids=["shared", "jetson", "jetson-all", "cpu"],
 )
-def test_the_same_container_elsewhere(
+def test_the_same_container_on_other_machines(
     granting: Engine,
     project: Callable[..., Project],
     answers: dict[str, Any],
     env: dict[str, str],
     different: dict[str, Any],
 ) -> None:
-    """Machines that ask in another way; their images are of no interest here."""
+    """Machines with other requests; their images do not matter here."""
     one = project(name=f"same-{answers.get('hardware', 'shared')}", slight=True, tracking=["tensorboard"], **answers)
     seen = started(one, **env)
     first = seen.pop("the devcontainers CLI")
     assert {key: first[key] for key in different} == different
-    for entrance, found in seen.items():
-        assert found == first, entrance
+    for entry_point, found in seen.items():
+        assert found == first, entry_point
 
 
 ENTRANCES = {
@@ -112,13 +112,13 @@ ENTRANCES = {
 }
 
 
-@pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_engine_that_refuses(refusing: Engine, project: Callable[..., Project], entrance: str) -> None:
+@pytest.mark.parametrize("entry_point", ENTRANCES)
+def test_an_engine_that_refuses(refusing: Engine, project: Callable[..., Project], entry_point: str) -> None:
     """One sentence with the remedy, before anything is built."""
     one = project(name="refused", slight=True, on=refusing, tracking=["tensorboard"])
-    done = one.run(*ENTRANCES[entrance])
+    done = one.run(*ENTRANCES[entry_point])
     assert done.returncode != 0
-    sentences = re.findall(r"(?m)^(?:\[\S+Z\] )?(launch: .*)$", done.stderr)  # the CLI puts the time before it
+    sentences = re.findall(r"(?m)^(?:\[\S+Z\] )?(launch: .*)$", done.stderr)  # the CLI prepends the time
     assert len(sentences) == 1, done.stderr
     assert "./launch setup" in sentences[0]
     assert sentences[0].endswith("Without a GPU: `./launch --cpu ...`.")
@@ -128,12 +128,12 @@ def test_an_engine_that_refuses(refusing: Engine, project: Callable[..., Project
     assert SLUG not in one.engine.get("images", "--format={{.Repository}}", f"--filter=reference={SLUG}-*-dev")
 
 
-def test_a_shared_machine_without_a_choice(granting: Engine, project: Callable[..., Project]) -> None:
+def test_a_shared_machine_requires_selected_gpus(granting: Engine, project: Callable[..., Project]) -> None:
     one = project(name="same-shared", slight=True, tracking=["tensorboard"], shared_machine=True)
-    for entrance, command in {**ENTRANCES, "compose itself": ("docker", "compose", "config")}.items():
+    for entry_point, command in {**ENTRANCES, "compose itself": ("docker", "compose", "config")}.items():
         done = one.run(*command)
-        assert done.returncode != 0, entrance
-        assert "GPUS=0" in done.stderr, entrance
+        assert done.returncode != 0, entry_point
+        assert "GPUS=0" in done.stderr, entry_point
     assert one.containers("--all") == []
 
 
@@ -144,35 +144,39 @@ PROBES = 'for place in . ~/.cache ~/.cache/huggingface; do touch "$place/by-$0" 
 
 
 @pytest.fixture(params=[1001, 4242424])
-def somebody(
-    request: pytest.FixtureRequest, project: Callable[..., Project], people: Callable[..., Person]
+def theirs(
+    request: pytest.FixtureRequest, project: Callable[..., Project], users: Callable[..., User]
 ) -> Iterator[Project]:
-    """A project of a user whose uid is not that of the image."""
-    found = project(person=people(request.param))
+    """A project of a user whose uid differs from the image's."""
+    found = project(user=users(request.param))
     yield found
     found.stop()
 
 
-def test_files_are_the_users(somebody: Project) -> None:
-    """Through every entrance: what is made inside is theirs, and the caches can be written to."""
+def test_the_user_owns_created_files(theirs: Project) -> None:
+    """At every entry point, the user owns the created files and can write to the caches."""
     ways = {
-        "cli": lambda *command: (somebody.up(), somebody.inside(*command))[1],
-        "run": lambda *command: somebody.launch("run", "--", *command),
-        "up": lambda *command: (somebody.stop(), somebody.launched("up"), somebody.launch("shell", "--", *command))[2],
-        "compose": lambda *command: compose(somebody, *command),
+        "cli": lambda *command: (theirs.up(), theirs.inside(*command))[1],
+        "run": lambda *command: theirs.launch("run", "--", *command),
+        "up": lambda *command: (
+            theirs.stop(),
+            theirs.launched("up"),
+            theirs.launch("shell", "--", *command),
+        )[2],
+        "compose": lambda *command: compose(theirs, *command),
     }
-    uid = somebody.person.uid
+    uid = theirs.user.uid
     for name, way in ways.items():
         done = way("sh", "-c", PROBES, name)
         assert done.returncode == 0, f"{name}: {done.stdout} {done.stderr}"
         assert done.stdout.split()[-1] == str(uid), name
-        made = [somebody.path / f"by-{name}", somebody.person.home / f".cache/huggingface/by-{name}"]
+        made = [theirs.path / f"by-{name}", theirs.user.home / f".cache/huggingface/by-{name}"]
         assert [path.stat().st_uid for path in made] == [uid, uid], name
-    assert {path.lstat().st_uid for path in somebody.person.home.rglob("*")} == {uid}
+    assert {path.lstat().st_uid for path in theirs.user.home.rglob("*")} == {uid}
 
 
 def compose(project: Project, *command: str) -> Any:
-    """Compose by hand, as compose.yaml itself says."""
+    """Use Compose directly, as described in compose.yaml."""
     project.stop()
     for step in (["sh", ".devcontainer/initialize.sh"], ["docker", "compose", "up", "--detach", "--build"]):
         done = project.run(*step)
@@ -180,23 +184,23 @@ def compose(project: Project, *command: str) -> Any:
     return project.run("docker", "compose", "exec", "--no-TTY", "dev", *command)
 
 
-def test_images_share_all_layers_but_the_last_two(somebody: Project) -> None:
-    """Between the image that the CLI built and changed to this uid, launch's and compose's."""
-    name = somebody.engine.inspect(somebody.up("--remove-existing-container"))["Image"]
-    somebody.launched("build")
-    done = somebody.run("docker", "compose", "build", "dev")
+def test_images_share_all_layers_but_the_last_two(theirs: Project) -> None:
+    """The CLI's image, adapted to this uid, launch's image, and Compose's image."""
+    name = theirs.engine.inspect(theirs.up("--remove-existing-container"))["Image"]
+    theirs.launched("build")
+    done = theirs.run("docker", "compose", "build", "dev")
     assert done.returncode == 0, done.stderr
-    composed = somebody.run("docker", "compose", "config", "--images").stdout.split()
-    names = {"cli": name, "launch": somebody.image, "compose": next(one for one in composed if one.endswith("-dev"))}
-    images = {entrance: somebody.layers(name) for entrance, name in names.items()}
+    composed = theirs.run("docker", "compose", "config", "--images").stdout.split()
+    names = {"cli": name, "launch": theirs.image, "compose": next(one for one in composed if one.endswith("-dev"))}
+    images = {entry_point: theirs.layers(name) for entry_point, name in names.items()}
     shared = [layer for layer, *others in zip(*images.values()) if set(others) == {layer}]
     assert images["launch"] == images["compose"]
-    assert {entrance: layers[:-2] == shared[: len(layers) - 2] for entrance, layers in images.items()} == dict.fromkeys(
-        images, True
-    )
+    assert {
+        entry_point: layers[:-2] == shared[: len(layers) - 2] for entry_point, layers in images.items()
+    } == dict.fromkeys(images, True)
 
 
-def test_an_edit_in_src_builds_no_layer(project: Callable[..., Project]) -> None:
+def test_an_edit_in_src_rebuilds_no_layer(project: Callable[..., Project]) -> None:
     one = project()
 
     def images() -> list[str]:
@@ -215,8 +219,8 @@ def test_an_edit_in_src_builds_no_layer(project: Callable[..., Project]) -> None
     one.stop()
 
 
-def test_root_is_told_and_gets_roots_container(project: Callable[..., Project], people: Callable[..., Person]) -> None:
-    one = project(name="of-root", person=people(0), slight=True)
+def test_root_gets_a_notice_and_roots_container(project: Callable[..., Project], users: Callable[..., User]) -> None:
+    one = project(name="of-root", user=users(0), slight=True)
     done = one.launch("run", "--", "sh", "-c", "id -u; touch by-root $HOME/.cache/huggingface/by-root")
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert [line for line in done.stderr.splitlines() if "You are root" in line] == [

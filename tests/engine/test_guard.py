@@ -1,4 +1,4 @@
-"""The base's torch is never displaced: by whatever way another one is asked for, it is stopped by name."""
+"""The base's torch is never replaced: every attempt fails, and the error names the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTECTED = "/etc/gpukit/protected.txt"
 
 @pytest.fixture(scope="module", params=["wheel", "ngc"])
 def guarded(request: pytest.FixtureRequest, project: Callable[..., Project]) -> Iterator[Project]:
-    """A project with a running container. Whatever a test does, pyproject.toml and what is protected stay."""
+    """A project with a running container. After each test, pyproject.toml and the protected packages are unchanged."""
     found = project(request.param, name=f"guarded-{request.param}")
     found.up()
     found.launched("build")
@@ -24,7 +24,7 @@ def guarded(request: pytest.FixtureRequest, project: Callable[..., Project]) -> 
 
 
 def inside(project: Project, *command: str) -> Done[str]:
-    """In the container that the CLI started, as its user; quicker than by the CLI itself."""
+    """Run a command in the CLI's container, as its user, but faster than with the CLI."""
     (name,) = project.containers("--filter=label=devcontainer.local_folder")
     return project.engine.ask("exec", "--user=dev", "--workdir=/workspace", name, *command)
 
@@ -44,7 +44,7 @@ def version(project: Project, name: str) -> str:
 
 
 def named(project: Project, name: str) -> str:
-    """A pattern for text that names a package and what is held: the version recorded, or the release's range."""
+    """A pattern for text that names a package and the recorded version, or the release's range."""
     held = [version(project, name), *re.findall(r"torch(.+)", project.stack["torch_install"]["requirement"])]
     # uv writes nv26.06 as nv26.6
     return rf"\b{name}[=<> ]*({'|'.join(map(re.escape, held))})".replace(r"nv26\.0", r"nv26\.0?")
@@ -52,10 +52,10 @@ def named(project: Project, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def unwanted(guarded: Project, index: Index) -> dict[str, str]:
-    """What must not come in. All of it can be had from the package index: only the guard stands in the way."""
+    """Requirements that must be refused. All are on the package index, so only the guard can refuse them."""
     torch = version(guarded, "torch")
     major, minor = torch.split(".")[:2]
-    # NVIDIA's build is a pre-release, so that even its own release number asks for another one
+    # NVIDIA's build is a pre-release, so even its own release number requires another build
     newer = f"torch>={major}.{minor}" if "a0" in torch else f"torch>={major}.{int(minor) + 1}"
     base = guarded.stack["base"]
     address = f"{index.at(guarded.engine)}/{index.own(f'gputest_for_{base}', newer)}"
@@ -104,7 +104,7 @@ def test_launch_add(guarded: Project, unwanted: dict[str, str], kind: str, runni
 @KINDS
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_in_the_build(guarded: Project, unwanted: dict[str, str], tool: str, kind: str) -> None:
-    """By uv as pyproject.toml has it installed, by pip in a step that a user adds."""
+    """With uv, for pyproject.toml, and with pip, in a step added by a user."""
     name = "numpy" if kind == "numpy" else "torch"
     image = guarded.engine.inspect(guarded.image)["Id"]
     file = "pyproject.toml" if tool == "uv" else "Dockerfile"
@@ -143,8 +143,8 @@ def test_pins_from_the_image_without_a_gpu(guarded: Project) -> None:
 
 
 @pytest.mark.parametrize("tool", ["pip", "uv pip"])
-def test_round_the_constraint(guarded: Project, index: Index, tool: str) -> None:
-    """Who takes the constraint away stands before folders in which only root may replace something."""
+def test_without_the_constraints(guarded: Project, index: Index, tool: str) -> None:
+    """Without the constraints, the folders still do not let a regular user replace files."""
     address = f"{index.at(guarded.engine)}/{index.own('torch', version='99.0')}"
     without = ("env", "--unset=PIP_CONSTRAINT", "--unset=UV_CONSTRAINT")
     done = inside(guarded, *without, *tool.split(), "install", "--no-deps", address)
@@ -152,8 +152,8 @@ def test_round_the_constraint(guarded: Project, index: Index, tool: str) -> None
     assert re.search(r"not permitted|permission denied", done.stdout + done.stderr, re.IGNORECASE)
 
 
-def test_what_is_added_is_seen_everywhere(guarded: Project, index: Index) -> None:
-    """By python, torchrun and Jupyter's kernel; in the running container, and in the next build."""
+def test_an_added_package_is_available_everywhere(guarded: Project, index: Index) -> None:
+    """In Python, torchrun, and Jupyter's kernel; in the running container, and after the next build."""
     before = (guarded.path / "pyproject.toml").read_text()
     package = f"gputest-added @ {index.at(guarded.engine)}/{index.own('gputest_added')}"
     try:
@@ -174,12 +174,12 @@ def verified(project: Project) -> dict[str, dict]:
     return {each["id"]: each for each in json.loads(done.stdout)["findings"]}
 
 
-def test_verify_reports_no_package_of_a_new_image(guarded: Project) -> None:
-    """And none of the base's own conflicts."""
+def test_verify_reports_no_conflict_in_a_new_image(guarded: Project) -> None:
+    """It also ignores conflicts within the base."""
     assert [each for each in verified(guarded).values() if each["status"] != "PASS"] == []
 
 
-def test_verify_names_a_package_that_conflicts(guarded: Project, index: Index) -> None:
+def test_verify_names_a_conflicting_package(guarded: Project, index: Index) -> None:
     address = f"{index.at(guarded.engine)}/{index.own('gputest_conflict', 'numpy>=99')}"
     done = inside(guarded, "uv", "pip", "install", "--no-deps", address)
     assert done.returncode == 0, done.stderr
@@ -192,7 +192,7 @@ def test_verify_names_a_package_that_conflicts(guarded: Project, index: Index) -
 
 
 def test_jupyters_interpreter_is_the_same(guarded: Project) -> None:
-    """torchrun and Jupyter start the very Python that pip and uv install into."""
+    """torchrun and Jupyter start the Python that pip and uv install into."""
     scripts = ["torchrun", "pip", *(["jupyter"] if (guarded.path / "notebooks").is_dir() else [])]
     lines = inside(guarded, "sh", "-c", 'for x in "$@"; do head -1 "$(command -v "$x")"; done', "sh", *scripts).stdout
     python = inside(guarded, "python", "-c", "import os, sys; print(os.path.realpath(sys.executable))").stdout.strip()

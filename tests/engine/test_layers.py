@@ -19,8 +19,8 @@ from .conftest import Project
 
 
 def executed(log: str) -> list[str]:
-    """The RUN steps in a build's plain log that were not cached, without the user's, which differ by uid."""
-    log = re.sub(r"^\[\d\S+Z\] ", "", log, flags=re.MULTILINE)  # the CLI prints the time first
+    """The uncached RUN steps in a build's plain log, without the user's layer, which depends on the uid."""
+    log = re.sub(r"^\[\d\S+Z\] ", "", log, flags=re.MULTILINE)  # the CLI prepends the time
     cached = set(re.findall(r"^(#\d+) CACHED", log, re.MULTILINE))
     steps = re.findall(r"^(#\d+) \[.*?\] RUN (.*)$", log, re.MULTILINE)
     assert steps, log[-3000:]
@@ -47,7 +47,7 @@ def by_compose(one: Project, **env: str) -> str:
 
 @pytest.fixture(scope="module")
 def layered(project: Callable[..., Project]) -> Project:
-    """On a base that has torch, so that no index is asked for it, whatever UV_INDEX says."""
+    """A project on a base with torch, so that PyTorch's index is not used, whatever UV_INDEX is."""
     one = project("ngc", name="layers", tracking=["tensorboard"])
     assert one.run("sh", ".devcontainer/initialize.sh", GPUKIT_ENTRANCE="launch").returncode == 0
     return one
@@ -72,7 +72,7 @@ def another_gpukit(one: Project, place: Path) -> None:
     source = shutil.copytree(ROOT / "gpukit", place / "gpukit")
     (source / "src/gpukit/launch/added.py").write_text(f"# {secrets.token_hex()}\n", encoding="utf-8")
     vendor.put(writer.from_source(source), one.path)
-    one.person.give(one.path / "vendor")
+    one.user.give(one.path / "vendor")
 
 
 def another_driver_floor(one: Project, place: Path) -> None:
@@ -88,8 +88,8 @@ def test_torch_and_dependencies_stay_cached(layered: Project, change: Callable, 
     assert not [step for step in rebuilt if re.search(r"install\.py torch|pip install -r", step)], rebuilt
 
 
-def test_a_clone_elsewhere_needs_nothing_but_the_caches(layered: Project) -> None:
-    """Neither the template nor a step that could reach the network."""
+def test_a_clone_elsewhere_only_needs_the_caches(layered: Project) -> None:
+    """Without the template, and without steps that could use the network."""
     by_launch(layered)
     clone = dataclasses.replace(layered, path=layered.path.with_name("clone"))
     name = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
@@ -102,7 +102,7 @@ def test_a_clone_elsewhere_needs_nothing_but_the_caches(layered: Project) -> Non
 
 
 def test_verify_names_an_image_that_is_older_than_the_wheel(layered: Project, tmp_path: Path) -> None:
-    """As in VS Code, which does not rebuild by itself."""
+    """As in VS Code, which does not rebuild automatically."""
     container = layered.up("--remove-existing-container")
     another_gpukit(layered, tmp_path)
     done = layered.inside("gpukit", "verify", "--json", "--only=gpukit")

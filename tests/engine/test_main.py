@@ -1,4 +1,4 @@
-"""The main job, three bases and two workflows: devcontainer up, train, Ctrl-C, resume, notebook, JupyterLab, verify."""
+"""The main job on three bases with two workflows: start, train, Ctrl-C, resume, notebook, JupyterLab, verify."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TRAIN = ("python", "-m", "engine_tests.train")
 
 @pytest.fixture(scope="module", params=[f"{base}-{flow}" for base in ANSWERS for flow in ("notebook", "scripts")])
 def standing(request: pytest.FixtureRequest, project: Callable[..., Project]) -> Iterator[Project]:
-    """A project whose container the devcontainers CLI has started."""
+    """A project whose container was started by the Dev Containers CLI."""
     found = project(*request.param.split("-"))
     found.up()
     yield found
     found.stop()
 
 
-# What does not depend on both is tried with one of them: with 2 CPUs the tests that need an engine take long as it is.
+# Tests that do not depend on both use one of them, because tests with an engine take long.
 notebooks = pytest.mark.parametrize("standing", [f"{base}-notebook" for base in ANSWERS], indirect=True)
 
 
@@ -42,7 +42,7 @@ def test_training(standing: Project) -> None:
     assert done.returncode == 0, done.stderr
     assert "Done: step 10" in done.stdout
     assert checkpoints(standing, "ten") == ["step-00000005", "step-00000010"]
-    assert {path.lstat().st_uid for path in (standing.path / "outputs").rglob("*")} == {standing.person.uid}
+    assert {path.lstat().st_uid for path in (standing.path / "outputs").rglob("*")} == {standing.user.uid}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_training(standing: Project) -> None:
     ids=[f"{base}-scripts" for base in ANSWERS],
 )
 def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) -> None:
-    """The key on a terminal; elsewhere a signal to launch alone, as a scheduler sends it."""
+    """Ctrl-C on a terminal; otherwise, a signal to launch only, as sent by a scheduler."""
     run, forever = "--name=stopped", ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
     command = ["./launch", "run", "--", *TRAIN, run, *forever]
     if terminal:
@@ -63,41 +63,41 @@ def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) ->
     else:
         process = standing.start(*command)
         master = process.stdout.fileno()
-    said = read(master, until=r"step \d+/100000")
+    output = read(master, until=r"step \d+/100000")
     if terminal:
         os.write(master, b"\x03")
     else:
         process.send_signal(signal.SIGINT)
-    said += read(master)
-    assert process.wait(60) == 130, said
+    output += read(master)
+    assert process.wait(60) == 130, output
     os.close(master) if terminal else process.communicate()
-    saved = re.search(r"saved \S*/step-0*(\d+);", said)
-    assert saved, said
+    saved = re.search(r"saved \S*/step-0*(\d+);", output)
+    assert saved, output
     assert len(checkpoints(standing, "stopped")) == 1
     assert standing.containers("--all", "--filter=label=gpukit.role=run") == []
     more = int(saved[1]) + 5
-    said = standing.launched("run", "--", *TRAIN, run, f"--max-steps={more}")
-    assert f"at step {saved[1]}." in said
-    assert f"Done: step {more}" in said
+    output = standing.launched("run", "--", *TRAIN, run, f"--max-steps={more}")
+    assert f"at step {saved[1]}." in output
+    assert f"Done: step {more}" in output
 
 
 def read(descriptor: int, until: str = "(?!)") -> str:
-    """What comes, until a pattern or the end."""
-    said = ""
-    while not re.search(until, said):
+    """The output, up to a pattern or the end."""
+    output = ""
+    while not re.search(until, output):
         try:
             data = os.read(descriptor, 65536)
-        except OSError:  # a terminal ends so
+        except OSError:  # the end of a terminal's output
             break
         if not data:
             break
-        said += data.decode(errors="replace")
-    return said
+        output += data.decode(errors="replace")
+    return output
 
 
 @notebooks
 def test_verify(standing: Project) -> None:
-    """All is well with what the stand-in is; held against the real base, exactly torch, CUDA and Python are wrong."""
+    """Everything passes for the substitute base; for the real base, exactly torch, CUDA, and Python are wrong."""
     versions = "import platform, importlib.metadata as m; print(m.version('torch'), platform.python_version())"
     torch, python = standing.launched("run", "--", "python", "-c", versions).split()
     standing.write("standin.json", json.dumps({**standing.stack, "torch": torch, "cuda": None, "python": python}))
@@ -120,10 +120,11 @@ def findings(output: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("standing", ["wheel-scripts", "ngc-scripts"], indirect=True)
 def test_torch_compile(standing: Project) -> None:
-    """As the image is built; in the container of the CLI, where verify's own try is in launch's.
+    """In the CLI's container; verify's own check is run in launch's.
 
-    Both are held against double precision, so that a failure says which was wrong. Fewer than 2048 numbers, which one
-    thread computes: of two, one may compute a process's first sine with half of the digits (pytorch/pytorch#188792).
+    Both are compared with double precision, so that a failure shows which is wrong. The tensors have fewer than 2048
+    numbers, which one thread computes: with two threads, the first sine of a process can have half the precision
+    (pytorch/pytorch#188792).
     """
     code = (
         "import torch; g = lambda x: (x.sin() + x.cos()).relu(); x = torch.randn(32, 32); y = g(x.double()).float();"
@@ -136,7 +137,7 @@ def test_torch_compile(standing: Project) -> None:
 
 @pytest.mark.parametrize("standing", ["ngc-notebook"], indirect=True)
 def test_the_notebook_runs_from_top_to_bottom(standing: Project) -> None:
-    """With the image's own Python and PyTorch; tests/train/test_script.py runs it with those of an environment."""
+    """With the image's own Python and PyTorch; tests/train/test_script.py runs it in an environment."""
     nbconvert = ("jupyter", "nbconvert", "--to=notebook", "--execute", "--output-dir=outputs")
     done = standing.inside(*nbconvert, "notebooks/quickstart.ipynb")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -179,7 +180,7 @@ def test_jupyterlab_answers_with_its_token(standing: Project) -> None:
     assert [binding["HostIp"] for bindings in ports for binding in bindings] == ["127.0.0.1"]
     assert Path(standing.path / ".launch/jupyter-token").stat().st_mode & 0o777 == 0o600
     assert token not in standing.engine.get("logs", name)
-    assert standing.launched("notebook").strip() == url  # it runs already: the same address
+    assert standing.launched("notebook").strip() == url  # already running: the same address
     standing.engine.get("rm", "--force", name)
     again, _, same = re.split("(/lab.*token=)", standing.launched("notebook").strip())  # and after it was taken away
     assert same == token and get(f"{again}/api/contents?token={token}") == 200  # where another took the port meanwhile

@@ -1,4 +1,4 @@
-"""README's first commands with Docker, each run as it is written there."""
+"""The commands with Docker in README's first block, run as written."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def copied(copier_template: Path, place: Path, engines: list[Engine]) -> Iterato
 def test_with_docker(
     copied: Path, engine: Engine, plain: Engine, bases: dict[str, str], index: Index, number: int
 ) -> None:
-    """verify reports exactly what the stand-in lacks, so its exit status is 1 there."""
+    """verify reports exactly what the substitute image lacks, and therefore exits with 1."""
     if number == 0 and not engine.grants:
         without_request(copied / ".devcontainer/devcontainer.json")
     on = plain if number else engine
     env = {**os.environ, "DOCKER_HOST": on.host, "BASE_IMAGE": bases["wheel"], "UV_INDEX": index.pytorch(on)}
     if number:
-        del env["BASE_IMAGE"]  # the base of the configuration without a GPU is there under its own name
+        del env["BASE_IMAGE"]  # the base of the configuration without a GPU, under its own name
         assert on.has(PUBLIC["wheel"])
     *verify, train = VARIANTS[number]
-    shutil.rmtree(copied / "outputs", ignore_errors=True)  # of the other variant, which is a finished run
+    shutil.rmtree(copied / "outputs", ignore_errors=True)  # of the other variant, whose run has finished
     for line in verify:
         assert "torch" in run(copied, [line], env, codes=(0, 1))
     assert "Done: step 100," in run(copied, [train], env)

@@ -1,4 +1,4 @@
-"""Planted secrets are in no list of processes, image, log or printed command."""
+"""Planted secrets appear in no process list, image, log, or printed command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRETS = {
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """The arguments of every process of this machine, looked at all the time."""
+    """The arguments of every process on this machine, sampled continuously."""
     seen: set[str] = set()
     done = threading.Event()
 
@@ -85,7 +85,7 @@ def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bo
     )
     if dotenv:
         one.write(".env", "".join(f"{name}={value}\n" for name, value in SECRETS.items()))
-    # verify needs torch, which is not in this image; the CLI does not read .env
+    # verify needs torch, which this image lacks; the CLI does not read .env
     may_fail = {"verify", "doctor", *(["exec"] if dotenv else [])}
     with watched() as seen:
         for name, command in COMMANDS.items():
@@ -99,7 +99,7 @@ def test_secrets_stay_where_they_are(project: Callable[..., Project], dotenv: bo
     for image in images:
         assert found_in(one.engine.get("history", "--no-trunc", image)) == []
         assert found_in(json.dumps(one.engine.inspect(image))) == []
-    if dotenv:  # a file in the project is what a build could have taken in
+    if dotenv:  # a build could have copied a file in the project
         assert_no_layer_holds_one(one.engine, one.path.parent / "tmp/images.tar", *images)
     files = [path for path in one.path.rglob("*") if path.is_file() and path.name != ".env"]
     assert [path for path in files if found_in(path.read_text(errors="replace"))] == []

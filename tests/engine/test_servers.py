@@ -1,4 +1,4 @@
-"""MLflow and TensorBoard beside the container: started by compose, written to from inside, read over HTTP."""
+"""MLflow and TensorBoard as services: started with Compose, written to from the container, read over HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def ask(url: str, **question: Any) -> Any:
-    """The JSON that a server answers with; asked until it is up."""
+    """The JSON response of a server; repeats the request until it has started."""
     data = json.dumps(question).encode() if question else None
     until = time.monotonic() + 90
     while True:
@@ -96,7 +96,7 @@ def test_composes_container_writes_to_both(served: Project) -> None:
     assert "loss" in tags["composed"]
 
 
-def test_the_clis_and_launchs_containers_find_mlflow_too(served: Project) -> None:
+def test_the_containers_of_cli_and_launch_log_to_mlflow(served: Project) -> None:
     config = served.path / ".devcontainer/cpu/devcontainer.json"
     served.up(f"--config={config}", timeout=600)
     done = served.inside(f"--config={config}", *train("vscode"))
@@ -181,4 +181,4 @@ def test_only_this_machine_is_answered(served: Project) -> None:
     (dev,) = served.containers("--filter=label=com.docker.compose.service=dev")
     assert not any(served.engine.inspect(dev)["NetworkSettings"]["Ports"].values())
     files = list((served.path / "outputs/mlflow").rglob("*"))
-    assert {path.stat().st_uid for path in files} == {served.person.uid}
+    assert {path.stat().st_uid for path in files} == {served.user.uid}

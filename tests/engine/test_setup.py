@@ -1,4 +1,4 @@
-"""`./launch setup` on hosts without Docker: Debian 12 and 13, with repositories that stand in for the vendors'."""
+"""`./launch setup` on hosts without Docker: Debian 12 and 13, with local repositories instead of the vendors'."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import cannot
 from tests.engine.bare import SUITES, Bare, prepared, vendors
 from tests.engine.conftest import Engine
 
-# Where it is interrupted, by words of its log, and how; each Debian takes its share of them.
+# Words in the log at which it is interrupted, and how; the cases are divided between both Debians.
 POINTS = {
     "12": [
         ("Setting up containerd.io", "power"),
@@ -31,7 +31,7 @@ POINTS = {
 
 @dataclass
 class Hosts:
-    """What makes hosts of one Debian, each as bare as the first."""
+    """Creates identical bare hosts of one Debian."""
 
     engine: Engine
     image: str
@@ -71,14 +71,14 @@ def host(another: Hosts) -> Iterator[Bare]:
 
 @pytest.fixture(scope="module")
 def finished(another: Hosts) -> str:
-    """The state of a host on which nothing interrupted."""
+    """The state of a host after an uninterrupted setup."""
     made = another()
     assert made.setup("--apply", "--yes").returncode == 0
     return made.state()
 
 
-def test_it_is_done_once_and_taken_back(host: Bare) -> None:
-    """By an ordinary user; every step proved; again changes nothing; --undo leaves what was there before."""
+def test_apply_again_and_undo(host: Bare) -> None:
+    """As a regular user: every step is verified, a second run changes nothing, and --undo restores the first state."""
     before = host.state()
     shown = host.setup()
     assert shown.returncode == 0, shown.stderr
@@ -101,7 +101,7 @@ def test_it_is_done_once_and_taken_back(host: Bare) -> None:
     assert "docker" not in host.run("id -nG me").stdout
 
 
-def test_what_it_shows_does_the_same_when_pasted(host: Bare, finished: str) -> None:
+def test_the_shown_commands_do_the_same_when_pasted(host: Bare, finished: str) -> None:
     shown = host.setup("> ~/steps.sh", steps="docker,toolkit,runtime,group")
     assert shown.returncode == 0, shown.stderr
     pasted = host.run("bash ~/steps.sh")
@@ -109,8 +109,8 @@ def test_what_it_shows_does_the_same_when_pasted(host: Bare, finished: str) -> N
     assert host.state() == finished
 
 
-def test_interrupted_and_run_again_it_ends_the_same(another: Hosts, finished: str) -> None:
-    """In dpkg, between two commands, in the last step: by Ctrl-C, or all at once, as when the power goes."""
+def test_interrupted_and_run_again(another: Hosts, finished: str) -> None:
+    """In dpkg, between two commands, and in the last step, by Ctrl-C or as in a power failure."""
     for at, how in POINTS[another.version]:
         host = another()
         host.interrupt(at, how)
@@ -120,7 +120,7 @@ def test_interrupted_and_run_again_it_ends_the_same(another: Hosts, finished: st
         host.end()
 
 
-def test_a_key_that_is_not_the_pinned_one_stops_it(host: Bare) -> None:
+def test_a_key_that_is_not_pinned_is_refused(host: Bare) -> None:
     host.run("cp /vendors/toolkit/gpg /vendors/docker/gpg", user="root")
     done = host.setup("--apply", "--yes")
     assert done.returncode == 1
@@ -129,7 +129,7 @@ def test_a_key_that_is_not_the_pinned_one_stops_it(host: Bare) -> None:
     assert "docker-ce" not in host.state()
 
 
-def test_what_others_need_by_now_is_not_taken_back(host: Bare) -> None:
+def test_undo_refuses_packages_that_others_need(host: Bare) -> None:
     assert host.setup("--apply", "--yes").returncode == 0
     control = "Package: mine\\nVersion: 1\\nArchitecture: all\\nMaintainer: me\\nDepends: docker-ce\\nDescription: x\\n"
     make = f"mkdir -p /tmp/mine/DEBIAN && printf '{control}' > /tmp/mine/DEBIAN/control && cd /tmp"

@@ -1,6 +1,6 @@
-"""Tests on a real GPU, with the machine's own Python: they need torch, numpy, and pytest.
+"""Tests on a real GPU with the active Python, which needs torch, numpy, and pytest.
 
-Without a GPU they are skipped. With one, the run leaves a record: what computed, and what did not.
+Without a GPU, they are skipped. With one, the run writes a record of what worked and what did not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESULTS: dict[str, dict[str, Any]] = {}
 
 
 def without() -> str:
-    """Why these tests cannot run here; empty if they can."""
+    """Why these tests cannot run here; empty if they can run."""
     try:
         import numpy  # noqa: F401
         import torch
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What a test puts here goes into the record."""
+    """A dict whose contents are added to the record."""
     return RESULTS.setdefault(request.node.name, {}).setdefault("measured", {})
 
 
@@ -54,7 +54,7 @@ def device() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """On each GPU, in place of that fixture."""
+    """Run tests that use this fixture on each GPU."""
     if "device" in metafunc.fixturenames and not WITHOUT:
         import torch
 
@@ -70,7 +70,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the record. It names no user: paths in messages lose the home directory."""
+    """Write the record. Home directories are removed from paths, so that it names no user."""
     if WITHOUT or not RESULTS:
         return
     import torch

@@ -1,4 +1,4 @@
-"""What only a GPU can show: the products that verify checks, and what gpukit.train promises."""
+"""Tests that need a GPU: the computations that verify checks, and the guarantees of gpukit.train."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gpukit.verify import cases, exercises, stress
 from gpukit.verify.library import TOLERANCE
 
 
-def test_replay_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
-    """A step that runs out of memory is repeated in parts, with the parameters of the whole batch."""
+def test_repeated_step_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
+    """A step that runs out of memory is repeated in parts, and gives the same parameters as the whole batch."""
     measured.update(cases.replay(device))
     assert measured["retries"] >= 1 and measured["microbatch"] < cases.SAMPLES
     assert measured["difference"] <= TOLERANCE
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loading_through_pinned_memory(device: str, workers: int, measured: dict[str, Any]) -> None:
+def test_loading_with_pinned_memory(device: str, workers: int, measured: dict[str, Any]) -> None:
     measured.update(cases.pinned(device, workers))
     assert measured["pinned"] and measured["equal"]
 
 
 def test_fp16_with_a_scaled_loss(device: str, measured: dict[str, Any]) -> None:
-    """It learns; a step whose gradients overflow changes nothing but the scale, which a resumed run keeps."""
+    """The loss decreases. A step whose gradients overflow only changes the scale, and a resumed run keeps the scale."""
     measured.update(cases.scaler(device))
     assert math.isfinite(measured["last"]) and measured["last"] < measured["first"]
     before, after, resumed = measured["scales"]
@@ -63,8 +63,8 @@ def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: di
     assert resumed["losses"] == pytest.approx(whole["losses"][5:], rel=1e-5)
 
 
-def test_memory_and_its_end(device: str, measured: dict[str, Any]) -> None:
-    """Memory returns what was written, and too large an allocation is an exception after which the GPU works."""
+def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None:
+    """Memory returns what was written. An allocation that is too large raises an exception, and the GPU still works."""
     measured.update(memory=stress.pattern(device, False), end=stress.out_of_memory(device))
     assert measured["memory"]["wrong"] == []
     end = measured["end"]
