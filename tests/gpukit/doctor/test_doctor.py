@@ -283,7 +283,7 @@ def test_where_nvidia_smi_is(monkeypatch, tmp_path):
     beside.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.nvidia_smi() == "nvidia-smi"
-    monkeypatch.setattr(host, "IN_WSL", (str(beside),))
+    monkeypatch.setattr(host, "WSL_PATHS", (str(beside),))
     assert host.nvidia_smi() == str(beside)
     monkeypatch.setenv("PATH", str(beside.parent))
     assert host.nvidia_smi() == str(beside)

@@ -1,4 +1,4 @@
-"""What is special about this machine: MIG, a second kind of GPU, NVSwitch."""
+"""Special hardware: MIG, several kinds of GPUs, NVSwitch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FABRIC_NOT_READY = Cause(
 
 
 def _cannot_check(probes: Any, stack: Stack) -> str:
-    """Why the GPUs cannot be looked at; empty where they can."""
+    """Why the GPUs cannot be checked; empty if they can."""
     if not stack.gpu:
         return NO_GPU_REQUESTED
     if remote(probes.endpoint):
