@@ -1,10 +1,10 @@
-"""What Copier runs in a finished project: write the wheel, validate, smoke. Standard library only.
+"""Copier runs this in a generated project: write the wheel, validate, smoke test. Standard library only.
 
-    python hooks/run.py [MESSAGE]      MESSAGE is printed at the end; Copier's own is silent with --quiet
+    python hooks/run.py [MESSAGE]      MESSAGE is printed at the end; Copier does not print its own with --quiet
 
 Exit code 1 means "what was generated is wrong" and nothing else: on a first copy it makes Copier delete the project.
-If a check cannot run (no Docker, no network, no uv, a merge conflict, a crash in a hook), one line says so and the exit
-code is 0, or 1 if GPU_TEMPLATE_STRICT is set. GPU_TEMPLATE_SMOKE is auto, build or off (see smoke.py).
+If a check cannot run (no Docker, no network, no uv, a merge conflict, a crash in a hook), one line reports it and the
+exit code is 0, or 1 if GPU_TEMPLATE_STRICT is set. GPU_TEMPLATE_SMOKE is auto, build, or off (see smoke.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 NEEDS = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
 TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
-# A run's own codes: Python and uv end with 1 or 2 if they fail, which must not look like WRONG.
+# Internal codes: Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED.
 PASSED, FAILED, SKIPPED = 0, 10, 11
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
 CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 COMMAND = "uvx --with jsonschema --with docker copier"
-CHILD = "--child"  # in the second process, to which uv gives the packages
+CHILD = "--child"  # set in the second process, for which uv provides the packages
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
 def guarded(step: Callable[[Path], int], project: Path) -> int:
     try:
         return step(project)
-    except Exception as error:  # a defect of a hook says nothing about the project
+    except Exception as error:  # a defect in a hook is not a defect in the project
         if os.environ.get("GPU_TEMPLATE_DEBUG"):
             import traceback
 
@@ -59,7 +59,7 @@ def guarded(step: Callable[[Path], int], project: Path) -> int:
 
 
 def put_wheel(project: Path) -> int:
-    """Write this template's gpukit to vendor/. A failure is only a notice: exit code 1 would delete the project."""
+    """Write this template's gpukit to vendor/. A failure is only reported: exit code 1 would delete the project."""
     from gpukit.wheel import vendor, writer
 
     try:
@@ -71,7 +71,7 @@ def put_wheel(project: Path) -> int:
 
 
 def start(project: Path) -> int:
-    """Check with the packages of this interpreter, else of one that uv provides, else without them."""
+    """Run the checks with the packages of this interpreter, or of one that uv provides, or without them."""
     conflicts = unmerged(project)
     if conflicts:
         say("validate", f"not run: merge conflicts in {joined(conflicts)}. Resolve them, then run ./launch verify.")
@@ -86,7 +86,7 @@ def check(project: Path) -> int:
 
     code = runner.run(project)
     if code == FAILED or not smoke_enabled():
-        return code  # a project with a defect is not started
+        return code  # do not start a project that failed validation
     import smoke
 
     return max(code, smoke.run(project))
@@ -97,7 +97,7 @@ def smoke_enabled() -> bool:
 
 
 def needed(project: Path) -> list[str]:
-    """The packages that the checks of this project import; each takes time, so only those."""
+    """The packages that the checks of this project import. Each takes time, so only those."""
     modules = ["jsonschema"]
     if (project / "compose.yaml").exists():
         modules.append("yaml")
@@ -111,11 +111,11 @@ def needed(project: Path) -> list[str]:
 
 def importable(module: str) -> bool:
     spec = importlib.util.find_spec(module)
-    return spec is not None and spec.origin is not None  # without an origin: a mere folder of that name
+    return spec is not None and spec.origin is not None  # without an origin, it is only a folder of that name
 
 
 def with_uv(missing: list[str]) -> int | None:
-    """Run this file where uv provides the packages; None if it cannot (no uv, or no network)."""
+    """Run this file with packages that uv provides; None if that is not possible (no uv, or no network)."""
     import subprocess
 
     uv = os.environ.get("UV") or shutil.which("uv")
@@ -124,7 +124,7 @@ def with_uv(missing: list[str]) -> int | None:
         say("hooks", f"uv is not installed, so {names} cannot be fetched. For all checks: {COMMAND} ...")
         return None
     packages = [part for requirement in NEEDS.values() for part in ("--with", requirement)]
-    # --isolated: whichever environment is active must not matter.
+    # --isolated: ignore any active environment.
     command = [uv, "run", "-qq", "--isolated", "--no-project", "--python", sys.executable, *packages, "python"]
     environment = {"UV_HTTP_TIMEOUT": "15", **os.environ}
     try:
@@ -144,7 +144,7 @@ def with_uv(missing: list[str]) -> int | None:
 
 
 def unmerged(project: Path) -> list[str]:
-    """Files that the merge of `copier update` left in conflict, by git's index or by the markers in them."""
+    """Files that `copier update` left in conflict, according to git's index or by the conflict markers in them."""
     if os.environ.get("COPIER_OPERATION") == "copy":
         return []
     import subprocess

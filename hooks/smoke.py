@@ -1,12 +1,12 @@
 """Start the generated container on this machine, if that needs no download.
 
-GPU_TEMPLATE_SMOKE  auto    (default) start the base image with the very flags of devcontainer.json, if a Docker engine
-                            answers and already has the image; nothing is pulled or built
-                    build   build the project's image and run its verify in it: minutes, and gigabytes of downloads
+GPU_TEMPLATE_SMOKE  auto    (default) start the base image with the flags of devcontainer.json, if a Docker engine
+                            responds and already has the image; nothing is pulled or built
+                    build   build the project's image and run `verify` in it; takes minutes and gigabytes of downloads
                     off     do nothing
 
-If there is no engine or it refuses GPUs, one line says so and the hook succeeds. During `copier copy` it always does:
-a failing hook makes Copier delete the project, and this tests the machine rather than the project.
+If there is no engine or it refuses GPUs, one line reports it and the hook succeeds. During `copier copy` it always
+succeeds: a failing hook makes Copier delete the project, and this tests the machine rather than the project.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIST_GPUS = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || tr
 
 
 class Plan(NamedTuple):
-    """What smoke will do on this machine; `reason` says why nothing."""
+    """The smoke test on this machine; `reason`: why there is none."""
 
     mode: str
     reason: str = ""
@@ -49,17 +49,17 @@ class Plan(NamedTuple):
 
 
 def plan(project: Path) -> Plan:
-    """Cheap and without packages: whether an engine answers, and whether it has the project's base image."""
+    """Whether an engine responds and has the project's base image; fast, and without packages."""
     mode = os.environ.get("GPU_TEMPLATE_SMOKE", "") or "auto"
     if mode not in ("auto", "build", "off"):
-        return Plan("auto", f"GPU_TEMPLATE_SMOKE is {mode!r} and may be auto, build or off")
+        return Plan("auto", f"GPU_TEMPLATE_SMOKE is {mode!r}; it must be auto, build, or off")
     if mode == "off":
         return Plan(mode)
     if os.name == "nt":
-        return Plan(mode, "Windows itself has no GPU containers; generate the project inside WSL 2")
+        return Plan(mode, "GPU containers do not run on Windows itself; generate the project inside WSL 2")
     engine = endpoint()
     if not engine.startswith("unix://"):
-        return Plan(mode, f"the Docker engine is at {engine}, where this project's folder is not")
+        return Plan(mode, f"the Docker engine is at {engine}, which does not have this project's folder")
     try:
         image = os.environ.get("BASE_IMAGE") or json.loads((project / "stack.json").read_bytes())["image"]
         status = request_status(engine, "/_ping")
@@ -68,13 +68,13 @@ def plan(project: Path) -> Plan:
             if status == 404:
                 return Plan(mode, f"{image} is not on this machine yet; ./launch build fetches it", image, engine)
     except PermissionError:
-        return Plan(mode, "Docker does not let this user in: `sudo usermod -aG docker $USER`, then log in again")
+        return Plan(mode, "this user may not use Docker: `sudo usermod -aG docker $USER`, then log in again")
     except (OSError, IndexError):
-        return Plan(mode, f"no Docker engine answers at {engine}")
+        return Plan(mode, f"no Docker engine responds at {engine}")
     except (KeyError, TypeError, ValueError):
         return Plan(mode, "stack.json names no image")
     if status != 200:
-        return Plan(mode, f"the Docker engine at {engine} answers with {status}")
+        return Plan(mode, f"the Docker engine at {engine} responds with status {status}")
     return Plan(mode, "", image, engine)
 
 
@@ -91,11 +91,11 @@ def run(project: Path) -> int:
     return code
 
 
-# The engine, without the docker package: importing that takes longer than all the rest.
+# The engine, without the docker package, which takes longer to import than everything else.
 
 
 def endpoint() -> str:
-    """Where the docker command would look: DOCKER_HOST, the current context, the default socket."""
+    """The engine's address, as the docker command finds it: DOCKER_HOST, the current context, the default socket."""
     host = os.environ.get("DOCKER_HOST")
     if host:
         return host
@@ -109,7 +109,7 @@ def endpoint() -> str:
 
 
 def request_status(engine: str, path: str, method: str = "GET") -> int:
-    """An HTTP request on the engine's socket; the status of the answer."""
+    """Send an HTTP request to the engine's socket; returns the status of the response."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(5 if method == "GET" else 30)
         connection.connect(engine.partition("://")[2])
@@ -159,13 +159,13 @@ def start_base_image(project: Path, planned: Plan) -> int:
 
 
 def explain_error(error: Any) -> tuple[str, str]:
-    """What kind of refusal an engine's error is, and one sentence; both empty if it is not known."""
+    """The kind of an engine's error and one sentence; both empty if it is unknown."""
     known = errors.classify(error.explanation or str(error))
     return (known[0], f"{known[1].why} {known[1].remedy}") if known else ("", "")
 
 
 def run_container(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
-    """Start a container, look for GPUs in it, remove it; the names of the GPUs it saw."""
+    """Start a container, list its GPUs, and remove it; returns the names of the GPUs."""
     name = f"smoke-{os.urandom(6).hex()}"
     labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
     with removed_afterwards(planned.engine, name):
@@ -178,11 +178,11 @@ def run_container(client: Any, planned: Plan, project: Path, arguments: Mapping[
 
 @contextlib.contextmanager
 def removed_afterwards(engine: str, name: str) -> Iterator[None]:
-    """Remove the container whatever happens."""
+    """Remove the container afterwards, whatever happens."""
 
     def remove() -> None:
         for _ in range(20):
-            # 404: not there yet, where Ctrl-C came while the engine was still making it
+            # 404: Ctrl-C came while the engine was still creating it
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
                     return
@@ -207,7 +207,7 @@ def removed_afterwards(engine: str, name: str) -> Iterator[None]:
 
 
 def refused(error: Any, kind: str, sentence: str) -> int:
-    """Whether the engine's refusal is about this machine, or about what the project asks for."""
+    """Report the engine's refusal; FAILED if the project's flags are invalid, SKIPPED if it is about this machine."""
     message = (error.explanation or str(error)).strip().splitlines()[0]
     if sentence:
         say(f"not run: {sentence}")
@@ -220,10 +220,10 @@ def refused(error: Any, kind: str, sentence: str) -> int:
 
 
 def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
-    """devcontainer.json, as launch reads it, in docker-py's arguments; and the flags that docker-py lacks.
+    """devcontainer.json as arguments for docker-py, and the flags that docker-py does not support.
 
-    Of the user's things only the mounted folders are passed: no secrets by name, no ports, no named volume. A mount
-    source is created at the first start, so until then an empty folder replaces it.
+    Secrets, ports, and named volumes are not passed, only the mounted folders. Mount sources are created at the first
+    start; until then, an empty folder replaces them.
     """
     from docker.types import DeviceRequest, Mount, Ulimit
     from validation.flags import mount_fields, options, short_volume, size
@@ -255,7 +255,7 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
         elif option == "--init":
             arguments["init"] = value != "false"
         elif option == "--network":
-            if client.networks.list(names=[value]):  # initialize.sh makes the project's own
+            if client.networks.list(names=[value]):  # initialize.sh creates the project's own
                 arguments["network"] = value
         elif option in ("--mount", "--volume"):
             mounts.append(mount_fields(value) if option == "--mount" else short_volume(value))
@@ -268,10 +268,10 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
     for number, mount in enumerate(filter(None, mounts)):
         source, target = mount["source"], mount["target"]
         if target.startswith(f"{folder}/") and not (config.root / target[len(folder) + 1 :]).exists():
-            continue  # the engine would make that folder in the project, as root
+            continue  # the engine would create that folder in the project, as root
         missing = mount["type"] == "bind" and not Path(source).exists()
         if missing and any(target.startswith(f"{other}/") for other in targets):
-            continue  # it would have to be made in another mount, which may be read-only
+            continue  # it would have to be created in another mount, which may be read-only
         if missing:
             source = str(spare / str(number))
             Path(source).mkdir()
@@ -282,7 +282,7 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
 
 
 def request(value: str) -> dict[str, Any]:
-    """--gpus as the docker command passes it on; empty if GPUS should name the GPUs but does not."""
+    """--gpus as a device request, as the docker command sends it; empty if GPUS must name GPUs but does not."""
     wanted: dict[str, Any] = {"capabilities": [["gpu"]]}
     for part in next(csv.reader([value]), []):
         key, equals, text = part.partition("=")
@@ -306,7 +306,7 @@ def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in arguments.items() if key != "runtime"}, "device_requests": []}
 
 
-# build: the project's own image, by its own launch.
+# build: the project's own image, built by its own ./launch.
 
 
 def build_and_verify(project: Path) -> int:
@@ -337,7 +337,7 @@ def launch(project: Path, *arguments: str) -> int:
 
 @contextlib.contextmanager
 def report_if_slow(image: str) -> Iterator[None]:
-    """Report what is starting if it takes longer than two seconds."""
+    """Report that the image is starting if it takes longer than two seconds."""
     timer = threading.Timer(2, say, [f"starting {image} ... (GPU_TEMPLATE_SMOKE=off skips this)"])
     timer.daemon = True
     timer.start()

@@ -140,7 +140,7 @@ FAILED = {
         '"init": true',
         f"{MAIN}: line @NEXT@: is not valid JSON with comments: Expecting ',' delimiter; correct that line, or restore",
     ),
-    "no GPU": (MAIN, GPUS, "", f"{MAIN}: /runArgs: what is needed is not in the list; request the GPU: "),
+    "no GPU": (MAIN, GPUS, "", f"{MAIN}: /runArgs: a required item is missing from the list; request the GPU: "),
     "GPU by the wrong way": (
         MAIN,
         GPUS,
@@ -152,19 +152,19 @@ FAILED = {
         CPU,
         '"runArgs": [',
         '"runArgs": ["--gpus=all", ',
-        f"{CPU}: /runArgs/0: is not allowed; take the GPU request out: GPUKIT_DEVICE=cpu says that this configuration",
+        f"{CPU}: /runArgs/0: is not allowed; remove the GPU request: GPUKIT_DEVICE=cpu says that this configuration",
     ),
     "other ipc": (
         MAIN,
         '"--ipc=host",',
         '"--ipc", "private",',
-        f'{MAIN}: /runArgs: --ipc is "private", and the memory policy in stack.json says "host"; make the flag',
+        f'{MAIN}: /runArgs: --ipc is "private", and the memory policy in stack.json says "host"; change the flag',
     ),
     "other shm": (
         MAIN,
         '"--ipc=host",',
         '"--ipc=host", "--shm-size=8gb",',
-        f"{MAIN}: /runArgs: --shm-size is 8589934592, and the memory policy in stack.json says not set; make",
+        f"{MAIN}: /runArgs: --shm-size is 8589934592, and the memory policy in stack.json says not set; change",
     ),
     "other ulimit": (
         MAIN,
@@ -176,13 +176,13 @@ FAILED = {
         MAIN,
         '"--ipc=host",',
         '"--ipc=host", "--privileged",',
-        f"{MAIN}: /runArgs/2: is not allowed; take --privileged out: a GPU needs no privileges",
+        f"{MAIN}: /runArgs/2: is not allowed; remove --privileged: a GPU needs no privileges",
     ),
     "privileged by key": (
         MAIN,
         '"init": true,',
         '"init": true, "privileged": true,',
-        f"{MAIN}: /privileged: must be false; take it out: a GPU needs no privileges",
+        f"{MAIN}: /privileged: must be false; remove it: a GPU needs no privileges",
     ),
     "no init": (MAIN, '"init": true,', "", f'{MAIN}: /init: is missing; "init": true, so that Ctrl-C reaches'),
     "init as text": (MAIN, '"init": true', '"init": "yes"', f'{MAIN}: /init: must be true; "init": true, so that'),
@@ -196,19 +196,19 @@ FAILED = {
         MAIN,
         "../Dockerfile",
         "../Dockerfile.mine",
-        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" is not right here; name the Dockerfile in the project',
+        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" does not match the required format; name the Dockerfile in the project',
     ),
     "root": (
         MAIN,
         '"containerUser": "dev"',
         '"containerUser": "root"',
-        f"{MAIN}: /containerUser: is not allowed; name the image's ordinary user",
+        f"{MAIN}: /containerUser: is not allowed; name the image's regular user",
     ),
     "nobody": (
         MAIN,
         '"containerUser": "dev",',
         "",
-        f"{MAIN}: is not allowed; name the image's ordinary user in containerUser",
+        f"{MAIN}: is not allowed; name the image's regular user in containerUser",
     ),
     "another user": (
         MAIN,
@@ -220,7 +220,7 @@ FAILED = {
         MAIN,
         '"init": true,',
         '"init": true, "updateRemoteUserUID": false,',
-        f"{MAIN}: /updateRemoteUserUID: must be true; take it out: without it files made inside are not the host",
+        f"{MAIN}: /updateRemoteUserUID: must be true; remove it: without it, files created inside are not the host",
     ),
     "open port": (
         MAIN,
@@ -257,13 +257,13 @@ FAILED = {
         MAIN,
         "target=/home/dev/.aws,readonly",
         "readonly",
-        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" is not right here; write it as "type',
+        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" does not match the required format; write it as "type',
     ),
     "elsewhere": (
         MAIN,
         '"workspaceFolder": "/workspace"',
         '"workspaceFolder": "/workspaces/x"',
-        f'{MAIN}: /workspaceFolder: "/workspaces/x" is not right here; "/workspace": the project is mounted there',
+        f'{MAIN}: /workspaceFolder: "/workspaces/x" does not match the required format; "/workspace": every entry point mounts',
     ),
     "number as variable": (
         MAIN,
@@ -306,7 +306,7 @@ FAILED = {
         "    init: true\n    command: sleep",
         "    init: true\n    gpus: all\n    command: sleep",
         "compose.yaml: /services/dev/gpus: is not allowed; request GPUs by deploy.resources.reservations.devices: "
-        "Compose before 2.30 ignores `gpus:` without a word",
+        "Compose before 2.30 ignores `gpus:` without a message",
     ),
     "compose: writable": (
         "compose.yaml",
@@ -338,7 +338,7 @@ FAILED = {
         "      - WANDB_DIR=/workspace/outputs\n",
         "      - WANDB_DIR=/workspace/outputs\n      - HF_TOKEN=${HF_TOKEN}\n",
         "compose.yaml: /services/dev/environment/HF_TOKEN: the value of HF_TOKEN would reach command lines and logs; "
-        "take it out and add the bare name (HF_TOKEN, without a value) to environment",
+        "remove it and add the bare name (HF_TOKEN, without a value) to environment",
     ),
     "secret in the file of variables": (
         ".devcontainer/host.env",
@@ -357,7 +357,7 @@ FAILED = {
         "compose.yaml",
         "127.0.0.1:${MLFLOW_PORT:-5000}:5000",
         "${MLFLOW_PORT:-5000}:5000",
-        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" is not right here; publish it as '
+        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" does not match the required format; publish it as '
         '"127.0.0.1:PORT:PORT"',
     ),
     "compose: not YAML": (
@@ -426,12 +426,16 @@ def test_all_problems_are_reported(project: Path) -> None:
 
 
 SECRETS = [
-    ("containerEnv", {"WANDB_API_KEY": "0123456789"}, f"{MAIN}: /containerEnv/WANDB_API_KEY: a value stands here"),
+    ("containerEnv", {"WANDB_API_KEY": "0123456789"}, f"{MAIN}: /containerEnv/WANDB_API_KEY: the value of a secret"),
     ("containerEnv", {"HF_TOKEN": "${localEnv:HF_TOKEN}"}, "the value of HF_TOKEN would reach command lines and logs"),
-    ("remoteEnv", {"LOGIN": "u:${localEnv:DB_PASSWORD}"}, 'take it out and add "--env=DB_PASSWORD" to runArgs'),
-    ("remoteEnv", {"AWS_SECRET_ACCESS_KEY": "0123456789"}, f"{MAIN}: /remoteEnv/AWS_SECRET_ACCESS_KEY: a value"),
-    ("runArgs", ["-e", "KAGGLE_KEY=0123456789"], f"{MAIN}: /runArgs: a value stands here for everyone"),
-    ("containerEnv", {"NOTE": "hf_" + "a1B2" * 8}, "this looks like a secret token; take it out, have it revoked"),
+    ("remoteEnv", {"LOGIN": "u:${localEnv:DB_PASSWORD}"}, 'remove it and add "--env=DB_PASSWORD" to runArgs'),
+    (
+        "remoteEnv",
+        {"AWS_SECRET_ACCESS_KEY": "0123456789"},
+        f"{MAIN}: /remoteEnv/AWS_SECRET_ACCESS_KEY: the value of a secret",
+    ),
+    ("runArgs", ["-e", "KAGGLE_KEY=0123456789"], f"{MAIN}: /runArgs: the value of a secret is visible"),
+    ("containerEnv", {"NOTE": "hf_" + "a1B2" * 8}, "this looks like a secret token; remove it, revoke it"),
 ]
 
 
@@ -471,14 +475,14 @@ def test_a_project_without_gpu_requests_none(generate: Callable[..., Path], tmp_
     raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
     environment = {key: value for key, value in raw["containerEnv"].items() if key != "GPUKIT_DEVICE"}
     edit(project / MAIN, containerEnv=environment, runArgs=["--gpus=all", *raw["runArgs"]])
-    expected = f"{MAIN}: /runArgs: a GPU is requested, and stack.json names none (cpu); take the request out"
+    expected = f"{MAIN}: /runArgs: a GPU is requested, and stack.json names none (cpu); remove the request"
     assert problems(project) == [expected]
 
 
 def test_the_gpu_request_of_a_machine_with_one_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="gb300"), tmp_path / "gb300")
     change(project / MAIN, "${localEnv:GPUS:0}", "${localEnv:GPUS:all}")
-    expected = f"{MAIN}: /runArgs: all GPUs are requested, and gb300 must not be asked for all; "
+    expected = f"{MAIN}: /runArgs: all GPUs are requested, which gb300 does not allow; "
     assert problems(project) == [expected + '"--gpus=\\"device=${localEnv:GPUS:0}\\""']
 
 
@@ -963,9 +967,11 @@ def plan_of(project: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) 
 def test_smoke_skips(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert plan_of(plain, monkeypatch, GPU_TEMPLATE_SMOKE="off") == smoke.Plan("off")
     cases = {
-        "GPU_TEMPLATE_SMOKE is 'on' and may be auto, build or off": {"GPU_TEMPLATE_SMOKE": "on"},
-        "the Docker engine is at ssh://me@rack, where this project's folder is not": {"DOCKER_HOST": "ssh://me@rack"},
-        f"no Docker engine answers at unix://{tmp_path}/none": {"DOCKER_HOST": f"unix://{tmp_path}/none"},
+        "GPU_TEMPLATE_SMOKE is 'on'; it must be auto, build, or off": {"GPU_TEMPLATE_SMOKE": "on"},
+        "the Docker engine is at ssh://me@rack, which does not have this project's folder": {
+            "DOCKER_HOST": "ssh://me@rack"
+        },
+        f"no Docker engine responds at unix://{tmp_path}/none": {"DOCKER_HOST": f"unix://{tmp_path}/none"},
     }
     for reason, environment in cases.items():
         planned = plan_of(plain, monkeypatch, **environment)
@@ -1013,7 +1019,7 @@ def test_smoke_asks_the_engine_of_the_docker_context(
     (meta / "meta.json").write_text(json.dumps({"Endpoints": {"docker": {"Host": host}}}), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps({"currentContext": "desktop"}), encoding="utf-8")
     planned = plan_of(plain, monkeypatch, DOCKER_CONFIG=str(tmp_path))
-    assert planned.reason == f"no Docker engine answers at {host}"
+    assert planned.reason == f"no Docker engine responds at {host}"
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     assert smoke.endpoint() == "unix:///var/run/docker.sock"
 

@@ -19,11 +19,11 @@ VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]
 
 
 class Reset:
-    """What `!reset` stands for: the key is taken away."""
+    """The tag `!reset`: the key is removed."""
 
 
 class Override(NamedTuple):
-    """What `!override` stands for: the value replaces the one below instead of being merged into it."""
+    """The tag `!override`: the value replaces the one in the base file instead of being merged into it."""
 
     value: Any
 
@@ -56,7 +56,7 @@ def read(path: Path) -> Any:
 
 
 def merged(base: Any, over: Any) -> Any:
-    """Two compose files as Compose joins them, as far as the service `dev` needs it."""
+    """Merge two compose files as Compose does, as far as the service `dev` needs it."""
     if isinstance(over, Override):
         return over.value
     if isinstance(base, dict) and isinstance(over, dict):
@@ -73,7 +73,7 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def interpolated(value: Any, env: Mapping[str, str]) -> Any:
-    """Compose's ${NAME:-default}, innermost first, in all strings of `value`."""
+    """Replace Compose's ${NAME:-default}, innermost first, in all strings of `value`."""
     if isinstance(value, dict):
         return {key: interpolated(item, env) for key, item in value.items()}
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def interpolated(value: Any, env: Mapping[str, str]) -> Any:
             return text if there else ""
         if how.endswith("-"):
             return str(present) if there else text
-        return str(present or "")  # ${NAME:?message}: that it must be set is for the moment of the start
+        return str(present or "")  # ${NAME:?message} is checked when the service starts
 
     for _ in range(8):
         replaced = VARIABLE.sub(replacement, value)

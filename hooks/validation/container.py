@@ -20,7 +20,7 @@ class Mount(NamedTuple):
 
 @dataclass
 class Container:
-    """How a container runs, whichever file says it. A variable of value None comes from the host, by name."""
+    """How a container runs, from either file. A variable with the value None is passed from the host by name."""
 
     gpu: str = ""
     runtime: str = ""

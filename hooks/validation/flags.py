@@ -1,4 +1,4 @@
-"""Options and values of `docker run` and Compose, in every spelling."""
+"""Options and values of `docker run` and Compose, in every notation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SWITCHES = {"--init", "--privileged", "--publish-all", "--read-only", "--rm", "-
 
 
 def options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """docker run's options as (long name, value), whichever way they are written."""
+    """docker run's options as (long name, value), in any notation."""
     rest = iter(arguments)
     for argument in rest:
         if argument.startswith("--"):
@@ -29,7 +29,7 @@ def options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def gpus(value: str) -> str:
-    """What --gpus asks for: "all", ids with commas between, or a number of GPUs as "3 of them"."""
+    """The GPUs that --gpus requests: "all", ids separated by commas, or a number of GPUs as "3 of them"."""
     ids = ""
     for part in next(csv.reader([value]), []):
         key, equals, text = part.partition("=")
@@ -76,7 +76,7 @@ def short_volume(text: str) -> dict[str, Any]:
 
 
 def as_mapping(entries: Any) -> dict[str, str | None]:
-    """Compose's environment or args, written as a mapping or as a list; None where there is only the name."""
+    """Compose's environment or args, written as a mapping or as a list; the value is None if only the name is given."""
     if isinstance(entries, Mapping):
         return {str(name): None if value is None else scalar(value) for name, value in entries.items()}
     pairs = (str(entry).partition("=") for entry in entries or [])

@@ -1,4 +1,4 @@
-"""What validation reports: one line with the file, the place, what is wrong, and the remedy."""
+"""A problem that validation reports in one line: the file, the place, what is wrong, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must agree between the files. Each rule yields its problems."""
+"""Values that must agree between the files. Each rule yields its problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def has_gpu(stack: Mapping[str, Any]) -> bool:
 
 
 def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
-    """A pin stays where it is on `copier update`, so somebody has to say when its fixes end."""
+    """A notice when the support of a pinned release ends: `copier update` does not change a pin."""
     if stack["channel"] != "pin" or not stack["end_of_life"]:
         return ""
     left = (date.fromisoformat(stack["end_of_life"]) - (today or date.today())).days
@@ -35,7 +35,7 @@ def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
 
 
 def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """What stack.json says of the hardware; `default` is the container with GPUS unset, `first` with GPUS=0."""
+    """The hardware in stack.json; `default` is the container with GPUS unset, `first` with GPUS=0."""
     targets = ", ".join(stack["targets"])
     request = stack.get("request") or {}
     asks = "runtime" if first.runtime == "nvidia" else "gpus" if first.gpu else ""
@@ -45,7 +45,7 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
         "runtime": '"--runtime=nvidia" with NVIDIA_VISIBLE_DEVICES in containerEnv',
     }
     if asks and not wanted:
-        remedy = "take the request out"
+        remedy = "remove the request"
         yield Problem(MAIN, "/runArgs", f"a GPU is requested, and {STACK} names none ({targets})", remedy)
     elif wanted and asks != wanted:
         seen = (
@@ -56,7 +56,7 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
         yield Problem(MAIN, "/runArgs", f"{seen}, and {STACK} is for {targets}", f"request it by {spelled[wanted]}")
     elif default.gpu == "all" and request.get("devices") not in (None, "all"):
         remedy = f'"--gpus=\\"device=${{localEnv:GPUS:{request["devices"]}}}\\""'
-        yield Problem(MAIN, "/runArgs", f"all GPUs are requested, and {targets} must not be asked for all", remedy)
+        yield Problem(MAIN, "/runArgs", f"all GPUs are requested, which {targets} does not allow", remedy)
 
     memory = stack["memory"]
     pairs = [("--ipc", default.ipc, memory["ipc"] or "private")]
@@ -66,7 +66,7 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
     for flag, here, there in pairs:
         if here != there:
             what = f"{flag} is {quoted(here)}, and the memory policy in {STACK} says {quoted(there)}"
-            yield Problem(MAIN, "/runArgs", what, "make the flag what the policy says")
+            yield Problem(MAIN, "/runArgs", what, "change the flag to match the policy")
 
 
 def user_and_mounts(
@@ -84,11 +84,11 @@ def user_and_mounts(
         elif mount.read_only != read_only:
             modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
             what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
-            yield Problem(name, "/mounts", what, f"{'add' if read_only else 'take out'} `readonly`")
+            yield Problem(name, "/mounts", what, f"{'add' if read_only else 'remove'} `readonly`")
 
 
 def without_cuda(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """The configuration beside one with a GPU: the Dockerfile's defaults are for the GPU, so it must say otherwise."""
+    """The CPU configuration must override the Dockerfile's defaults, which are for the GPU."""
     if raw["build"]["args"].get("TORCH_BACKEND") != "cpu":
         remedy = 'write "TORCH_BACKEND": "cpu", so that torch is installed without CUDA'
         yield Problem(CPU, "/build/args/TORCH_BACKEND", "is not cpu", remedy)
@@ -126,7 +126,7 @@ def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """The table at the top of README.md; where its owner has rewritten it, nothing is wrong."""
+    """The table at the top of README.md; a table that its owner has rewritten is not checked."""
     patterns = {
         "image": r"^\| Base \|.*`([^`]+)`",
         "torch": r"^\| Contents \|.*\bPyTorch ([^\s,;]+)",
@@ -143,7 +143,7 @@ def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Problem]:
-    """Where the service `dev` of a compose file runs otherwise than the configuration that VS Code and launch read."""
+    """Differences between the service `dev` of a compose file and the configuration that VS Code and launch read."""
 
     def problem(key: str, mine: Any, theirs: Any, remedy: str = "make them the same") -> Problem:
         return Problem(file, f"/services/dev/{key}", f"{quoted(mine)} here, {quoted(theirs)} in {other}", remedy)
@@ -170,12 +170,12 @@ def differences(file: str, here: Container, other: str, there: Container, gpus: 
             )
         elif theirs is None:
             what = f"{target} is mounted, and {other} does not mount it"
-            yield Problem(file, "/services/dev/volumes", what, f"take {target} out, or add it there")
+            yield Problem(file, "/services/dev/volumes", what, f"remove {target}, or add it there")
         elif mine != theirs:
             what = f"{target} is a {mine}, and in {other} a {theirs}"
             yield Problem(file, "/services/dev/volumes", what, "make them the same")
     yield from named_differences(file, "environment", here.env, other, there.env)
-    ids = ("USER_UID", "USER_GID")  # VS Code gives the image the host's ids itself
+    ids = ("USER_UID", "USER_GID")  # VS Code sets the ids itself
     args = {name: value for name, value in here.build_args.items() if name not in ids}
     yield from named_differences(file, "build/args", args, other, there.build_args)
 
@@ -186,10 +186,10 @@ def named_differences(
     for name in sorted({*here, *there}):
         place = f"/services/dev/{key}/{name}"
         if here.get(name, "") == there.get(name, "") == "":
-            continue  # one says nothing, the other says that it is empty
+            continue  # unset in one file and empty in the other
         if name not in here:
             yield Problem(file, place, f"is missing, and {other} has it", f"add {name}")
         elif name not in there:
-            yield Problem(file, place, f"{other} does not have it", f"take {name} out, or add it there")
+            yield Problem(file, place, f"{other} does not have it", f"remove {name}, or add it there")
         elif here[name] != there[name] and None not in (here[name], there[name]):
             yield Problem(file, place, f"has another value in {other}", "make them the same")

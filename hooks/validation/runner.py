@@ -1,8 +1,8 @@
 """Check a generated or updated project: each file against its schema, and the files against each other.
 
-The schemas are in hooks/schemas/, the rules in rules.py and secrets.py. Nothing is written, and no value of a variable
-is printed, because it could be a secret. The schemas need jsonschema and compose.yaml needs PyYAML; without them the
-rest is still checked.
+The schemas are in hooks/schemas/, the rules in rules.py and secrets.py. Nothing is written, and values of variables are
+not printed, because they could be secrets. The schemas need jsonschema and compose.yaml needs PyYAML; without them,
+everything else is still checked.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from validation.schema import schema_problems
 
 PASSED, FAILED, SKIPPED = 0, 10, 11
 SCHEMAS = Path(__file__).parents[1] / "schemas"
-# The host for which both files are read. GPUS decides what they request, so each way to set it is compared.
+# The host environment for which both files are read. They are compared for each way to set GPUS.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
 CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
 
 
 def run(project: Path) -> int:
-    """Print what is wrong, or one line when nothing is, and return FINE, WRONG or SKIPPED."""
+    """Print the problems, or one line if there are none, and return PASSED, FAILED, or SKIPPED."""
     validation = Validation(project)
     problems = validation.problems()
     for problem in problems:
@@ -112,7 +112,7 @@ class Validation:
                 self.agreement(CPU, COMPOSE_CPU, compose.merged(base, override))
 
     def agreement(self, config: str, file: str, content: Mapping[str, Any]) -> None:
-        """The service `dev` and the configuration, for each way to set GPUS. A difference is reported once."""
+        """Compare the service `dev` with the configuration, for each way to set GPUS. A difference is reported once."""
         from validation.compose import service
 
         for choice in CHOICES:
@@ -164,7 +164,7 @@ class Validation:
         return content
 
     def apply_rule(self, rule: Callable[..., Any], *arguments: Any) -> Any:
-        """Apply a rule. If it fails on something that is already reported as wrong, it has nothing to add."""
+        """Apply a rule. An exception is ignored if a problem that explains it was already reported."""
         if any(argument is None for argument in arguments):
             return None
         try:

@@ -10,7 +10,7 @@ from validation.problem import Problem, quoted
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
-    """A finding of jsonschema, in our words and with the remedy that the schema knows; values stay unsaid."""
+    """An error of jsonschema as problems, with the remedy in the schema; values are not printed."""
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
     remedy = remedy_of(error, rules) or "restore it with `git checkout`, or run `copier update`"
     kind, wanted, instance = error.validator, error.validator_value, error.instance
@@ -28,7 +28,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     elif kind == "enum":
         what = f"must be one of {', '.join(map(json.dumps, wanted))}"
     elif kind == "contains":
-        what = "what is needed is not in the list"
+        what = "a required item is missing from the list"
     elif kind == "additionalProperties" and wanted is False:
         extra = sorted(set(instance) - set(error.schema.get("properties", {})))
         what = f"unknown: {', '.join(extra)}"
@@ -37,14 +37,14 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
     elif kind == "pattern" and isinstance(instance, str):
-        what = f"{quoted(instance)} is not right here"
+        what = f"{quoted(instance)} does not match the required format"
     else:
-        what = f"breaks the rule {kind}"
+        what = f"does not meet the rule `{kind}`"
     yield Problem(file, place, what, remedy)
 
 
 def remedy_of(error: Any, rules: Mapping[str, Any]) -> str:
-    """The remedy nearest to the rule that was broken, on its way down from the schema's root."""
+    """The remedy closest to the rule that failed, on the path from the schema's root."""
     node: Any = rules
     remedy = rules.get("remedy", "")
     for part in error.absolute_schema_path:

@@ -58,8 +58,8 @@ def secret(file: str, place: str, variable: str, value: Any, instead: str) -> It
     if hosts:
         what = f"the value of {hosts[0]} would reach command lines and logs"
     else:
-        what = "a value stands here for everyone who reads the file"
-    yield Problem(file, place, what, f"take it out and add {instead.format(hosts[0] if hosts else variable)}")
+        what = "the value of a secret is visible to everyone who reads the file"
+    yield Problem(file, place, what, f"remove it and add {instead.format(hosts[0] if hosts else variable)}")
 
 
 def secret_values(project: Path, name: str) -> Iterator[Problem]:
@@ -69,5 +69,5 @@ def secret_values(project: Path, name: str) -> Iterator[Problem]:
             if SECRET_VALUE.search(line):
                 what = "this looks like a secret token"
                 yield Problem(
-                    name, f"line {number}", what, "take it out, have it revoked where it was made, pass it by name"
+                    name, f"line {number}", what, "remove it, revoke it where it was created, and pass it by name"
                 )

@@ -58,7 +58,7 @@ def test_checks_run_in_order_and_a_skip_is_no_failure(make_stack):
 def test_what_depends_on_a_failure_is_skipped_and_names_the_first(make_stack):
     findings = run(CHECKS, SimpleNamespace(first=False), make_stack())
     assert statuses(findings) == {"first": FAIL, "second": SKIP, "third": SKIP, "fourth": SKIP}
-    assert {finding.cause for finding in findings[1:]} == {"`first` failed, and this depends on it."}
+    assert {finding.cause for finding in findings[1:]} == {"This depends on `first`, which failed."}
 
 
 def test_a_check_that_breaks_is_neither_pass_nor_fail(make_stack):

@@ -181,7 +181,7 @@ def test_a_card_is_served_by_what_is_advised(id) -> None:
     more = report(said, stacks.needs(said), {})
     assert more.json["needs"]["hardware"] == [id] and wheel["install"] in more.text and stack.image in more.text
     assert more.json["needs"]["precisions"] == known["precisions"]
-    assert ("share one memory" in more.text) == known["unified_memory"]
+    assert ("share their memory" in more.text) == known["unified_memory"]
     assert ("arm64" in more.text) == (known["arch"] == "arm64")
 
 

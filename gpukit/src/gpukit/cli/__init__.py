@@ -1,1 +1,1 @@
-"""The command `gpukit`, which is also `./launch`."""
+"""The command line: `gpukit`, and a project's `./launch`."""

@@ -1,4 +1,4 @@
-"""What each command does."""
+"""Run a parsed command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`explain`: what an error text means on a machine, or the entry of an id."""
+"""`explain`: the causes of an error text on a machine, or the entry of an id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpukit.verify import main as verify
 from gpukit.verify import standalone
 
 EXIT_CODES = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
-# What only the user knows: asked on a terminal, at most one, if the answer changes the diagnosis.
+# Facts that only the user knows. At most one question is asked, on a terminal, if its answer changes the diagnosis.
 QUESTIONS = {
     "container": ("in_container", "Did this happen inside a container?"),
     "worked_before": ("worked_before", "Did this work before on this machine?"),
@@ -114,7 +114,7 @@ def given_facts(options: argparse.Namespace) -> dict[str, str]:
 
 
 def deciding_question(text: str, machine: Machine) -> str:
-    """The fact whose answer changes what comes first; empty if none does."""
+    """The fact that decides which cause comes first; empty if there is none."""
     if diagnose(text, machine).confidence != LIKELY:
         return ""
     for fact in QUESTIONS:
@@ -134,7 +134,7 @@ def ask(question: str) -> bool | None:
 
 
 def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
-    """The answer for people, wrapped for the terminal."""
+    """The diagnosis as text, wrapped for the terminal."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
 
     def rows(pairs: list[tuple[str, str]], indent: str = "") -> list[str]:
@@ -150,16 +150,16 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
 
     causes = diagnosis.causes
     if diagnosis.confidence == UNKNOWN:
-        lines = ["This text is unknown. Its most relevant lines:"]
+        lines = ["No known error was found in this text. Its most relevant lines:"]
         lines += [f"  {clean(line, hide)}" for line in relevant(text)]
         lines += ["Look at:", *(line for step in steps(text) for line in rows([("  -", step)]))]
         return "\n".join(lines)
     if diagnosis.confidence == NOTHING:
-        lines = ["Nothing is wrong in this text."]
+        lines = ["This text reports no error."]
         for found in causes:
             lines += ["", *rows([("line", found.line), ("means", found.why), ("to do", found.remedy)])]
         return "\n".join(lines)
-    about = "This is not an error of the GPU software, but of the program, its data, or a server."
+    about = "This error is in the program, its data, or a server, not in the GPU software."
     lines = [about] if diagnosis.program else []
     if len(causes) == 1:
         found = causes[0]
@@ -180,7 +180,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
 
 
 def steps(text: str) -> list[str]:
-    """Where to look, with our commands as they are called here."""
+    """Where to look next, with commands that work here."""
     return [with_commands(step, find_root() is not None) for step in next_steps(text)]
 
 
@@ -215,7 +215,7 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
 
 
 def report(diagnosis: Diagnosis, text: str, hide: Mask) -> str:
-    """Text and answer as one Markdown file for an issue, without secrets and names."""
+    """The text and its diagnosis as Markdown for an issue, without secrets and names."""
     answer = hide.report(show(diagnosis, text, "", hide))
     lines = "\n".join(hide.report(plain(line)) for line in text.splitlines()[-200:])
     return f"### explain: {diagnosis.confidence}\n\n```text\n{answer}\n```\n\nThe text:\n\n```text\n{lines}\n```\n"
@@ -234,7 +234,7 @@ def find(what: str, project: bool) -> list[str]:
 
 
 def all_checks(project: bool) -> Iterator[tuple[Check, bool]]:
-    """All checks, and whether they are those of a project: outside of one, some are, and others have other remedies."""
+    """All checks, and whether each needs a project. Outside a project, some have other remedies."""
     yield from ((each, project or each.project) for each in doctor.CHECKS)
     for each in verify.CHECKS:
         left_out = project or each.id in standalone.LEFT_OUT
@@ -242,7 +242,7 @@ def all_checks(project: bool) -> Iterator[tuple[Check, bool]]:
 
 
 def with_commands(text: str, project: bool) -> str:
-    """A sentence with our commands as they are called here; outside a project, without checks that only it has."""
+    """A sentence with commands that work here; outside a project, without checks that need a project."""
     if project:
         return text
     known = standalone_ids()
@@ -265,7 +265,7 @@ def remedy_for(cause: Any, project: bool) -> str:
 
 
 def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:
-    """The same with remedies and commands that work here."""
+    """The diagnosis with remedies and commands that work here."""
     causes = (
         replace(
             found,
@@ -288,7 +288,7 @@ def unknown_id(what: str) -> str:
 
 
 def rule_entry(rule: Rule, project: bool) -> str:
-    """What one error text means."""
+    """The entry of a rule: its error text and its causes."""
     more = with_commands(rule.more, project)
     rows = [f"{'text':<8}{rule.example}", *(cause_entry(cause, project) for cause in rule.causes)]
     return "\n\n".join([*rows, *[f"{'more':<8}{more}"] * bool(more)])

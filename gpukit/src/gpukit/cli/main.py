@@ -1,4 +1,4 @@
-"""The command line: `gpukit`, which is also a project's `./launch`."""
+"""Parse the command line of `gpukit` and of a project's `./launch`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run this project in its container, the same one that VS Code creates from .devco
   ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
   ./launch --native run -- ...                    run without Docker (as do build, shell, verify, add, ...)
 """
-# command: what it does, and the arguments that it takes
+# command: its help text and its arguments
 COMMANDS = {
     "build": ("build the image (other commands build it when needed)", ["--build-arg", "--no-cache"]),
     "up": ("start the long-running container, and its services if there are any", []),
@@ -112,16 +112,16 @@ ARGUMENTS = {
         "help": "write nothing: rebuild the wheel in vendor/ from the source of its version, and compare",
     },
 }
-OWN_PARSER = ("verify", "doctor")
-NO_RUN_OPTIONS = ("explain", "vendor")  # they start nothing, so that the options for that do not apply
+OWN_PARSER = ("verify", "doctor")  # they parse their own options
+NO_RUN_OPTIONS = ("explain", "vendor")  # they start no container: --cpu, --gpus, ... do not apply
 EPILOGS = {
     "explain": """\
 examples:
-  ./launch explain training.log             a file; the end and the start of a long one are read first
+  ./launch explain training.log             a file
   ./launch run -- python train.py 2>&1 | ./launch explain
   ./launch explain                          paste the text, then press Ctrl-D
   ./launch explain --machine machine.json error.txt
-  ./launch explain driver-updated           what an id means
+  ./launch explain driver-updated           the entry of an id
 
 exit code: 0 the cause is certain, 1 one to three causes are likely, 2 the input cannot be read,
 3 the text is unknown, 4 nothing is wrong in the text""",
@@ -132,11 +132,11 @@ steps, in order, each only if this machine lacks it:
   docker    Docker Engine
   engine    start Docker
   toolkit   NVIDIA's Container Toolkit
-  runtime   Docker's configuration for the toolkit
-  cdi       the list of GPUs (CDI)
-  group     your membership in the group docker
-  earlyoom  ends a program before memory that CPU and GPU share is full (not tested on a GB10)
-  uv        uv
+  runtime   configure Docker to use the toolkit
+  cdi       the CDI specification, which lists the GPUs
+  group     add you to the group docker
+  earlyoom  end a program before memory that CPU and GPU share is full (not tested on a GB10)
+  uv        install uv
 
 examples:
   ./launch setup                     show the commands; nothing is changed
@@ -152,11 +152,11 @@ def formatter(prog: str) -> argparse.HelpFormatter:
         width = os.get_terminal_size().columns - 2
     except OSError:
         width = 110
-    return argparse.RawDescriptionHelpFormatter(prog, width=width)  # finding the width itself, argparse imports 5 ms
+    return argparse.RawDescriptionHelpFormatter(prog, width=width)  # without `width`, argparse imports shutil (5 ms)
 
 
 def parser(argv: list[str]) -> argparse.ArgumentParser:
-    """With the arguments of the commands that are in `argv`: adding all of them takes longer than reading them."""
+    """The parser. Only the commands in `argv` get their arguments: adding all of them is slow."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, formatter_class=formatter)
     shared.add_argument("--cpu", action="store_true", help="without a GPU: .devcontainer/cpu/devcontainer.json")
     shared.add_argument("--gpus", metavar="GPUS", help="which GPUs: all, 0, 0,1, or a UUID (same as GPUS)")
@@ -187,7 +187,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and the command to run in the container: the `--` before it is optional."""
+    """Split into our own arguments and the command to run in the container; the `--` between them is optional."""
 
     def after_options(start: int) -> int:
         while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
@@ -229,7 +229,7 @@ def main(argv: list[str] | None = None) -> int:
         code = act(options)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader left, as in `explain ID | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `explain ID | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except RefusalError as refusal:

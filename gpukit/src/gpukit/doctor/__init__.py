@@ -1,1 +1,1 @@
-"""Does this machine have what the container needs? Standard library only: it runs on the bare host."""
+"""Check whether this machine has what the container needs. Standard library only: it runs on the bare host."""

@@ -1,4 +1,4 @@
-"""The cards of this machine against the project's targets."""
+"""Compare this machine's GPUs with the project's targets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ WRONG_ARCHITECTURE = Cause(
 def card(probes: Any, stack: Stack) -> Finding:
     """The image has compiled kernels only for the targets' compute capabilities.
 
-    Outside a project: whether PyTorch has kernels for the card.
+    Outside a project: whether PyTorch has kernels for the GPU.
     """
     if not stack.gpu:
         return _cpu_project(probes, stack)
@@ -73,7 +73,7 @@ def card(probes: Any, stack: Stack) -> Finding:
     found = [card for card in _cards(probes) if card.capability]
     expected = "compute capability " + " or ".join(stack.capabilities)
     if not found:
-        return skipped("nvidia-smi does not name a card with its capability here.", expected=expected)
+        return skipped("nvidia-smi does not report the GPU's compute capability.", expected=expected)
     seen = ", ".join(dict.fromkeys(f"{card.name} ({card.capability})" for card in found))
     ids = [id for id in (hardware(card, probes.arch) for card in found) if id]
     if any(id in stack.targets for id in ids):
@@ -98,14 +98,14 @@ def card(probes: Any, stack: Stack) -> Finding:
 
 
 def not_supported(found: Iterable[machine.Card]) -> Finding:
-    """Outside a project, cards that no build of PyTorch is for."""
+    """The finding for GPUs that no build of PyTorch supports, outside a project."""
     return NOT_SUPPORTED(
         ", ".join(f"{card.name} ({card.capability})" for card in found), "a GPU that PyTorch has a build for"
     )
 
 
 def _cpu_project(probes: Any, stack: Stack) -> Finding:
-    """A project without a GPU, on a machine that may have one."""
+    """The finding for a project without a GPU, on a machine that may have one."""
     for card in [] if stack.standalone else cards(probes.cards.out):
         answer = update_answers(stack, hardware(card, probes.arch))
         if answer:
@@ -114,7 +114,7 @@ def _cpu_project(probes: Any, stack: Stack) -> Finding:
 
 
 def _cards(probes: Any) -> list[Card]:
-    """nvidia-smi's rows; a Jetson's or a DGX Spark's from its system's name, where nvidia-smi does not report it."""
+    """nvidia-smi's rows. On a Jetson or DGX Spark, the GPU follows from the system if nvidia-smi does not report it."""
     found = cards(probes.cards.out)
     if any(card.capability for card in found):
         return found

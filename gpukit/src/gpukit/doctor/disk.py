@@ -1,4 +1,4 @@
-"""Room for the image where the engine keeps images, and for models where the caches lie."""
+"""Disk space for the image, and for checkpoints and models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack
 
-REBUILD_GB = 5  # for another layer of packages on an image that is there
+REBUILD_GB = 5  # for another layer of packages on an existing image
 CACHE_GB = 10  # for a model of ordinary size, downloaded and unpacked
 FULL_GB = 0.2
 TOO_SMALL = Cause(
@@ -46,7 +46,7 @@ CACHE_LOW = Cause(
 
 
 def folder(info: dict[str, Any]) -> str:
-    """Where images lie: in containerd's store where the engine uses it, as new installations of Docker 29 do."""
+    """Where the engine stores images. New installations of Docker 29 use containerd's store."""
     if ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or []):
         return "/var/lib/containerd"
     return info.get("DockerRootDir") or "/var/lib/docker"
@@ -57,13 +57,13 @@ def disk(probes: Any, stack: Stack) -> Finding:
     """These images take many gigabytes, and a full disk stops a build."""
     info = facts(probes.info)
     if desktop(info):
-        return skipped("Docker Desktop keeps images in its virtual machine, whose disk cannot be seen from here.")
+        return skipped("Docker Desktop stores images in its virtual machine, whose disk is not visible from here.")
     if remote(probes.endpoint):
         return skipped(ENGINE_IS_REMOTE)
     place = folder(info)
     free = probes.free_gb(place)
     if free is None:
-        return skipped(f"{place} cannot be seen from here.")
+        return skipped(f"{place} is not visible from here.")
     built = probes.built
     need = REBUILD_GB if built else stack.size_gb
     seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
@@ -79,7 +79,7 @@ def disk(probes: Any, stack: Stack) -> Finding:
 
 @check("caches", "Room for models", needs=("mounts",), causes=(CACHE_FULL, CACHE_LOW))
 def caches(probes: Any, stack: Stack) -> Finding:
-    """Checkpoints and downloaded models go to the project's folder and to the mounted caches."""
+    """Checkpoints and downloaded models are stored in the project's folder and in the mounted caches."""
     if remote(probes.endpoint):
         return skipped(ENGINE_IS_REMOTE)
     written = [folder.source for folder in probes.config.folders if folder.kind == "folder" and not folder.read_only]

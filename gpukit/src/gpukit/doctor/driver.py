@@ -1,4 +1,4 @@
-"""The driver: there, loaded, one and the same everywhere, new enough."""
+"""The NVIDIA driver: installed, loaded, consistent, and new enough."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpukit.host.process import Result
 from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
 
-NO_GPU_REQUESTED = "No GPU is asked for."
-DRIVER_HANGS = "The driver does not answer, so neither would a container with the GPU."
+NO_GPU_REQUESTED = "No GPU is requested."
+DRIVER_HANGS = "The driver does not respond, so a container with the GPU would hang."
 TEGRA = "/etc/nv_tegra_release"
-FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS brings the driver with its own updates
+FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS includes the driver in its own updates
 WSL_DEVICE = "/dev/dxg"
 
 ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
@@ -164,7 +164,7 @@ NEEDS_COMPATIBILITY = Cause(
     status=WARN,
 )
 UNKNOWN_FAILURE = Cause("nvidia-smi-fails", "nvidia-smi fails with an unknown error.", "`nvidia-smi`")
-# What installs a driver elsewhere is not for a DGX Spark.
+# On a DGX Spark, the driver comes with DGX OS.
 SPARK_REMEDY = "Update DGX OS, by its dashboard or with `sudo apt update && sudo apt full-upgrade`, then reboot."
 CURED_BY_INSTALL = (
     NOT_INSTALLED,
@@ -176,22 +176,22 @@ CURED_BY_INSTALL = (
     NO_TOOLS,
     TOO_OLD,
 )
-# Bases with CUDA's compatibility libraries, the driver branches that those serve, and the cards: not GeForce, not RTX.
+# Bases with CUDA's compatibility libraries, and the driver branches and GPUs that those support (not GeForce, not RTX).
 COMPATIBILITY_BASES = ("ngc", "cuda")
 COMPATIBILITY_BRANCHES = (535, 550, 570)
 DATA_CENTER = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
-# What nvidia-smi's error means, by the id of its rule or its cause.
+# The causes of nvidia-smi's errors, by the id of the rule or cause.
 CAUSES_BY_RULE = {
     **{cause.id: cause for cause in (MISMATCH, LOST, NOT_PERMITTED, WSL_NO_GPU, NOT_LOADED, UNKNOWN_ERROR)},
     "gpu-state": LOST,
-    "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself answers
+    "driver-not-installed": HALF_INSTALLED,  # nvidia-smi itself exists
     "wsl-blocked": WSL_NO_GPU,
     "lost-after-reload": UNKNOWN_ERROR,
     "driver-silent": NOT_LOADED,
     "no-devices": NONE_FOUND,
 }
-UNKNOWN_FIELD = 2  # nvidia-smi's exit status if it does not know what it is asked for
+UNKNOWN_FIELD = 2  # nvidia-smi's exit status for an unknown query field
 
 
 @check(
@@ -252,7 +252,7 @@ def _driver(probes: Any, stack: Stack) -> Finding:
         return _failed(answer, probes, expected, stack)
     versions = sorted({card.driver for card in found if card.driver}, key=version)
     if not versions:
-        return skipped("nvidia-smi does not say the driver's version here.", expected=expected)
+        return skipped("nvidia-smi does not report the driver's version.", expected=expected)
     for card in found:
         least, reason = _floor(card, stack)
         if card.driver and least and version(card.driver) < version(least):
@@ -269,7 +269,7 @@ def _driver(probes: Any, stack: Stack) -> Finding:
 
 
 def _older_torch(card: Card, stack: Stack) -> str:
-    """The PyTorch that this driver serves, outside a project, where another one can be chosen."""
+    """Outside a project: the PyTorch that this older driver supports."""
     install = wheel_for(stack.targets, card.driver) if stack.standalone else None
     return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
@@ -282,9 +282,9 @@ def _compatibility_helps(card: Card, stack: Stack) -> bool:
 
 
 def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Finding:
-    """A Jetson's driver comes with its system, and nvidia-smi tells little or is not there.
+    """A Jetson's driver is part of its system, and nvidia-smi is missing or reports little.
 
-    An IGX with a card of its own has that card's driver.
+    An IGX with a discrete GPU has that GPU's driver.
     """
     own = [card.driver for card in found if card.driver and "nvgpu" not in card.name]
     if own and version(own[0]) >= version(stack.driver or ""):
@@ -297,7 +297,7 @@ def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Findin
 
 
 def _not_found(probes: Any, expected: str, floor: str) -> Finding:
-    """There is no nvidia-smi: why."""
+    """Why there is no nvidia-smi."""
     seen = "no nvidia-smi"
     if probes.system == "macos":
         return MAC(seen, expected)
@@ -318,7 +318,7 @@ def _not_found(probes: Any, expected: str, floor: str) -> Finding:
 
 
 def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding:
-    """nvidia-smi failed: why. What holds the card tells apart what its text leaves open."""
+    """Why nvidia-smi failed. The kernel module that holds the GPU decides between the causes of its message."""
     output, floor = answer.text, stack.driver or "a current one"
     cause = NO_CAPABILITY_QUERY if answer.code == UNKNOWN_FIELD else lookup(output, CAUSES_BY_RULE)
     holders = {device.driver for device in probes.pci or () if device.kind == "gpu"}
@@ -338,7 +338,7 @@ def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding
 
 
 def _highest_floor(stack: Stack) -> str:
-    """The floor that serves every target and the base."""
+    """The oldest driver that supports every target and the base."""
     floors = [stack.driver, *(target.driver for target in stack.targets.values())]
     return max((floor for floor in floors if floor), key=version, default="a current one")
 
@@ -352,9 +352,9 @@ def _base(stack: Stack) -> str:
 
 
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:
-    """The higher one of what the base and what this card need, and which of them it is."""
+    """The driver that the base or this GPU needs, whichever is newer, and what needs it."""
     base = (stack.driver, _base(stack))
     needs = [(t.driver, t.label) for t in stack.targets.values() if t.driver and t.capability == card.capability]
-    # Targets may share a capability, and which one this card is cannot be told: the lower floor refuses none of them.
+    # Several targets may have this capability: the lowest requirement is the one that rejects none of them.
     card_needs = min(needs, key=lambda need: version(need[0]), default=(None, ""))
     return max((card_needs, base), key=lambda need: version(need[0] or ""))

@@ -1,4 +1,4 @@
-"""Before VS Code starts the container: one line for each problem that would stop it. It never fails."""
+"""Before VS Code starts the container: print one line for each problem that would stop it, and always succeed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gpukit.findings.private import mask
 from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 
-# `gpu` is left to `./launch preflight`, which asks right afterwards; the others do not stop a container.
+# `./launch preflight` runs next and checks `gpu`; the other checks are not about starting a container.
 EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
 GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric", "memory")
-# No failure where `./launch` starts the container, and the end of it in VS Code, or of the machine.
+# Warnings for `./launch`, but VS Code cannot start the container, or the machine may freeze.
 BLOCKING = (COMMA, REMOTE_FILES, MEMORY_TAKEN, SWAPPING, CACHED)
 
 
@@ -33,5 +33,5 @@ def early(checks: Iterable[Check]) -> int:
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):
-        pass  # the container's own start reports it
+        pass  # starting the container reports it
     return 0

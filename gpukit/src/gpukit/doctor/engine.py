@@ -1,4 +1,4 @@
-"""Docker's client and the engine behind it."""
+"""Docker's client and its engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
 
-MIN_VERSION = "23.0"  # the first whose `docker build` is BuildKit, which the Dockerfile's cache mounts need
-ENGINE_IS_REMOTE = "The engine is on another machine, which cannot be seen from here."
+MIN_VERSION = "23.0"  # from here on, `docker build` uses BuildKit, which the Dockerfile's cache mounts need
+ENGINE_IS_REMOTE = "The engine is on another machine, which cannot be checked from here."
 INSTALL = {
     "linux": "Install Docker Engine: `./launch setup` shows the commands, and runs them with --apply.",
-    "wsl": "Install Docker Desktop on Windows and switch on its WSL integration for this distribution.",
+    "wsl": "Install Docker Desktop on Windows and enable its WSL integration for this distribution.",
     "macos": "Install Docker Desktop: https://docs.docker.com/desktop/setup/install/mac-install/",
     "windows": "Install WSL 2 with `wsl --install`, and work there.",
 }
@@ -98,7 +98,7 @@ BUILDER_TOO_OLD = Cause(
 
 
 def facts(info: Result) -> dict[str, Any]:
-    """The answer of `docker info`, empty where the engine did not answer."""
+    """The output of `docker info`; empty if the engine did not respond."""
     try:
         found = json.loads(info.out)
     except ValueError:
@@ -107,7 +107,7 @@ def facts(info: Result) -> dict[str, Any]:
 
 
 def failure(info: Result) -> str:
-    """Its error message."""
+    """The error message of `docker info`."""
     message = info.err.strip()
     with contextlib.suppress(ValueError, AttributeError):
         message = message or " ".join(json.loads(info.out).get("ServerErrors") or [])
@@ -115,7 +115,7 @@ def failure(info: Result) -> str:
 
 
 def hide_host(text: str, endpoint: str) -> str:
-    """Without the names in the engine's address: a user's, and another machine's."""
+    """Hide the user and host names of the engine's address."""
     address = endpoint.partition("://")[2].partition("/")[0]
     host = address.rpartition("@")[2].partition(":")[0]
     for name in (address, host) if remote(endpoint) else ():
@@ -124,7 +124,7 @@ def hide_host(text: str, endpoint: str) -> str:
 
 
 def remote(endpoint: str) -> bool:
-    """Whether the engine is on another machine, whose disks, folders and driver cannot be seen from here."""
+    """Whether the engine is on another machine, whose disks, folders, and driver cannot be checked from here."""
     return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
@@ -133,7 +133,7 @@ def desktop(info: dict[str, Any]) -> bool:
 
 
 def cdi(info: dict[str, Any]) -> bool:
-    """Whether the engine itself has found NVIDIA's GPUs in a CDI specification."""
+    """Whether the engine has found NVIDIA GPUs in a CDI specification."""
     found = info.get("DiscoveredDevices") or []
     return any(str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in found)
 
@@ -194,8 +194,8 @@ def engine(probes: Any, stack: Stack) -> Finding:
 
 
 def _no_response(message: str, probes: Any) -> Finding:
-    """The engine did not answer: why."""
-    expected = "an answer"
+    """Why the engine did not respond."""
+    expected = "a response"
     scheme = probes.endpoint.partition("://")[0]
     where = f"its address ({scheme})" if remote(probes.endpoint) else hide_home(probes.endpoint) or "its socket"
     if probes.info.timed_out:
@@ -211,4 +211,4 @@ def _no_response(message: str, probes: Any) -> Finding:
         return PERMISSION_DENIED(f"{where}: permission denied", expected)
     if cause is NOT_RUNNING:
         return replace(NOT_RUNNING, remedy=START[probes.system])(f"{where}: no response", expected)
-    return known_cause(message, UNKNOWN)(message or "no answer", expected)
+    return known_cause(message, UNKNOWN)(message or "no response", expected)

@@ -1,4 +1,4 @@
-"""Does the engine hand the GPU to a container, and where it does not: which part is missing?"""
+"""Whether the engine gives a container the GPU, and if not, which part is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpukit.project.stack import Stack, version
 GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
 NEW_MESSAGE = "failed to discover GPU vendor from CDI: no known GPU vendor found"
-REFRESH_SINCE = "1.18"  # the first toolkit that writes and renews the specification by itself
+REFRESH_SINCE = "1.18"  # from here on, the toolkit writes and updates the specification by itself
 UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
 GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
@@ -90,9 +90,9 @@ NO_SUCH_GPU = Cause(
     ("unresolvable CDI devices nvidia.com/gpu=7",),
 )
 REFUSED = Cause(
-    "gpu-refused",  # replaced by the cause of the engine's message, if it is known
+    "gpu-refused",  # replaced with the cause of the engine's message, if it is known
     "The engine refuses the GPU for another reason; its own message is shown.",
-    "`sudo journalctl -u docker --no-pager | tail -n 30` shows what the engine says about it.",
+    "`sudo journalctl -u docker --no-pager | tail -n 30` shows the engine's log.",
 )
 CAUSES = (
     NO_TOOLKIT,
@@ -108,7 +108,7 @@ CAUSES = (
     NO_SUCH_GPU,
     REFUSED,
 )
-# What the engine's refusal is about, by the ids of its rule: what is missing depends on the machine.
+# Rules for the engine's messages; the missing part depends on the machine.
 NO_GPU_DRIVER = {"no-gpu-driver"}
 UNKNOWN_RUNTIME = {"runtime-unknown"}
 MISSING_PROGRAM = {"runtime-missing", "toolkit-missing"}
@@ -118,7 +118,7 @@ DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 @check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
 def gpu(probes: Any, stack: Stack) -> Finding:
-    """Tested by requesting the GPU: `docker info` does not show it, because Docker may provide GPUs through CDI."""
+    """Tested by requesting the GPU: `docker info` does not show whether Docker provides GPUs through CDI."""
     if not stack.gpu:
         return skipped(NO_GPU_REQUESTED)
     if probes.cards.timed_out:
@@ -139,7 +139,7 @@ def gpu(probes: Any, stack: Stack) -> Finding:
 
 
 def _toolkit_ready(probes: Any) -> Finding:
-    """Outside a project nothing is started: whether the engine has what it gives GPUs with."""
+    """Outside a project, no container is started: whether the toolkit is installed and configured."""
     if remote(probes.endpoint):
         return skipped(ENGINE_IS_REMOTE)
     info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
@@ -155,7 +155,7 @@ def _toolkit_ready(probes: Any) -> Finding:
 
 
 def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
-    """A CDI specification of another driver than the one that runs."""
+    """The finding for a CDI specification that was written for another driver."""
     running = next((card.driver for card in cards(probes.cards.out) if card.driver), probes.module)
     for specification in probes.toolkit.specifications:
         if specification.driver and running and specification.driver != running and probes.system == "linux":
@@ -164,7 +164,7 @@ def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
 
 
 def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
-    """Which part is missing, where the engine's message leaves several possible and the machine tells."""
+    """The missing part, if the engine's message has several causes and the machine decides."""
     info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(rule_ids(text))
     if not about & (NO_GPU_DRIVER | UNKNOWN_RUNTIME | MISSING_PROGRAM | CDI_RULES | DRIVER_RULES):
         return None
@@ -198,7 +198,7 @@ def _configured(info: dict[str, Any]) -> bool:
 
 
 def _last_error(text: str) -> str:
-    """The engine's last line, without what leads to it."""
+    """The engine's last line, without its prefixes."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and "--help" not in line]
     last = lines[-1] if lines else ""
     for lead in ("stderr: ", "Error response from daemon: "):

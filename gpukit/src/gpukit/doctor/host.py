@@ -1,7 +1,7 @@
-"""What doctor looks at. Each property looks once, when it is read first; the checks only judge.
+"""Doctor's probes. Each property is evaluated once, on first access; the checks only evaluate the results.
 
-What may hang (the engine, the driver, a dead network mount) is asked in a thread of its own, as soon as doctor starts,
-and is waited for until a common moment: with nothing reachable doctor still ends in seconds.
+Everything that may hang (the engine, the driver, a dead network mount) runs in background threads with a timeout from
+the start, so that doctor ends in seconds even if nothing responds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
-ENGINE_TIMEOUT = 20.0  # seconds: for the engine to start a container with the GPU, or to run something in one
+ENGINE_TIMEOUT = 20.0  # seconds: to start a container with the GPU, or to run a command in one
 CLIENT = ["docker", "--version"]
 ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
@@ -46,7 +46,7 @@ SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 
 @dataclass(frozen=True)
 class Grant:
-    """What came of asking the engine for the GPU. `granted` is None where it could not be asked, or did not tell.
+    """The result of requesting the GPU. `granted` is None if it could not be requested, or failed for another reason.
 
     `id`: the cause of a refusal, if it is known. `output`: the engine's own text.
     """
@@ -65,12 +65,12 @@ class Folder:
     target: str
     read_only: bool
     kind: str  # folder, file, missing, dangling (a link to nothing), silent (no answer, as from a dead network mount)
-    usable: bool  # may be read, and written where the mount is writable; for a missing one: may be made
+    usable: bool  # readable, and writable unless the mount is read-only; if missing: whether it can be created
 
 
 @dataclass(frozen=True)
 class Config:
-    """devcontainer.json as far as doctor looks at it; `error` is set where it cannot be read."""
+    """The mounts in devcontainer.json; `error` is set if it cannot be read."""
 
     folders: tuple[Folder, ...] = ()
     error: str = ""
@@ -78,7 +78,7 @@ class Config:
 
 @dataclass(frozen=True)
 class PciDevice:
-    """An NVIDIA device on the PCI bus, whether or not a driver has taken it."""
+    """An NVIDIA device on the PCI bus, with or without a driver."""
 
     kind: str  # gpu, switch
     driver: str  # the kernel module that holds it: nvidia, nouveau, vfio-pci, or empty
@@ -86,7 +86,7 @@ class PciDevice:
 
 @dataclass(frozen=True)
 class Specification:
-    """A CDI file that names NVIDIA's GPUs, and the driver that it was written for."""
+    """A CDI file for NVIDIA GPUs, and the driver that it was written for."""
 
     path: str
     driver: str
@@ -94,9 +94,9 @@ class Specification:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """The parts of NVIDIA's Container Toolkit that are here."""
+    """The installed parts of NVIDIA's Container Toolkit."""
 
-    version: str = ""  # of nvidia-ctk; empty where it is missing
+    version: str = ""  # of nvidia-ctk; empty if it is missing
     runtime: bool = False  # nvidia-container-runtime
     hook: bool = False  # nvidia-cdi-hook
     specifications: tuple[Specification, ...] = ()
@@ -109,16 +109,16 @@ class Container:
     name: str
     running: bool
     restart: str  # its restart policy: no, always, unless-stopped, on-failure
-    error: str  # what the engine said when it could not start it
+    error: str  # the engine's error message if it could not start it
     gpu: bool
-    ports: tuple[int, ...] = ()  # of this machine, that it holds
+    ports: tuple[int, ...] = ()  # published ports of this machine
 
 
 @dataclass(frozen=True)
 class Merge:
-    """What an update left to be solved by hand, as paths in the project."""
+    """Files that `copier update` left in conflict, as paths in the project."""
 
-    unmerged: tuple[str, ...] = ()  # git's index says so
+    unmerged: tuple[str, ...] = ()  # according to git's index
     marked: tuple[str, ...] = ()  # conflict markers in the text
     rejected: tuple[str, ...] = ()  # .rej files
 
@@ -126,13 +126,13 @@ class Merge:
 @dataclass(frozen=True)
 class Port:
     number: int
-    server: str  # what wants it
-    variable: str  # what sets another
-    taken: bool  # by somebody else than this project
+    server: str  # the server that uses it
+    variable: str  # the variable that selects another port
+    taken: bool  # by another program than this project's
 
 
 class Host:
-    """This machine. Whatever may take seconds is asked at the same time, at the start."""
+    """This machine. Slow probes are started together in the background."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Host:
         return later.value if later else Result(None)
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
-        """Look at this machine while the checks run."""
+        """Collect the facts for --json while the checks run."""
         known = self._known
         self._local = Background(
             lambda: known or facts.local(None if self._stack.standalone else self.project), LONG_TIMEOUT, Machine()
@@ -183,7 +183,7 @@ class Host:
 
     @property
     def local(self) -> Machine:
-        """What is known of this machine: `machine` in --json."""
+        """The facts about this machine: `machine` in --json."""
         return self._local.value
 
     @property
@@ -200,7 +200,7 @@ class Host:
 
     @property
     def endpoint(self) -> str:
-        """Where the client finds the engine: unix://..., tcp://..., ssh://...; empty where it does not say."""
+        """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
         return self._answer("endpoint").out.strip()
 
     @property
@@ -217,12 +217,12 @@ class Host:
 
     @property
     def listed(self) -> Result:
-        """`nvidia-smi -L`: the only list that names MIG slices."""
+        """`nvidia-smi -L`: the only list with MIG slices."""
         return self._answer("listed")
 
     @cached_property
     def units(self) -> dict[str, str]:
-        """The state of the services that matter here: active, inactive, failed; empty without systemd."""
+        """The states of the relevant services: active, inactive, failed; empty without systemd."""
         states = self._answer("units").out.split()
         return dict(zip(UNITS, states)) if len(states) == len(UNITS) else {}
 
@@ -251,14 +251,14 @@ class Host:
 
     @cached_property
     def module(self) -> str:
-        """The version of the NVIDIA kernel module that is loaded; empty where none is."""
+        """The version of the loaded NVIDIA kernel module; empty if none is loaded."""
         text = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
         found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", text)
         return found.group() if found else ""
 
     @cached_property
     def pci(self) -> tuple[PciDevice, ...] | None:
-        """NVIDIA's devices on the bus; None where the bus cannot be seen."""
+        """NVIDIA's devices on the PCI bus; None if the bus is not visible."""
         try:
             folders = sorted(Path("/sys/bus/pci/devices").iterdir())
         except OSError:
@@ -297,18 +297,18 @@ class Host:
 
     @cached_property
     def gpus(self) -> str | None:
-        """Which GPUs the project asks for: all, 0, 0,1, a UUID; None where it asks for none or cannot be read."""
+        """The GPUs that the project requests: all, 0, 0,1, a UUID; None if it requests none or cannot be read."""
         with contextlib.suppress(ConfigError, RefusalError):
             return self._project.gpus
         return None
 
     @cached_property
     def grant(self) -> Grant:
-        """Ask the engine for the GPU as every entrance does: whatever else one looks at, this is what counts."""
+        """Request the GPU from the engine, with the same flags as every entry point."""
         try:
             if self._project.gpus is None:
-                return Grant(None, "devcontainer.json asks for no GPU.")
-            self._project.engine.cpu_helps = False  # the remedy here is for those who want their GPU
+                return Grant(None, "devcontainer.json requests no GPU.")
+            self._project.engine.cpu_helps = False  # the remedy should make the GPU work, not avoid it
             _limit_timeout(self._project.engine)
             found = refusal(self._project)
         except ConfigError as error:
@@ -349,12 +349,12 @@ class Host:
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
-        """Virtual environments that stand in the project's folder, and so in the container's."""
+        """Virtual environments in the project's folder, which the container sees as well."""
         return tuple(name for name in (".venv", "venv", "env") if (self.project / name / "pyvenv.cfg").is_file())
 
     @cached_property
     def containers(self) -> tuple[Container, ...]:
-        """Those that launch labelled, and VS Code's."""
+        """The project's containers: those that launch labelled, and VS Code's."""
         names: set[str] = set()
         for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
             names.update(
@@ -366,13 +366,13 @@ class Host:
 
     @cached_property
     def inside(self) -> Result | None:
-        """What nvidia-smi says in a container of this project that has the GPU and runs; None where none does."""
+        """nvidia-smi's output in a running container of this project with the GPU; None if there is none."""
         running = next((each for each in self.containers if each.running and each.gpu), None)
         return run(["docker", "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """The ports of this machine that the project's servers want."""
+        """The ports of this machine that the project's servers use."""
         ours = {port for container in self.containers if container.running for port in container.ports}
         settings = {**_settings(self.project), **os.environ}
         compose = self.text(str(self.project / "compose.yaml")) or ""
@@ -388,16 +388,16 @@ class Host:
 
     @cached_property
     def built(self) -> bool:
-        """Whether an image of this project is there: one that launch labelled, or one that VS Code's container runs."""
+        """Whether an image of this project exists: one that launch labelled, or that of VS Code's container."""
         image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
         return bool(self.containers) or bool(run(image, LONG_TIMEOUT).out.strip())
 
     def free_gb(self, folder: str) -> float | None:
-        """Space left on the disk that holds a folder of this machine; None where that cannot be seen."""
+        """Free space on the disk of a folder; None if unknown."""
         return Background(lambda: shutil.disk_usage(folder).free / 1e9, SHORT_TIMEOUT, None).value
 
     def free_files(self, folder: str) -> int | None:
-        """How many more files that disk takes; None where it does not count them."""
+        """The number of files that can still be created on that disk; None if it is not limited or unknown."""
 
         def look() -> int | None:
             about = os.statvfs(folder)
@@ -407,7 +407,7 @@ class Host:
 
 
 def _limit_timeout(engine: Any) -> None:
-    """doctor waits less for the engine than launch does."""
+    """Use a shorter timeout for the engine than launch does."""
     asked = engine.call
 
     def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
@@ -421,7 +421,7 @@ def refused(found: RefusalError) -> Grant:
 
 
 def containers(text: str) -> Iterable[Container]:
-    """What `docker inspect` says of them."""
+    """Parse the output of `docker inspect`."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -445,7 +445,7 @@ def containers(text: str) -> Iterable[Container]:
 
 
 def _in_use(port: int) -> bool:
-    """Whether somebody listens on this port of the loopback address."""
+    """Whether a program listens on this port of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -465,7 +465,7 @@ TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows
 
 
 def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Conflict markers and .rej files in the folders that the template writes to."""
+    """Files with conflict markers, and .rej files, in the folders that the template writes to."""
     marked, rejected = [], []
     for folder in TEMPLATE_FOLDERS:
         try:

@@ -1,4 +1,4 @@
-"""What is special about this machine: MIG, a second kind of GPU, NVSwitch, memory that CPU and GPU share."""
+"""Special hardware: MIG, several kinds of GPUs, NVSwitch, memory that CPU and GPU share."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CACHED = Cause(
 
 
 def _cannot_check(probes: Any, stack: Stack) -> str:
-    """Why the GPUs cannot be looked at; empty where they can."""
+    """Why the GPUs cannot be checked; empty if they can."""
     if not stack.gpu:
         return NO_GPU_REQUESTED
     if remote(probes.endpoint):

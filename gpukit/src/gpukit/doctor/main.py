@@ -1,4 +1,4 @@
-"""Does this machine have what the container needs? Runs on the host with nothing but Python's standard library."""
+"""`./launch doctor`: check whether this machine has what the container needs, or PyTorch outside a project."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
 
   ./launch doctor                     all checks
   ./launch doctor --quick             without those that start a container
-  ./launch doctor --only driver,gpu   these checks, and those that they need
-  ./launch doctor --json              the findings, and `machine`: what `./launch explain --machine FILE` reads
+  ./launch doctor --only driver,gpu   these checks and those that they need
+  ./launch doctor --json              the findings, and `machine`, which `./launch explain --machine FILE` reads
   ./launch doctor --report            a file for an issue
   ./launch --cpu doctor               without the checks of the GPU
 
-  --early    instead: one line for each problem that would stop the container; the exit code is always 0"""
+  --early    only print one line for each problem that would stop the container; the exit code is always 0"""
 
-# A cause stands before its consequences: an engine without a driver cannot grant a GPU.
+# Causes come before their consequences: without a driver, an engine cannot grant a GPU.
 CHECKS = (
     engine.client,
     engine.engine,
@@ -53,8 +53,8 @@ CHECKS = (
     ports.ports,
     support.base,
 )
-DOCKER_NOT_NEEDED = "Docker is not installed. Only containers need it."
-NO_ENGINE = "There is no Docker here."
+DOCKER_NOT_NEEDED = "Docker is not installed; only containers need it."
+NO_ENGINE = "Docker is not installed."
 NO_GPU = "This machine has no NVIDIA GPU."
 NO_TORCH_BUILD = "PyTorch has no build for this GPU."
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
 
 
 def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
-    """The checks with the stack that they are for: of a project without its GPU, or of a machine without an engine."""
+    """The checks, adapted to --cpu, and outside a project to machines without Docker or without a GPU."""
 
     def judge(each: Check) -> Any:
         def judged(probes: Any, stack: Stack) -> Any:

@@ -62,7 +62,7 @@ NOT_RESPONDING = Cause(
 
 
 def shown(path: str, command: bool = False) -> str:
-    """A path without the name of whose home it is in; as a command's argument where it is one."""
+    """A path with ~ for the home directory, which contains the user's name; with `command`, quoted for a shell."""
     home = os.environ.get("HOME", "").rstrip("/")
     inside = bool(home) and (path == home or path.startswith(f"{home}/"))
     rest = path[len(home) :] if inside else path
@@ -109,7 +109,7 @@ def mounts(probes: Any, stack: Stack) -> Finding:
 
 
 def _problem(folder: Folder, ours: bool) -> Finding | None:
-    """What keeps one source from being mounted. `ours` are folders, and made before the first start."""
+    """The problem of one mount source. `ours`: it must be a folder, and is created before the first start."""
     place, source = shown(folder.source), shown(folder.source, command=True)
     expected = f"a folder, for {folder.target}"
     if "," in folder.source:

@@ -1,4 +1,4 @@
-"""What this machine needs, where there is no project, as doctor shows it."""
+"""Outside a project: the driver, PyTorch, and image for this machine."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from gpukit.host.memory import usual
 from gpukit.project.stack import Stack, version
 
 UNIFIED = (
-    "GPU and CPU share one memory, and too large an allocation freezes the machine. Limit PyTorch in each shell: "
+    "GPU and CPU share their memory, and too large an allocation freezes the machine. Limit PyTorch in each shell: "
     "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:{most} (torch 2.10 or newer)."
 )
 ARM64 = "arm64: xformers and flash-attn have no wheels; NVIDIA's image has flash-attn."
 ON_CPU = (
-    "This machine has no NVIDIA GPU: PyTorch runs on its CPU. That is enough to write and test code, to prepare data, "
+    "This machine has no NVIDIA GPU: PyTorch runs on the CPU. That is enough to write and test code, to prepare data, "
     "and for small models; training larger ones needs a GPU."
 )
 NO_BUILD = "No current PyTorch has a build for this GPU. It runs on the CPU."
 LAST_BRANCH = "Driver branch {branch} is the last that supports this card."
-UNKNOWN_CARD = "The card is not known before its driver is installed; `gpukit setup --hardware ID` takes one of: {ids}."
+UNKNOWN_CARD = "The GPU is not known until its driver is installed. Name it with `gpukit setup --hardware ID`: {ids}."
 PART_OF_JETPACK = "part of JetPack 7 or newer"
 
 
 def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> Extra:
-    """What stands below the findings, and the same in the document of --json."""
+    """The text below the findings, and the same as JSON."""
     ids = [id for id in facts.hardware(machine) if id in stack.targets] or (["cpu"] if not stack.gpu else [])
     wheel, id = dict(stack.native), ids[0] if ids else ""
     found = data("stacks")["stacks"][next(iter(stack.targets))]
     floors = [floor for floor in (wheel["driver"], *(stack.targets[id].driver for id in ids)) if floor]
-    own = not stack.gpu or not id or stack.targets[id].modules  # not with the system, as on a Jetson
+    own = not stack.gpu or not id or stack.targets[id].modules  # the driver is not part of the system, as on a Jetson
     floor = max(floors, key=version, default=None) if stack.gpu and own else None
     notes = _notes(machine, stack, id)
     document["needs"] = {

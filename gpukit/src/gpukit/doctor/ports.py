@@ -1,4 +1,4 @@
-"""The ports of this machine that the project's servers want."""
+"""The ports of this machine that the project's servers use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAKEN = Cause(
 
 @check("ports", "Ports", needs=("engine",), causes=(TAKEN,), project=True)
 def ports(probes: Any, stack: Stack) -> Finding:
-    """Servers of this project have a fixed port each; JupyterLab takes the next free one."""
+    """The project's servers have fixed ports; JupyterLab uses the next free one."""
     if remote(probes.endpoint):
         return skipped(ENGINE_IS_REMOTE)
     if not probes.ports:
@@ -30,5 +30,5 @@ def ports(probes: Any, stack: Stack) -> Finding:
             return TAKEN(seen, f"{port.number} free", server=port.server, variable=port.variable, free=free)
     uses = []
     for port in probes.ports:
-        uses.append(f"{port.number} ({port.server}) " + ("taken, so it takes another" if port.taken else "free"))
+        uses.append(f"{port.number} ({port.server}) " + ("taken, so it uses another" if port.taken else "free"))
     return passed(", ".join(uses))

@@ -1,4 +1,4 @@
-"""The project's folder: what an update left to do, and what would come between the image and its Python."""
+"""The project's folder: unfinished updates, and virtual environments that hide the image's Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to containers that run: a reload of systemd, an update of the driver, a reboot."""
+"""Running containers: reloads of systemd, updates of the driver, reboots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack, version
 
-CDI_SINCE = "29"  # the first Docker that serves --gpus by CDI
+CDI_SINCE = "29"  # from here on, Docker implements --gpus with CDI
 NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 NVML_ERROR = "Failed to initialize NVML: Unknown Error"
 
@@ -23,7 +23,7 @@ RELOADED = Cause(
     (NVML_ERROR,),
 )
 FAILS_INSIDE = Cause(
-    "gpu-fails-in-container",  # replaced by what the words mean
+    "gpu-fails-in-container",  # replaced with the cause of the error text
     "The GPU does not work in the container; the error text is a known one.",
     "The remedy of that error text is shown.",
 )
@@ -47,7 +47,7 @@ TOO_EARLY = Cause(
     ("nvml error: driver not loaded", 'error gathering device information while adding custom device "/dev/nvidia'),
     status=WARN,
 )
-# What a start before the driver was loaded fails with, by the ids of its rule.
+# Rules for the errors of a container that starts before the driver is loaded.
 BEFORE_DRIVER_RULES = {
     "driver-silent",
     "driver-not-loaded",
@@ -123,4 +123,4 @@ def restart(probes: Any, stack: Stack) -> Finding:
         early = container.restart in ("always", "unless-stopped") and not container.running
         if early and BEFORE_DRIVER_RULES.intersection(rule_ids(container.error)):
             return TOO_EARLY(container.error, "a container that runs", name=container.name)
-    return passed("nothing was too early")
+    return passed("no container started too early")

@@ -1,4 +1,4 @@
-"""How long the base image is still looked after."""
+"""How long the base image is supported."""
 
 from __future__ import annotations
 

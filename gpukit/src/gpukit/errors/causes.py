@@ -1,4 +1,4 @@
-"""Causes that several error texts can have."""
+"""Causes that several rules share."""
 
 from __future__ import annotations
 

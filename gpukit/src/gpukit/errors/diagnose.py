@@ -1,4 +1,4 @@
-"""What an error text means: the one matcher for all error texts."""
+"""Find the causes of an error text: the only matcher of the rules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpukit.errors.rules import RULES
 from gpukit.findings.finding import Cause
 
 CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
-MAX_CAUSES = 3  # causes that a likely answer names
+MAX_CAUSES = 3  # in a likely diagnosis
 
-# Lines that report no error, whatever words they have.
+# Lines that report no error, whatever they contain.
 NO_ERROR_LINE = re.compile(
     r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
     r"factory|debconf: |"
@@ -26,13 +26,13 @@ NO_ERROR_LINE = re.compile(
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
     r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|models and configuration|platform)(?: \(.*\))?: "
 )
-# Lines that a program did not mean as an error. They count in a short text that has nothing else.
+# Lines that a program logs as information. They count only in a short text that has no other lines.
 INFO_LINE = re.compile(
     r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
     re.IGNORECASE,
 )
 ERROR_IN_INFO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
-# Lines that report one, for the decision whether a text has an error at all.
+# Lines that report an error, to decide whether a text has one.
 ERROR_LINE = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
     r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
@@ -44,7 +44,7 @@ ERROR_LINE = re.compile(
 ZERO_ERRORS = re.compile(
     r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[:=] ?0\b|\bno errors?\b", re.IGNORECASE
 )
-# What a program that goes on or ends well prints.
+# Output of a program that continues, or ends successfully.
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
     r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" "
@@ -62,7 +62,7 @@ SUCCESS = re.compile(
     re.IGNORECASE,
 )
 NOT_SUCCESS = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
-# Languages whose programs this is not about, if nothing in the text is.
+# Stack traces of other languages, whose errors are not covered unless the text mentions GPU software.
 OTHER_LANGUAGES = re.compile(
     r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
     r"Exception in thread \"|^npm (?:ERR!|error)|goroutine \d+ \[|\.rb:\d+:in |PHP (?:Fatal|Warning|Parse)|"
@@ -86,7 +86,7 @@ GPU_SOFTWARE = re.compile(
 
 @dataclass(frozen=True)
 class Found:
-    """One cause that is possible here, in full sentences; `decided`: the fact of machine or text that speaks for it."""
+    """A possible cause, with its placeholders filled in. `decided`: the fact that supports it."""
 
     cause: Cause
     why: str
@@ -100,9 +100,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`causes`: one if certain, up to three if likely, the most likely first. `line`: of the text, that it goes by.
+    """`causes`: one if certain, up to three if likely, the most likely first. `line`: the line that matched.
 
-    If nothing is wrong, `causes` holds the warnings that the text has.
+    If the text reports no error, `causes` has its warnings.
     """
 
     confidence: str
@@ -120,7 +120,7 @@ class Hit:
 
 
 class Text:
-    """An error text with what a search needs of it."""
+    """An error text, prepared for searching."""
 
     def __init__(self, text: str) -> None:
         self.text, self.lower = text, text.lower()
@@ -155,10 +155,10 @@ class Text:
 
 
 def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] | None = None) -> Diagnosis:
-    """The causes that a text can have on a machine; what the text itself says of its machine comes first.
+    """The possible causes of a text on a machine. Facts in the text itself take precedence over `machine`.
 
     Args:
-        kinds: only rules of these kinds: for a command that reacts to what an engine or uv refused
+        kinds: use only rules of these kinds, for commands that handle errors of an engine or uv
     """
     whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
@@ -174,16 +174,16 @@ def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] |
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
 
 
-@lru_cache(maxsize=2)  # the same text is asked about with other answers of the user's
+@lru_cache(maxsize=2)  # the same text is diagnosed again with other answers of the user
 def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Machine]:
-    """A text without decoration, the rules that have their words in it, and what it says of its machine."""
+    """The plain text, the rules that match it, and the facts about the machine in it."""
     whole = Text(plain(text))
     hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
     return whole, hits, machine_in_text(whole.text)
 
 
 def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
-    """In the order of the rules. Where lines may be broken, the text with joined lines counts as well."""
+    """The matches, in the order of the rules. If no specific rule matches, the text with joined lines counts too."""
     found = {rule.id: hit for rule in rules if (hit := whole.hit(rule))}
     if not any(hit.rule.level == SPECIFIC for hit in found.values()):
         spoken = "\n".join(line for line, quiet in zip(whole.lines, whole.quiet) if not quiet)
@@ -196,7 +196,7 @@ def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
 
 
 def _possible(hit: Hit, case: Case) -> list[Found]:
-    """The causes of a rule that nothing rules out, those first for which something speaks."""
+    """The causes of a rule that are not ruled out; those with supporting evidence first."""
     decided: list[tuple[int, Found]] = []
     excluded = ""
     for cause in hit.rule.causes:
@@ -217,7 +217,7 @@ def _found(hit: Hit, cause: Cause, decided: str) -> Found:
 
 
 def _filled(sentence: str, part: str) -> str:
-    """A sentence with what the text names in it, or fit to be read where it names nothing."""
+    """Fill in the placeholder with the matched part of the text, or with a generic expression if it is empty."""
     if "{0}" not in sentence:
         return sentence
     if part:
@@ -240,13 +240,13 @@ def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     elsewhere = [found for found in others if found.line != first.line and found.rule.level == SPECIFIC]
     order = [*causes[: MAX_CAUSES - bool(elsewhere)], *elsewhere[:1], *causes, *others]
     chosen: dict[str, Found] = {}
-    for found in order:  # the other error of a text has its place among them
+    for found in order:  # includes the other error of a text
         chosen.setdefault(found.cause.id, found)
     return Diagnosis(LIKELY, tuple(chosen.values())[:MAX_CAUSES], first.line, program)
 
 
 def _succeeded(whole: Text, hits: list[Hit]) -> bool:
-    """Whether the program went on after what looks like an error, to its end."""
+    """Whether the program continued to its end after what looks like an error."""
     last = max((hit.number for hit in hits), default=-1)
     after = [line for line in whole.lines[last + 1 :] if line.strip()]
     if not after or (last >= 0 and any(number > last for number in whole.alarms())):
@@ -266,13 +266,13 @@ def _traceback(lines: list[str]) -> bool:
 
 
 def _others(whole: Text, hits: list[Hit]) -> bool:
-    """Whether the text reports an error beside the lines of these warnings."""
+    """Whether the text reports an error in addition to these warnings."""
     known = {hit.number for hit in hits}
     return any(number not in known for number in whole.alarms())
 
 
 def relevant(text: str) -> Iterator[str]:
-    """The lines of an unknown text that are likely to say most, as they are."""
+    """The most relevant lines of an unknown text."""
     whole = Text(plain(text))
     alarms = whole.alarms()
     strong = [

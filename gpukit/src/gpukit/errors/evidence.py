@@ -1,7 +1,7 @@
-"""What decides between the causes of an error text: facts of the machine, and figures in the text.
+"""What decides between the causes of an error text: facts about the machine, and numbers in the text.
 
-An `Evidence` is True (this speaks for the cause), False (this rules it out), or None (not known here). A cause has one
-in `given`; `&`, `|`, and `~` combine them.
+Testing an `Evidence` gives True (it supports the cause), False (it rules the cause out), or None (unknown). A cause has
+one in `given`; `&`, `|`, and `~` combine them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpukit.project.stack import version
 
 @dataclass(frozen=True)
 class Case:
-    """An error text, and what is known of the machine that it comes from."""
+    """An error text, and the known facts about the machine that it comes from."""
 
     text: str
     machine: Machine
@@ -24,7 +24,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Evidence:
-    """`yes` and `no` complete the sentence "What decided: ..."; a combination has its `parts` say it."""
+    """`yes` and `no`: the reason if the test is True or False. A combination uses the reasons of its `parts`."""
 
     test: Callable[[Case], bool | None]
     yes: str = ""
@@ -32,7 +32,7 @@ class Evidence:
     parts: tuple[Evidence, ...] = ()
 
     def reason(self, case: Case) -> str:
-        """What decided; empty if nothing is known."""
+        """Why the test is True or False; empty if it is unknown."""
         if self.parts:
             return " and ".join(filter(None, (part.reason(case) for part in self.parts)))
         return {True: self.yes, False: self.no, None: ""}[self.test(case)]
@@ -60,19 +60,19 @@ class Evidence:
 
 
 def text_has(*patterns: str) -> Evidence:
-    """The text has one of these. Its absence says nothing."""
+    """True if the text matches one of these patterns; otherwise unknown."""
     pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
     return Evidence(lambda case: True if pattern.search(case.text) else None, "the text names it")
 
 
 def unless_text_has(*patterns: str) -> Evidence:
-    """One of these in the text rules the cause out. Its absence says nothing."""
+    """False if the text matches one of these patterns; otherwise unknown."""
     pattern = re.compile("|".join(f"(?:{each})" for each in patterns), re.IGNORECASE | re.MULTILINE)
     return Evidence(lambda case: False if pattern.search(case.text) else None, "", "the text shows another cause")
 
 
 def only(evidence: Evidence) -> Evidence:
-    """What is not known rules the cause out: for causes that exist on special machines alone."""
+    """False if the evidence is unknown: for causes that occur only on special machines."""
     return Evidence(lambda case: bool(evidence.test(case)), evidence.yes)
 
 
@@ -126,7 +126,7 @@ def driver_below(floor: str) -> Evidence:
 
 
 def capability_below(number: str) -> Evidence:
-    """Every card that is known is older than this compute capability."""
+    """Whether all known GPUs have a lower compute capability."""
 
     def look(machine: Machine) -> bool | None:
         known = machine.capabilities
@@ -148,7 +148,7 @@ def torch_below(number: str) -> Evidence:
 
 
 def _cuda_above_driver(case: Case) -> bool | None:
-    """torch's CUDA against the newest that the driver supports: another major version does not run."""
+    """Whether torch's CUDA has a higher major version than the driver supports."""
     torch, driver = case.machine.torch.cuda, case.machine.cuda
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
@@ -159,7 +159,7 @@ CUDA_ABOVE_DRIVER = Evidence(
 
 
 def gigabytes(text: str, pattern: str) -> float | None:
-    """The amount of memory in GiB that a pattern's two groups (number, unit) catch."""
+    """An amount of memory in GiB, from a pattern with two groups (number, unit)."""
     found = re.search(pattern, text, re.IGNORECASE)
     unit = {"k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10, "b": 2**-30}
     return float(found[1]) * unit[found[2][0].lower()] if found else None
@@ -169,7 +169,7 @@ AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
 
 
 def _others_hold(case: Case) -> bool | None:
-    """Whether an out-of-memory message of torch says that other processes hold a tenth of the GPU or more."""
+    """Whether torch's out-of-memory message shows that other processes use a tenth of the GPU or more."""
 
     def gib(pattern: str) -> float | None:
         return gigabytes(case.text, pattern)
@@ -194,7 +194,7 @@ OTHERS_HOLD = Evidence(
 
 
 def _fragmented(case: Case) -> bool | None:
-    """Whether memory that torch reserved and does not use would have been enough."""
+    """Whether the memory that torch has reserved but not allocated would have been enough."""
     tried = gigabytes(case.text, rf"Tried to allocate {AMOUNT}")
     reserved = gigabytes(case.text, rf"{AMOUNT} is reserved by PyTorch but unallocated")
     return reserved > 2 * tried if tried and reserved is not None else None
@@ -214,6 +214,6 @@ def python_from(number: str) -> Evidence:
 
 
 def text_must_have(*patterns: str) -> Evidence:
-    """The text has one of these; its absence rules the cause out."""
+    """True if the text matches one of these patterns; otherwise False."""
     found = text_has(*patterns)
     return Evidence(lambda case: bool(found.test(case)), found.yes, "the text does not name it")

@@ -1,4 +1,4 @@
-"""What an error text means to a check that has causes of its own."""
+"""Functions for code that reacts to error texts, without importing all rules at startup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpukit.findings.finding import Cause
 
 def rule_ids(text: str) -> list[str]:
     """The ids of a text's rules and causes, the most likely first."""
-    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose  # many patterns, and seldom needed
+    from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose  # imported here because it is slow
 
     found = diagnose(text)
     causes = found.causes if found.confidence in (CERTAIN, LIKELY) else ()
@@ -19,22 +19,21 @@ def rule_ids(text: str) -> list[str]:
 
 
 def match_rules(text: str, *rule_ids: str) -> re.Match[str] | None:
-    """Where a text has the words of one of these rules; None if it has none. A command that reacts to an error asks
-    this; what the error means is another question."""
-    from gpukit.errors.rules import named  # many patterns, and seldom needed
+    """The first match of one of these rules in a text, or None; for code that only needs to recognize an error."""
+    from gpukit.errors.rules import named  # imported here because it is slow
 
     return next(filter(None, (rule.matches(text) for rule in named(*rule_ids))), None)
 
 
 def lookup(text: str, causes: Mapping[str, Cause]) -> Cause | None:
-    """What the first known id of a text stands for in a table; None if it holds none of them."""
+    """The cause in a table for the most likely rule or cause id of a text; None if there is none."""
     return next((causes[id] for id in rule_ids(text) if id in causes), None)
 
 
 def known_cause(text: str, fallback: Cause) -> Cause:
-    """The most likely cause of a text, with the status of `otherwise`; that one itself if the text is unknown.
+    """The most likely cause of a text, with the status of `fallback`; `fallback` itself if the text is unknown.
 
-    What a user's program does wrong is no cause here: the programs are the checks' own.
+    Errors in a user's program do not count: the programs are gpukit's own.
     """
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
 

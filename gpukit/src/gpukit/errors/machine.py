@@ -1,4 +1,4 @@
-"""What is known of the machine that an error text comes from. None: not known."""
+"""The facts about the machine that an error text comes from. None means unknown."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Torch:
 
 @dataclass(frozen=True)
 class Machine:
-    """`gpukit doctor --json` writes these as its `machine`; docs/machine.md describes each.
+    """`gpukit doctor --json` prints these as `machine`; docs/machine.md describes each.
 
-    `container`: whether what failed ran in a container. `driver`: empty if none is installed.
+    `container`: whether the failing program ran in a container. `driver`: empty if none is installed.
     """
 
     system: str | None = None  # linux, wsl, windows, macos
@@ -65,14 +65,14 @@ class Machine:
     shm_mb: float | None = None
     disk_free_gb: float | None = None
     targets: tuple[str, ...] | None = None  # of the project
-    worked_before: bool | None = None  # whether what failed worked on this machine before
+    worked_before: bool | None = None  # whether the failing program worked on this machine before
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         return tuple(card.capability for card in self.gpus or () if card.capability)
 
     def over(self, other: Machine) -> Machine:
-        """These facts, and those of `other` where these say nothing."""
+        """These facts; unknown ones are taken from `other`."""
         known: dict[str, Any] = {}
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
@@ -89,7 +89,7 @@ class Machine:
 
 
 def from_json(data: Any) -> Machine:
-    """The machine in the output of `doctor --json`, or its `machine` alone, without what this version does not know.
+    """The machine in the output of `doctor --json`, or only its `machine`. Unknown fields are ignored.
 
     Raises:
         ValueError: it is not an object
@@ -110,7 +110,7 @@ def from_json(data: Any) -> Machine:
         named = [Card(**_known(Card, card)) for card in cards if isinstance(card, dict)]
         known["gpus"] = tuple(replace(card, capability=card.capability or capability(card.name)) for card in named)
     if "driver" in data and data["driver"] is None:
-        known["driver"] = ""  # it was looked for
+        known["driver"] = ""  # null in a file means that no driver was found
     return Machine(**known)
 
 
@@ -120,7 +120,7 @@ def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(kind: str, value: Any) -> Any:
-    """A file of another version, or written by hand, may hold a number where this one has a text."""
+    """Convert a value: a file of another version, or written by hand, may have a number instead of a string."""
     if kind.startswith("str") and not isinstance(value, str):
         return str(value)
     if kind.startswith("float") and not isinstance(value, (int, float)):
@@ -133,7 +133,7 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-# Names that say what a card is, for a text or a file that names a card without its capability. The first that fits.
+# Compute capabilities by the GPU's name, for texts and files without the capability. The first match counts.
 CAPABILITIES_BY_NAME = (
     (r"\bGB10\b|DGX Spark", "12.1"),
     (r"RTX (?:PRO )?5\d{3}|RTX 50\d\d|RTX PRO [2-6]\d{3}", "12.0"),
@@ -156,12 +156,12 @@ CAPABILITIES_BY_NAME = (
 
 
 def capability(name: str) -> str | None:
-    """The compute capability of a card by its name."""
+    """The compute capability of a GPU by its name."""
     return next((number for pattern, number in CAPABILITIES_BY_NAME if re.search(pattern, name)), None)
 
 
 def machine_in_text(text: str) -> Machine:
-    """What a text says of the machine that it comes from."""
+    """The facts in a text about the machine that it comes from."""
     found: dict[str, Any] = {}
 
     def first(pattern: str) -> str | None:
@@ -217,5 +217,5 @@ def machine_in_text(text: str) -> Machine:
 
 
 def at_least(found: str | None, wanted: str) -> bool | None:
-    """Whether a version is `wanted` or newer; None if it is not known."""
+    """Whether a version is `wanted` or newer; None if it is unknown."""
     return version(found) >= version(wanted) if found and version(found) else None

@@ -1,4 +1,4 @@
-"""Where to look if nobody knows an error text."""
+"""Where to look if an error text is unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 MAX_STEPS = 3
 ASYNCHRONOUS = r"CUDA error|cudaError|device-side assert|illegal (?:memory access|instruction)|misaligned address"
-# What of the text says where its cause is found, and where that is.
+# Patterns in a text, and where to look for its cause.
 STEPS = (
     (
         r"ChildFailedError|exitcode\s*:|multiprocessing\.api:failed|mpirun noticed|Engine core init|srun: error",
@@ -35,7 +35,7 @@ STEPS = (
     (r"NVRM|modprobe|dmesg|nvidia-smi|nvml|Xid", "The driver's own messages: `sudo dmesg | grep -i -e nvrm -e xid`"),
     (
         r"Traceback|\w+(?:Error|Exception)\b: |\.py\"?[:,] ",
-        "The last frame of the traceback that is in a file of yours: it says what your program asked for.",
+        "The last frame of the traceback that is in a file of yours: it shows the call that failed.",
     ),
     (r"torch|cuda|triton|cudnn|cublas", "PyTorch and the GPU: `./launch verify`"),
     (r"pip|uv |conda|requirement|wheel", "The versions that are installed together: `uv pip check`"),
@@ -46,5 +46,5 @@ STEPS = (
 
 
 def next_steps(text: str) -> list[str]:
-    """The three things to look at first."""
+    """The first three steps."""
     return [step for pattern, step in STEPS if re.search(pattern, text, re.IGNORECASE)][:MAX_STEPS]

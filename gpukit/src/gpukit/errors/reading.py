@@ -1,4 +1,4 @@
-"""An error text as a program can search it: from a file or a pipe of any size, without what terminals and forms add."""
+"""Read an error text from a file or pipe of any size, and remove what terminals and issue forms add."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 CHUNK = 1 << 20  # bytes read at a time
-MAX_LINE = 4_000  # characters of one line that are looked at, half from each end
-MAX_SHAPES = 40_000  # lines that differ by more than their digits; of further ones, only those that speak of an error
-LAST_LINES = 500  # lines at the end, which are always looked at
+MAX_LINE = 4_000  # characters of a line that are kept, half from each end
+MAX_SHAPES = 40_000  # lines that differ in more than digits; after that, only lines that report an error are kept
+LAST_LINES = 500  # lines at the end that are always kept
 MAX_TEXT = 90_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -27,7 +27,7 @@ class NotTextError(Exception):
 
 
 def read(stream: BinaryIO) -> str:
-    """The text of a stream, in bounded memory: of lines that differ in digits only, the first and the last.
+    """Read a stream in bounded memory: of lines that differ only in digits, the first and the last are kept.
 
     Raises:
         NotTextError: it is a binary file
@@ -53,7 +53,7 @@ def read(stream: BinaryIO) -> str:
 
 
 def _relevant(lines: list[bytes]) -> list[bytes]:
-    """Of a text that is too long, the lines that speak of an error and the next two, and its start and end."""
+    """If a text is too long: the lines that report an error with the next two, and the start and the end."""
     if sum(map(len, lines)) <= MAX_TEXT:
         return lines
     near = {number + more for number, line in enumerate(lines) if ERROR_LINE.search(line) for more in range(3)}
@@ -65,7 +65,7 @@ def _relevant(lines: list[bytes]) -> list[bytes]:
 
 
 def _within(lines: list[bytes], most: int) -> list[bytes]:
-    """The first of these lines that have no more characters together."""
+    """The first of these lines, up to `most` characters in total."""
     size = 0
     for number, line in enumerate(lines):
         size += len(line) + 1
@@ -75,7 +75,7 @@ def _within(lines: list[bytes], most: int) -> list[bytes]:
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream as UTF-8, whatever its encoding; a line without an end is cut."""
+    """The lines of a stream as UTF-8, whatever its encoding; very long lines are split."""
     chunk = stream.read(CHUNK)
     encoding = _encoding(chunk)
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace") if encoding else None
@@ -87,14 +87,14 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(rest) > CHUNK:
             yield rest
             rest = b""
-        # Less than asked for is the end: on a terminal, to read again would wait for a second Ctrl-D.
+        # A short read is the end: on a terminal, another read would wait for a second Ctrl-D.
         chunk = stream.read(CHUNK) if len(chunk) == CHUNK else b""
     if rest:
         yield rest
 
 
 def _encoding(start: bytes) -> str:
-    """Of a file by its first bytes: UTF-16 as Windows' terminals write it; empty for UTF-8.
+    """The encoding by the first bytes: UTF-16, which Windows' terminals write; empty for UTF-8.
 
     Raises:
         NotTextError: it is a binary file
@@ -114,21 +114,21 @@ def _encoding(start: bytes) -> str:
 
 
 def plain(text: str) -> str:
-    """Without a terminal's colors and frames, with straight quotation marks, and quoted lines as they were."""
+    """Remove colors, frames, and quote markers, and straighten quotation marks."""
     text = ESCAPES.sub("", text).translate(QUOTES)
     if text.count("<br") > 1:
         text = re.sub(r"<br */?>", "\n", text)
     return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
 
 
-RECORD = re.compile(  # what starts a line of its own, so that the one before is not continued here
+RECORD = re.compile(  # the start of a new record: the line before does not continue here
     r"\s*(?:\[|\(|#\d|\d{4}-\d\d|\w{3} \d+ \d\d:|File \"|Traceback|>>>|\^|\$ |- |\* |\w+(?:Error|Exception|Warning): |"
     r"(?:ERROR|WARNING|INFO|DEBUG|error|warning|note|hint)\b)|\s*$"
 )
 
 
 def joined(text: str) -> list[str]:
-    """The text with lines put together that a terminal or an issue form may have broken, in one or two ways."""
+    """The text with lines joined that a terminal or an issue form may have wrapped, in one or two variants."""
     lines = text.split("\n")
     if not 2 <= len(lines) <= 500:
         return []

@@ -1,4 +1,4 @@
-"""What an engine's error means for launch: its kind, its cause, and one sentence with the remedy."""
+"""Errors of an engine as refusals of launch: the kind, the cause, and one sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpukit.project.messages import RefusalError
 if TYPE_CHECKING:
     from gpukit.errors.diagnose import Found
 
-# What a refusal can be about: the `kind` of a rule.
+# The kinds of refusals: the `kind` of a rule.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
 BUILD_KINDS = (
     "engine",
@@ -33,7 +33,7 @@ WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Found] | None:
     """The kind of an engine's error and its most likely cause; None if it is not known, or not of these kinds."""
-    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+    from gpukit.errors.diagnose import diagnose  # imported here because it is slow
 
     for found in diagnose(text, kinds=kinds or KINDS).causes:
         return found.rule.kind, found
@@ -41,12 +41,12 @@ def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Found] | None
 
 
 def explain(text: str, fallback: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
-    """The refusal for an engine's error; if its cause is not known, `otherwise` and the engine's own last line."""
+    """The refusal for an engine's error; if its cause is unknown, `fallback` and the engine's last line."""
     known = classify(text, kinds)
     if known:
         kind, found = known
         sentence = f"{found.why} {found.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
-        if kind == "image":  # which one it is
+        if kind == "image":  # the engine's message names the image
             sentence += f" `BASE_IMAGE=...` names another image or a mirror. The engine's message: {found.line}"
         return RefusalError(sentence, kind=kind, id=found.cause.id, output=text)
     if STEP.search(text):

@@ -1,4 +1,4 @@
-"""What a rule about an error text is made of."""
+"""A rule that matches an error text."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from functools import cache, cached_property
 from gpukit.errors.anchors import anchors
 from gpukit.findings.finding import Cause
 
-# Where to look for more, and how to see an asynchronous CUDA error at the call that made it.
+# Commands that tell more; TRACE reports an asynchronous CUDA error at the call that caused it.
 HOST, DRIVER, VERIFY = "`./launch doctor`", "`./launch doctor --only driver`", "`./launch verify`"
 ENGINE, GRANT = "`./launch doctor --only engine`", "`./launch doctor --only gpu`"
 MOUNTS, CARD = "`./launch doctor --only mounts`", "`./launch doctor --only card`"
 BUILD, KERNEL_LOG = "`./launch build`", "`sudo dmesg | grep -i -e nvrm -e xid`"
 TRACE = "`CUDA_LAUNCH_BLOCKING=1`"
 
-# The order in which rules are asked, whatever their topic.
+# The order in which rules are tried, whatever their topic.
 LEVELS = SPECIFIC, BROAD, GENERAL, NOTE = "specific", "broad", "general", "note"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Words that an error text has, and what they can mean.
+    """Patterns of an error text, and its possible causes.
 
     Attributes:
-        id: what `explain` takes
-        example: the text as people meet it
-        patterns: regular expressions, one of which must be found; case does not count
-        causes: what it can be, the most frequent first, at most three. `{0}` in a sentence is what the first group
-            of the pattern caught
-        certain: these words have this one cause on every machine and in every program; only then is it called certain
-        look: the command that tells more
-        level: BROAD: words that leave the cause open; GENERAL: words of no program in particular, such as "Permission
-            denied"; NOTE: a warning, and nothing is wrong
-        beside: a pattern that the text must have as well, where other programs use the same words
-        unless: a pattern that the text must not have, where it shows another cause
-        kind: what an engine or uv refused, for the commands that react to it
-        program: the error is in the user's program, its data, or a server, not in the GPU's software
+        id: the id for `explain`
+        example: the error text as users see it
+        patterns: regular expressions, one of which must match; case is ignored
+        causes: the possible causes, the most frequent first, at most three. `{0}` in a sentence is the first group of
+            the pattern
+        certain: this text has this one cause on every machine and in every program
+        more: the command that tells more
+        level: BROAD: a text that leaves the cause open; GENERAL: a text of no program in particular, such as
+            "Permission denied"; NOTE: a warning that is no error
+        requires: a pattern that the text must also match, if other programs print the same message
+        excludes: a pattern that the text must not match, because it shows another cause
+        kind: the kind of refusal of an engine or uv, for commands that handle it
+        program: the error is in the user's program, its data, or a server, not in the GPU software
     """
 
     id: str
@@ -59,20 +59,20 @@ class Rule:
 
     @cached_property
     def anchors(self) -> tuple[str, ...]:
-        """Words in lower case, one of which every text of this rule has; none if that cannot be told."""
+        """Strings in lower case, one of which every matching text contains; empty if there are none."""
         found = [anchors(pattern) for pattern in self.patterns]
-        return () if None in found else tuple(word for words in found for word in words or ())
+        return () if None in found else tuple(anchor for each in found for anchor in each or ())
 
     def matches(self, text: str) -> re.Match[str] | None:
-        """The first place of its words in a short text, such as the message of one exception."""
+        """The first match in a short text, such as the message of an exception."""
         return self.find(text, text.lower())
 
     def find(self, text: str, lower: str, ignored: Callable[[int], bool] = lambda place: False) -> re.Match[str] | None:
-        """The first place of its words in a text, if what belongs beside them is there and nothing that must not be.
+        """The first match in a text, subject to `requires` and `excludes`.
 
         Args:
             lower: the same text in lower case
-            ignored: whether a place in the text does not count
+            ignored: whether a match at this position does not count
         """
         if self.anchors and not any(word in lower for word in self.anchors):
             return None

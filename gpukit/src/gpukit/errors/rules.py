@@ -1,6 +1,6 @@
-"""All error texts that are known, in the order in which they are asked for.
+"""All rules, in the order in which they are tried.
 
-One topic a file; in it, the more specific rule stands before the more general one.
+Each topic has its own file; in it, more specific rules come before more general ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from gpukit.errors import cuda, driver, engine, files, memory, network, packages
 from gpukit.errors.rule import LEVELS, Rule
 from gpukit.findings.finding import Cause
 
-# What makes other errors follow comes before what follows.
+# Topics whose errors cause other errors come first.
 TOPICS = (driver, tools, engine, memory, cuda, ranks, files, network, packages, program)
 RULES: tuple[Rule, ...] = tuple(
     rule for level in LEVELS for topic in TOPICS for rule in topic.RULES if rule.level == level
@@ -17,7 +17,7 @@ RULES: tuple[Rule, ...] = tuple(
 
 
 def named(*ids: str) -> tuple[Rule, ...]:
-    """The rules with these ids, in their own order: for code that reacts to an error, whose words they decide.
+    """The rules with these ids, in their own order.
 
     Raises:
         KeyError: there is no such rule

@@ -1,1 +1,1 @@
-"""Checks, what they find, how findings are shown, and what must stay private."""
+"""Checks and their findings, how findings are printed, and hiding secrets and names."""

@@ -1,4 +1,4 @@
-"""Checks and how they are run: in order, each as a pure function from what a probe saw to a finding."""
+"""Checks, and the command line that runs them: each is a pure function from probe results to a finding."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from gpukit.findings.private import mask
 from gpukit.project.location import find_root, root
 from gpukit.project.stack import Stack, StackError, load
 
-ISSUE = "you can paste it in an issue: secrets and the names of users and machines are hidden"
+ISSUE = "you can attach it to an issue: secrets and the names of users and machines are hidden"
 
 EXAMPLES = {
     "": "all checks",
-    "--quick": "only those that take no time",
-    "--only gpu": "one check, and those that it needs",
-    "--report": "also a file for an issue",
-    "--json > run.json": "for programs; `explain --machine` reads doctor's",
+    "--quick": "only the quick checks",
+    "--only gpu": "one check, and the checks that it needs",
+    "--report": "also write a file for an issue",
+    "--json > run.json": "for programs; `explain --machine` reads doctor's output",
 }
 
 
 @dataclass(frozen=True)
 class Check:
-    """`judge` gets what the probes saw (an object whose attributes look when they are read) and the stack.
+    """`judge` gets the probes (an object whose attributes are evaluated on first access) and the stack.
 
-    `causes`: all that it can find wrong, in the order in which it looks. `level`: "full" is left out by --quick.
-    `project`: it looks at a project, and is left out where there is none.
+    `causes`: everything it can report, in the order in which it checks. `level`: --quick skips "full".
+    `project`: it checks a project, and is skipped outside one.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Extra:
-    """What a command adds to its findings: to the document of --json, and below the table."""
+    """What a command prints besides its findings: in the JSON document, and below the table."""
 
     json: dict[str, Any] = field(default_factory=dict)
     text: str = ""
@@ -90,7 +90,7 @@ def check(
     about: str = "",
     project: bool = False,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
-    """Make a check of a function. `about` is what `explain` and the page say first: without it, the docstring."""
+    """Turn a function into a check. `about` is its description in `explain` and the docs (default: the docstring)."""
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
         text = " ".join((about or judge.__doc__ or "").split())
@@ -102,7 +102,7 @@ def check(
 def select(
     checks: Iterable[Check], only: Iterable[str] = (), skip: Iterable[str] = (), quick: bool = False
 ) -> list[Check]:
-    """Those asked for, with those they need, in the order they stand."""
+    """The selected checks and those that they need, in the original order."""
     checks, only, skip = list(checks), list(only), set(skip)
     if quick and not only:
         only = [each.id for each in checks if each.level == "quick"]
@@ -111,7 +111,7 @@ def select(
         if name not in known:
             raise KeyError(name)
     wanted = set(only or known)
-    for each in reversed(checks):  # a check stands after those it needs
+    for each in reversed(checks):  # a check comes after those that it needs
         if each.id in wanted:
             wanted.update(each.needs)
     return [each for each in checks if each.id in wanted and each.id not in skip]
@@ -123,15 +123,15 @@ def run(
     stack: Stack,
     progress: Callable[[int, Check], None] = lambda number, each: None,
 ) -> list[Finding]:
-    """One finding for each check. What depends on a failed check is skipped, and says so instead of failing again."""
+    """One finding per check. Checks that depend on a failed one are skipped, so that each fault is reported once."""
     findings: list[Finding] = []
-    failed: dict[str, str] = {}  # a check that failed, or was skipped for one that did -> the one that failed
+    failed: dict[str, str] = {}  # a check that failed or was skipped -> the failed check
     for number, each in enumerate(checks):
         progress(number, each)
         started = time.monotonic()
         culprit = next((failed[need] for need in each.needs if need in failed), None)
         if culprit is not None:
-            finding = replace(skipped(f"`{culprit}` failed, and this depends on it."), id=each.id, title=each.title)
+            finding = replace(skipped(f"This depends on `{culprit}`, which failed."), id=each.id, title=each.title)
         else:
             finding = _run_check(each, probes, stack)
             culprit = each.id if finding.status == FAIL or not finding.completed else None
@@ -144,8 +144,8 @@ def run(
 def _run_check(each: Check, probes: Any, stack: Stack) -> Finding:
     try:
         return each(probes, stack)
-    except Exception as error:  # a check that breaks must not hide what the others have to say
-        cause = plain(f"The check itself broke: {type(error).__name__}: {error}")
+    except Exception as error:  # a defect in one check must not hide the findings of the others
+        cause = plain(f"The check itself failed: {type(error).__name__}: {error}")
         return replace(skipped(cause), id=each.id, title=each.title, completed=False)
 
 
@@ -162,8 +162,9 @@ def command(
 ) -> int:
     """The command line that doctor and verify share.
 
-    `record` keeps a run and says where, or why it does not. `show` prints findings on a terminal if it can. `needs`:
-    what this machine's hardware needs, instead of a stack.json, where there is no project; checks of a project are then
+    `record` stores a run and returns a message with its path, or why it was not stored. `show` prints the findings on
+    a terminal, and returns False if it cannot. `needs`: the requirements of this machine's hardware, which replace
+    stack.json outside a project; checks of a project are then
     left out. `more`: what is added to the findings.
     """
     checks = list(checks)
@@ -171,7 +172,7 @@ def command(
     standalone = needs is not None and options.stack is None and find_root() is None
     if standalone:
         checks = [each for each in checks if not each.project]
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks must not end the run
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not raise
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -179,7 +180,7 @@ def command(
     except KeyboardInterrupt:
         print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader left, as in `verify | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `verify | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -243,7 +244,7 @@ def _link(finding: Finding, stack: Stack) -> str:
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
-    """One Markdown file. Only what is the image's own keeps its name: its user, and its host name is no secret."""
+    """Write the report, a Markdown file. The image's own user is not hidden: every image has the same one."""
     hide = mask(root(), spare=(stack.user,))
     about = {
         "date": date.today().isoformat(),
@@ -263,10 +264,10 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
 
 
 def explain(each: Check, project: bool = True) -> str:
-    """What a check looks at, and all that it can find, in plain text. Remedies are those in a project or outside."""
+    """A check and all causes that it can report, as plain text, with the remedies for a project or outside one."""
     lines = [f"{each.title} [{each.id}]", *([f"  {each.about}"] if each.about else [])]
     if each.needs:
-        lines.append(f"  It needs: {', '.join(each.needs)}.")
+        lines.append(f"  Needs: {', '.join(each.needs)}.")
     for cause in each.causes:
         lines += ["", f"  {cause.status}  {_placeholders(cause.why)}"]
         lines += [f'        error text  "{words}"' for words in cause.error_texts]
@@ -275,7 +276,7 @@ def explain(each: Check, project: bool = True) -> str:
 
 
 def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
-    """The troubleshooting page: the causes of each tool's checks, with remedy and error text."""
+    """docs/troubleshooting.md: the causes of each tool's checks, with remedies and error texts."""
     lines = [
         "# Troubleshooting",
         "",
@@ -314,7 +315,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
 
 
 def _shared_causes(checks: list[Check]) -> list[Cause]:
-    """Those that more than three checks name, in their order."""
+    """The causes that more than three checks share, in their order."""
     named: dict[Cause, int] = {}
     for each in checks:
         for cause in dict.fromkeys(each.causes):
@@ -323,7 +324,7 @@ def _shared_causes(checks: list[Check]) -> list[Cause]:
 
 
 def _common_remedies(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
-    """Long remedies that stand in many rows are said once, under a number."""
+    """Long remedies that many rows share are listed once, with a number."""
     rows = [cause.remedy for _, _, checks in tools for each in checks for cause in dict.fromkeys(each.causes)]
     return {
         remedy: number
@@ -334,7 +335,7 @@ def _common_remedies(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int
 
 
 def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
-    """As a table, with the words by which one of them is met, where there are such."""
+    """A table of causes, with the error texts by which they are known."""
     rows = []
     for cause in dict.fromkeys(causes):
         texts = " ".join(f"`{words}`" for words in cause.error_texts)
@@ -365,7 +366,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     examples = "\n".join(f"  ./launch {tool} {options:<{width}}  {what}".rstrip() for options, what in EXAMPLES.items())
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
-    project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container it is gpukit, too
+    project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`
     parser = argparse.ArgumentParser(
         prog=commands(f"./launch {tool}", project),
         description=commands(about, project),
@@ -374,14 +375,14 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
-        "--stack", type=Path, metavar="FILE", help="the file with the expected values (default: stack.json)"
+        "--stack", type=Path, metavar="FILE", help="file with the expected values (default: stack.json)"
     )
     parser.add_argument(
         "--only", type=_id_list, default=[], metavar="ID,..", help="run only these checks and those that they need"
     )
     parser.add_argument("--skip", type=_id_list, default=[], metavar="ID,..", help="skip these checks")
     parser.add_argument("--quick", action="store_true", help="run only the quick checks")
-    parser.add_argument("--stress", action="store_true", help="also load the hardware, within safe limits")
+    parser.add_argument("--stress", action="store_true", help="also run load tests, within safe limits")
     parser.add_argument(
         "--report",
         nargs="?",
@@ -415,7 +416,7 @@ def _report_error(tool: str, reason: str, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, Check], None]]:
-    """Which check is running, on one line that is gone when the run ends; nothing where stderr is no terminal."""
+    """Show the running check on one line, which is cleared at the end; only if stderr is a terminal."""
     shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def show(number: int, each: Check) -> None:

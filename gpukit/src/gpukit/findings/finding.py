@@ -1,4 +1,4 @@
-"""The result of one check, and how it is shown to people and programs."""
+"""The result of one check, and how it is printed for users and programs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
 @dataclass(frozen=True)
 class Finding:
-    """`looked` is false where the check itself broke, so that nothing is known. `link` leads to more about it.
+    """`completed` is False if the check itself raised an error. `link` is the command that explains the finding.
 
-    `alone`: the remedy outside a project, if it is another one; `outside` makes it the remedy.
+    `standalone`: the remedy outside a project, if it differs; see `for_standalone`.
     """
 
     id: str
@@ -33,22 +33,22 @@ class Finding:
     seconds: float = 0.0
     link: str = ""
     standalone: str = ""
-    names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # that fill in the cause's sentences
+    names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # values of the placeholders
 
 
-# What `./launch add` does not take: options, folders, what bases bring, and the installers themselves.
+# What `./launch add` does not install: options, folders, packages of the bases, and the installers themselves.
 NOT_FOR_ADD = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
 TEXTS = ("seen", "expected", "cause", "remedy")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that can be wrong and its remedy. Code refers to it by `id`; the sentences are only for people.
+    """One thing that can be wrong, and its remedy. Code uses only `id`; the sentences are for users.
 
-    `why` and `remedy` may have names in braces, filled in when it is found. `says`: error texts by which users meet it.
-    `tell`: how to tell it from the other causes of the same error text. `given`: what it says of a machine and a text
-    that decides whether this is the cause, see gpukit.errors.evidence. `alone`: the remedy outside a project, if the
-    other one needs a project; `{install}` in it becomes the command that installs this machine's PyTorch.
+    `why` and `remedy` may contain placeholders in braces, filled in when the cause is found. `error_texts`: error
+    messages that users see. `tell`: how to distinguish it from other causes of the same error text. `given`: the
+    evidence for or against it, see gpukit.errors.evidence. `standalone`: the remedy outside a project, if the other one
+    needs a project; `{install}` in it becomes the command that installs PyTorch for this machine.
     """
 
     id: str
@@ -79,7 +79,7 @@ def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "")
 
 
 def plain(text: str) -> str:
-    """One line without control characters, and without the password in an address: for what tools say."""
+    """The output of a tool as one line, without control characters and without passwords in URLs."""
     text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
     text = "".join(character for character in text if character.isprintable())
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
@@ -117,7 +117,7 @@ def map_texts(finding: Finding, change: Callable[[str], str]) -> Finding:
 
 
 def exit_code(findings: list[Finding]) -> int:
-    """0: nothing is wrong. 1: something is. 2: a check could not look."""
+    """0: no check failed. 1: a check failed. 2: a check could not run."""
     if any(finding.status == FAIL for finding in findings):
         return 1
     return 0 if all(finding.completed for finding in findings) else 2
@@ -150,7 +150,7 @@ def verdict(findings: list[Finding]) -> str:
 
 
 def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str:
-    """A line for each check, then what to do about those that did not pass, then the verdict."""
+    """One line per check, then the details of those that did not pass, then the verdict."""
     width = max(60, min(width, 110))
     title_width = max((len(finding.title) for finding in findings), default=0)
     lines = []
@@ -168,7 +168,7 @@ def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str
 
 
 def markdown(tool: str, about: dict[str, str], findings: list[Finding]) -> str:
-    """The whole run as one Markdown file, to be pasted into an issue."""
+    """The whole run as Markdown, for an issue."""
     lines = [f"### {tool}: {_cell(verdict(findings))}", ""]
     lines += [f"- {name}: {_cell(text)}" for name, text in about.items() if text]
     lines += ["", "| status | check | seen |", "|---|---|---|"]
@@ -183,7 +183,7 @@ def markdown(tool: str, about: dict[str, str], findings: list[Finding]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\|*_`#\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -208,7 +208,7 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
 
 
 def has_details(finding: Finding) -> bool:
-    """Whether it stands in full below the table."""
+    """Whether its details are printed below the table."""
     return finding.status in (WARN, FAIL) or bool(finding.remedy)
 
 
@@ -221,7 +221,7 @@ def _details(finding: Finding, width: int, colour: bool) -> list[str]:
 
 
 def pairs(finding: Finding) -> list[tuple[str, str]]:
-    """What stands in full about it: name and text."""
+    """Its details: name and text."""
     texts = [(name, getattr(finding, name)) for name in TEXTS]
     return [(name, text) for name, text in [*texts, ("more", finding.link)] if text]
 

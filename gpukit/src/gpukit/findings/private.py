@@ -1,7 +1,7 @@
-"""What must not leave this machine: secrets are hidden in everything that is printed, names only in a report.
+"""Hide secrets in everything that is printed, and the names of users and machines in reports.
 
-Values are looked up where they are kept, so that one is recognised whatever tool repeats it; texts that look like a
-secret or stand where one does are hidden as well.
+Values are read from where they are stored, so that they are recognized in the output of any tool. Texts with the format
+of a secret, or in the place of one, are hidden as well.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
-MIN_LENGTH = 6  # what is shorter is a word that stands in any text
+MIN_LENGTH = 6  # shorter values are words that occur in any text
 SECRET_NAMES = re.compile(
     r"token|secret|passw|passphrase|passwd|api_?key|access_?key|private_?key|account_?key|credential|authorization|"
     r"cookie|webhook|connection_?string|extraheader|(^|[_.-])(auth|key|pat|pass|dsn|pwd|sas)$",
     re.IGNORECASE,
 )
-# Not those, in spite of such a word: the shell's own folder, what only says where something is, and numbers of tokens.
+# Exceptions: the shell's working directory, paths and addresses, and numbers of tokens.
 NOT_SECRET = re.compile(
     r"^(old)?pwd$|[_-](file|path|dir|directory|url|uri|host|name|type|socket|sock)$|^tokenizers_|"
     r"(^|_)(max|min|num|n)_\w*tokens?$",
@@ -43,11 +43,11 @@ NOT_SECRET_VALUES = (
     "x-oauth-basic",
     "x-access-token",
 )
-# Names under which people share a machine, or that a system's image comes with: they tell nothing about anybody.
+# Names of shared or default accounts, which identify nobody.
 GENERIC_NAMES = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
-# A secret has a digit or is long; a short word is one of an error text, as in "Unexpected token: expected".
+# A secret has a digit or is long; a short word belongs to an error text, as in "Unexpected token: expected".
 NOT_A_WORD = r"(?=[^\s\"',;]*\d|[^\s\"',;]{16})(?!\d{1,9}\b)"
-# Where a secret stands, and what some look like.
+# Places where secrets occur.
 SECRET_CONTEXTS = (
     (re.compile(r"(?<=://)[^\s/?#]*@"), f"{HIDDEN}@"),
     (re.compile(r"(?<=://)[^\s/@:]*:[^\s@]+@(?=[\w\[])"), f"{HIDDEN}@"),  # a password with a slash in it
@@ -69,7 +69,7 @@ TOKEN_FORMATS = re.compile(
     r"(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{30,}|xox[abprs]-[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|npm_\w{20,}|"
     r"pypi-[\w-]{16,}|nvapi-[\w-]{10,}|wandb_v\d_\w{16,}|dckr_pat_[\w-]{10,}|[0-9a-f]{40})\b"
 )
-# Files that hold secrets, below the project and below home.
+# Files with secrets, in the project and in the home directory.
 PROJECT_SECRET_FILES = (".env", ".envrc", ".launch/jupyter-token")
 HOME_SECRET_FILES = (
     ".netrc",
@@ -90,10 +90,10 @@ HOME_SECRET_FILES = (
     ".config/gcloud/application_default_credentials.json",
     ".local/share/uv/credentials/credentials.toml",
 )
-# Files in whose addresses a password may stand.
+# Files with URLs that may contain a password.
 PROJECT_URL_FILES = (".git/config", "pyproject.toml", "uv.toml", "requirements.txt", "compose.yaml", "Dockerfile")
 HOME_URL_FILES = (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", "/etc/pip.conf", "/etc/uv/uv.toml")
-# Variables that name such a file, or its folder.
+# Variables with the path of such a file, or of its folder.
 FILE_VARIABLES = {
     "NETRC": "",
     "PIP_CONFIG_FILE": "",
@@ -104,11 +104,11 @@ FILE_VARIABLES = {
 ASSIGNMENT = re.compile(
     r"^[ \t]*(?:export +)?[\"']?([^\s=]*?[\w-])[\"']?[ \t]*(?:=|:[ \t])[ \t]*(.*?)[ \t]*$", re.MULTILINE
 )
-MAX_BYTES = 1 << 18  # bytes of a file that is looked into
+MAX_BYTES = 1 << 18  # larger files are not read
 
 
 class Mask:
-    """Hides secrets in texts; `names` and `report` hide more."""
+    """Hides secrets in texts. `names` and `report` hide more."""
 
     def __init__(self, secrets: Iterable[str] = (), names: Mapping[str, str] | None = None) -> None:
         values = {each for secret in secrets for each in _variants(secret) if len(each) >= MIN_LENGTH}
@@ -123,7 +123,7 @@ class Mask:
         return TOKEN_FORMATS.sub(HIDDEN, text)
 
     def names(self, text: str) -> str:
-        """Without secrets, and without the names and addresses of people and machines."""
+        """Also hide the names and addresses of users and machines."""
         text = self(text)
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", instead, text, flags=re.IGNORECASE)
@@ -133,12 +133,12 @@ class Mask:
         return re.sub(r"\b(?!127\.)\d{1,3}(?:\.\d{1,3}){3}\b(?=[:/\s,;)]|\.?$)", "<address>", text)
 
     def report(self, text: str) -> str:
-        """As `names`, and without the ids of GPUs: for what is pasted into an issue."""
+        """As `names`, and also hide the UUIDs of GPUs: for issues."""
         return re.sub(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}", r"\1-<id>", self.names(text))
 
 
 def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iterable[str] = ()) -> Mask:
-    """For this machine. `spare`: names that tell nothing, such as that of the image's own user."""
+    """A mask for this machine. `spare`: names that need not be hidden, such as that of the image's own user."""
     home = Path(environment.get("HOME") or "/nonexistent")
     secrets: list[str] = []
     files = [project / name for name in PROJECT_SECRET_FILES] + [home / name for name in HOME_SECRET_FILES]
@@ -157,8 +157,8 @@ def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iter
         secrets += _secrets_in_text(_text(file))
     for file in [project / name for name in PROJECT_URL_FILES] + [home / name for name in HOME_URL_FILES]:
         secrets += _secrets_in_urls(_text(file))
-    words = {value for value in secrets if value.strip().lower() not in NOT_SECRET_VALUES}
-    return Mask(words, _user_and_host_names(project, environment, home, {*spare, *GENERIC_NAMES}))
+    values = {value for value in secrets if value.strip().lower() not in NOT_SECRET_VALUES}
+    return Mask(values, _user_and_host_names(project, environment, home, {*spare, *GENERIC_NAMES}))
 
 
 def _is_secret_name(name: str) -> bool:
@@ -166,7 +166,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _is_path(value: str) -> bool:
-    """Whether a value only says where something is."""
+    """Whether a value is an existing path."""
     with contextlib.suppress(OSError, ValueError):
         return value.startswith("/") and Path(value).exists()
     return False
@@ -177,7 +177,7 @@ def _is_file(value: str) -> bool:
 
 
 def _variants(secret: str) -> Iterator[str]:
-    """A secret as it may be met: as it is, as a part of an address, on one line, line by line, out of its wrapping."""
+    """The forms in which a secret may occur: as it is, in a URL, on one line, line by line, base64-decoded."""
     secret = secret.strip()
     yield secret
     yield quote(secret, safe="")
@@ -185,16 +185,16 @@ def _variants(secret: str) -> Iterator[str]:
     yield " ".join(secret.split())
     if "\n" in secret:
         yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= 3 * MIN_LENGTH)
-    with contextlib.suppress(ValueError):  # `user:password` in base64, as Docker's login keeps it
+    with contextlib.suppress(ValueError):  # `user:password` in base64, as `docker login` stores it
         yield base64.b64decode(secret, validate=True).decode("ascii").partition(":")[2]
 
 
 def _secrets_in_urls(text: str) -> Iterator[str]:
-    """The password in an address, and the user where that is one."""
+    """Passwords in URLs, and users that are tokens."""
     for scheme, user, password in re.findall(r"(\w+)://([^\s/?#:@]*)(?::([^\s@\"']*))?@(?=[\w\[])", text):
-        if not re.match(r"\d+/", password):  # a port, with the @ in the path behind it
+        if not re.match(r"\d+/", password):  # otherwise a port, followed by a path with an @
             yield password
-        # Where there is no password, a token often stands as the user.
+        # Without a password, the user is often a token.
         if len(user) >= 20 or (not password and scheme != "ssh"):
             yield user
     yield from re.findall(r"[?&][\w-]*(?:token|key|secret|sig)[\w-]*=([^&\s]+)", text, re.IGNORECASE)
@@ -208,7 +208,7 @@ def _text(file: Path) -> str:
 
 
 def _secrets_in_text(text: str) -> Iterator[str]:
-    """What looks like a secret in a file of settings: a single word, JSON, netrc, or lines of `name = value`."""
+    """Secrets in a configuration file: a single word, JSON, netrc, or lines of `name = value`."""
     yield from _secrets_in_urls(text)
     if text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):

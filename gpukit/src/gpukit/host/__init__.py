@@ -1,1 +1,1 @@
-"""What can be asked of a machine: its engine, driver, and cards."""
+"""The machine: its engine, driver, and GPUs."""

@@ -1,4 +1,4 @@
-"""NVIDIA's cards as nvidia-smi names them, and which hardware of the template each one is (data/cards.json)."""
+"""GPUs as nvidia-smi names them, and their hardware ids in the catalogue (data/cards.json)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpukit.project.stack import version
 @dataclass(frozen=True)
 class Card:
     name: str
-    driver: str  # empty where nvidia-smi does not say, as on some integrated GPUs
+    driver: str  # empty if nvidia-smi does not report it, as on some integrated GPUs
     capability: str
 
 
 def cards(text: str) -> list[Card]:
-    """The rows of nvidia-smi's CSV. A name may hold a comma; the last two fields never do."""
+    """The rows of nvidia-smi's CSV. A name may contain a comma; the last two fields never do."""
     rows = (line.rsplit(",", 2) for line in text.splitlines())
     return [Card(row[0].strip(), _number(row[1]), _number(row[2])) for row in rows if len(row) == 3]
 
@@ -32,12 +32,12 @@ def _number(field: str) -> str:
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """What catalogue/data.py wrote: "cards" or "stacks"; also read from a wheel that is not unpacked."""
+    """A file that catalogue/data.py wrote, "cards" or "stacks". Works from a wheel too."""
     return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")
 
 
 def hardware(card: Card, arch: str) -> str:
-    """The template's id for this card; empty where it has none. The first that fits counts."""
+    """The hardware id of this card, the first that matches; empty if there is none."""
     for id, known in data("cards").items():
         if (card.capability, arch) == (known["capability"], known["arch"]) and known[
             "name"
@@ -47,7 +47,7 @@ def hardware(card: Card, arch: str) -> str:
 
 
 def hardware_of_chip(name: str, arch: str) -> str:
-    """The same by a name from the PCI ID database, such as `AD102 [GeForce RTX 4090]`: known without a driver."""
+    """The same for a name in the PCI ID database, such as `AD102 [GeForce RTX 4090]`, which needs no driver."""
     for id, known in data("cards").items():
         if known["chips"] and known["arch"] == arch and re.match(known["chips"], name) and known["name"] in name:
             return id

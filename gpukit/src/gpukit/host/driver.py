@@ -1,4 +1,4 @@
-"""The NVIDIA driver that is loaded, without asking the engine."""
+"""The loaded NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_JETPACK_7 = 38  # Jetson Linux R38, with driver 580 and newer; R36 is JetP
 
 
 def driver(proc: Path = Path("/proc/driver/nvidia/version"), wsl: Path = Path("/dev/dxg")) -> str | None:
-    """The version of the NVIDIA driver that is loaded; None without one. WSL has none of its own: Windows' counts."""
+    """The version of the loaded NVIDIA driver; None without one. In WSL, the driver of Windows."""
     with contextlib.suppress(OSError):
         found = re.search(r"NVRM version:.*?\s(\d+\.[\d.]+)\s", proc.read_text(encoding="utf-8", errors="replace"))
         return found[1] if found else ""
@@ -29,7 +29,7 @@ def driver(proc: Path = Path("/proc/driver/nvidia/version"), wsl: Path = Path("/
 
 
 def jetson(release: Path = Path("/etc/nv_tegra_release")) -> tuple[int, ...]:
-    """The release of a Jetson's system, as (36, 4, 3); nothing elsewhere."""
+    """The release of Jetson Linux, as (36, 4, 3); empty elsewhere."""
     with contextlib.suppress(OSError):
         return cards.jetson(release.read_text(encoding="utf-8"))
     return ()

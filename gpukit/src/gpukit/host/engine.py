@@ -1,4 +1,4 @@
-"""Call Docker. Every call is a list of arguments, never a shell; what the engine says wrong becomes one sentence."""
+"""Call Docker, with a list of arguments and never through a shell. An error of the engine becomes one sentence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 from gpukit.errors import refusals
 from gpukit.project.messages import RefusalError
 
-TAIL = 64 * 1024  # of an engine's output, what is kept to find the error in
+TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
 
 
 class Engine:
-    """The docker command, with the environment that secrets and settings are taken from by name."""
+    """The docker command, with the environment from which secrets and settings are passed by name."""
 
     def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
         self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
@@ -64,11 +64,11 @@ class Engine:
         return refusal
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
-        """Run docker with its progress shown as it comes; exit status and the end of its output."""
+        """Run docker and show its progress; exit status and the end of its output."""
         return stream(self.argv(*arguments), self.env, stdin)
 
     def become(self, *arguments: str) -> int:
-        """Run docker on our terminal until it ends; Ctrl-C is for what runs there."""
+        """Run docker on our terminal until it ends; Ctrl-C goes to the program that runs there."""
         process = subprocess.Popen(self.argv(*arguments), env=self.env)
         try:
             while True:
@@ -79,13 +79,13 @@ class Engine:
                 process.terminate()
 
     def remove(self, name: str) -> None:
-        """Take a container away, also one that the engine was still making when we let go of it."""
+        """Remove a container, even if the engine was still creating it when the call was interrupted."""
         for pause in (0, 0.5):
             time.sleep(pause)
             self.call("rm", "--force", name)
 
     def check(self) -> None:
-        """Refuse engines that this project does not support, before anything is made on them."""
+        """Refuse engines that are not supported, before anything is created on them."""
         if self.dry:
             return
         info = self.get("info", "--format", "{{json .}}")
@@ -99,9 +99,9 @@ class Engine:
 def stream(
     command: list[str], env: Mapping[str, str], stdin: bytes = b"", keep: Collection[int] = ()
 ) -> tuple[int, str]:
-    """Run a command whose progress on stderr is shown as it comes; exit status and the end of it.
+    """Run a command and show its progress on stderr; exit status and the end of that output.
 
-    `keep`: files that it is to have open too.
+    `keep`: file descriptors that it inherits.
     """
     reader, writer = _pseudo_terminal() if sys.stderr.isatty() else os.pipe()
     source = subprocess.PIPE if stdin else None
@@ -111,14 +111,14 @@ def stream(
         os.close(writer)
     try:
         if process.stdin:
-            with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why on stderr
+            with contextlib.suppress(BrokenPipeError):  # it has already ended, with an error on stderr
                 process.stdin.write(stdin)
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         tail = copy(reader, 2)
         return process.wait(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", tail)
     except BaseException:
-        process.send_signal(signal.SIGINT)  # it undoes what it began
+        process.send_signal(signal.SIGINT)  # so that it cleans up
         copy(reader, 2)
         process.wait()
         raise
@@ -127,14 +127,14 @@ def stream(
 
 
 def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:
-    """Copy what comes until the end and return its tail; output that begins like one of `hold` is only returned."""
+    """Copy until the end and return the tail; output that begins with one of `hold` is only returned."""
     tail = b""
     held = bool(hold)
     while True:
         try:
             data = os.read(source, 65536)
         except OSError as error:
-            if error.errno != errno.EIO:  # a pseudo terminal ends so
+            if error.errno != errno.EIO:  # the end of a pseudo-terminal
                 raise
             data = b""
         if not data:
@@ -152,7 +152,7 @@ def _write(target: int, data: bytes) -> None:
 
 
 def _pseudo_terminal() -> tuple[int, int]:
-    """A terminal as wide as ours, so that docker draws its progress and we can read along."""
+    """A terminal as wide as ours, so that docker draws its progress and we can read it."""
     import fcntl
     import pty
     import termios

@@ -1,4 +1,4 @@
-"""This machine as `gpukit.errors.machine.Machine`: what answers depend on, looked at cheaply, files before programs."""
+"""This machine as `gpukit.errors.machine.Machine`, from files where possible and from programs otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEGRA, FASTOS, MODEL = "/etc/nv_tegra_release", "/etc/fastos-release", "/proc/de
 DRIVER, CARDS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"
 PCI, PCI_NAMES = "/sys/bus/pci/devices", ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 IN_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/etc/gpukit")
-# What an answer can depend on; the others are not named.
+# Packages that a diagnosis can depend on; others are not reported.
 PACKAGES = re.compile(
     r"torch|triton|numpy|transformers|accelerate|peft|trl|datasets|unsloth|bitsandbytes|flash.attn|xformers|deepspeed|"
     r"vllm|nvidia.|cuda.|cupy|jax|tensorflow|onnxruntime|lightning|pytorch.lightning|safetensors|pip$|uv$",
@@ -36,7 +36,7 @@ PACKAGES = re.compile(
 
 
 def local(project: Path | None) -> Machine:
-    """This machine, and the project in this folder; what is not known stays None. Nothing is written or imported."""
+    """This machine and the project in this folder. Unknown facts are None. Nothing is written or imported."""
     stack = None
     if project is not None:
         with contextlib.suppress(StackError):
@@ -68,12 +68,12 @@ def local(project: Path | None) -> Machine:
 
 
 def to_json(machine: Machine) -> dict[str, Any]:
-    """What `doctor --json` writes as `machine`; gpukit.errors.machine.from_json reads it."""
+    """The value of `machine` in `doctor --json`; gpukit.errors.machine.from_json reads it."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(machine).items()}
 
 
 def hardware(machine: Machine) -> list[str]:
-    """The template's ids of this machine's cards, without those that it does not know."""
+    """The hardware ids of this machine's GPUs, without unknown ones."""
     found = []
     for card in machine.gpus or ():
         known = cards.Card(card.name, "", card.capability or "")
@@ -89,7 +89,7 @@ def system() -> str:
 
 
 def arch() -> str:
-    """The processor, in the words of image registries."""
+    """The CPU architecture, as image registries name it."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
@@ -99,7 +99,7 @@ def container() -> bool:
 
 
 def text(path: str) -> str | None:
-    """What a small file says; None where there is none."""
+    """The contents of a small file; None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
     except OSError:
@@ -120,8 +120,8 @@ def selinux() -> str:
 
 def jetson() -> str:
     """The release of Jetson Linux, such as 36.4.3; empty elsewhere."""
-    said = text(TEGRA)
-    return "" if said is None else ".".join(map(str, cards.jetson(said))) or "unknown"
+    release = text(TEGRA)
+    return "" if release is None else ".".join(map(str, cards.jetson(release))) or "unknown"
 
 
 def _memory() -> float | None:
@@ -140,7 +140,7 @@ def _shared() -> float | None:
 
 
 def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
-    """The cards and the driver: nvidia-smi knows most, the kernel's files and the bus something without it."""
+    """The GPUs and the driver: from nvidia-smi, otherwise from the kernel's files and the PCI bus."""
     loaded, rows = text(DRIVER), [line.rsplit(",", 3) for line in smi.out.splitlines() if smi.code == 0]
     found = [Card(row[0].strip(), _number(row[2]), _gigabytes(row[3])) for row in rows if len(row) == 4]
     driver = next((_number(row[1]) for row in rows if len(row) == 4 and _number(row[1])), None)
@@ -168,7 +168,7 @@ def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
 
 
 def _number(field: str) -> str | None:
-    """A figure of nvidia-smi's; on some GPUs it is [N/A]."""
+    """A number from nvidia-smi, which is [N/A] on some GPUs."""
     return field.strip() if re.match(r"\s*\d", field) else None
 
 
@@ -178,7 +178,7 @@ def _gigabytes(field: str) -> float | None:
 
 
 def named(machine: Machine) -> list[Card]:
-    """A DGX Spark or a Jetson by its system, and other cards by the driver's own list."""
+    """A DGX Spark or a Jetson, by its system; other GPUs, by the driver's own list."""
     if "spark" in (text(FASTOS) or "").lower():
         return [Card("NVIDIA GB10", "12.1", None)]
     if machine.jetson:
@@ -193,7 +193,7 @@ def named(machine: Machine) -> list[Card]:
 
 
 def _on_bus(arch: str) -> list[Card]:
-    """Cards on the PCI bus, with their names in the PCI ID database where the system has it."""
+    """GPUs on the PCI bus, with their names from the PCI ID database if it is installed."""
     found = []
     with contextlib.suppress(OSError):
         for folder in sorted(Path(PCI).iterdir()):
@@ -208,16 +208,16 @@ def _on_bus(arch: str) -> list[Card]:
 
 def _in_database(device: str) -> str:
     for path in PCI_NAMES:
-        said = text(path)
-        if said and device:
-            vendor = re.search(r"^10de .*\n((?:[\t#].*\n)*)", said + "\n", re.MULTILINE)
+        database = text(path)
+        if database and device:
+            vendor = re.search(r"^10de .*\n((?:[\t#].*\n)*)", database + "\n", re.MULTILINE)
             name = re.search(rf"^\t{device}  (.+)$", vendor[1] if vendor else "", re.MULTILINE)
             return name[1] if name else ""
     return ""
 
 
 def _cuda() -> str | None:
-    """The newest CUDA that the driver supports, by its own library: this starts nothing on the GPU."""
+    """The newest CUDA version that the driver supports, from its library, without starting anything on the GPU."""
     for name in ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
         with contextlib.suppress(OSError, AttributeError):
             number = ctypes.c_int(0)
@@ -236,21 +236,23 @@ def _engine(info: Result, toolkit: Result) -> Engine:
         other = "podman" if shutil.which("podman") else ""
         return Engine(name=other, toolkit=here)
     try:
-        said = json.loads(info.out)
+        details = json.loads(info.out)
     except ValueError:
-        said = {}
-    said = said if isinstance(said, dict) else {}
-    if not said.get("ServerVersion") and "host" not in said:
+        details = {}
+    details = details if isinstance(details, dict) else {}
+    if not details.get("ServerVersion") and "host" not in details:
         return Engine(name="docker", toolkit=here, running=False)
-    podman = "host" in said or "containers/storage" in said.get("DockerRootDir", "")
+    podman = "host" in details or "containers/storage" in details.get("DockerRootDir", "")
     return Engine(
         name="podman" if podman else "docker",
-        version=said.get("ServerVersion") or (said.get("version") or {}).get("Version"),
-        rootless=any(option.startswith("name=rootless") for option in said.get("SecurityOptions") or []),
-        desktop="Docker Desktop" in said.get("OperatingSystem", ""),
-        snap="/snap/" in said.get("DockerRootDir", ""),
+        version=details.get("ServerVersion") or (details.get("version") or {}).get("Version"),
+        rootless=any(option.startswith("name=rootless") for option in details.get("SecurityOptions") or []),
+        desktop="Docker Desktop" in details.get("OperatingSystem", ""),
+        snap="/snap/" in details.get("DockerRootDir", ""),
         toolkit=here,
-        cdi=any(str(each.get("ID", "")).startswith("nvidia.com/gpu") for each in said.get("DiscoveredDevices") or []),
+        cdi=any(
+            str(each.get("ID", "")).startswith("nvidia.com/gpu") for each in details.get("DiscoveredDevices") or []
+        ),
         running=True,
     )
 
@@ -259,7 +261,7 @@ def _engine(info: Result, toolkit: Result) -> Engine:
 
 
 def _python(stack: Stack | None) -> dict[str, Any]:
-    """torch and other packages that are installed here; in a project, on the host, those of its image."""
+    """torch and other installed packages; on the host of a project, those of its image."""
     if stack is not None and not container():
         arches = stack.kernels.get(arch())
         names = tuple(f"sm_{number.replace('.', '')}" for number in arches.sass) if arches else None
@@ -274,7 +276,7 @@ def _python(stack: Stack | None) -> dict[str, Any]:
 
 
 def environments() -> Iterator[Path]:
-    """Where packages can be: of this interpreter, of an active environment, of the first Python on the PATH."""
+    """Folders with packages: of this interpreter, of an active environment, of the first Python on the PATH."""
     yield from (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages")))
     folders = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
     folders += [str(Path(path).parents[1]) for path in map(shutil.which, ("python", "python3")) if path]
@@ -289,7 +291,7 @@ def _version_of(folder: Path) -> str | None:
 
 
 def _installed(folder: Path) -> dict[str, str]:
-    """Name and version of packages, by the names of their metadata folders."""
+    """Names and versions of packages, from the names of their metadata folders."""
     with contextlib.suppress(OSError):
         found = (
             re.fullmatch(r"(.+?)-([^-]+)\.(?:dist|egg)-info", name) for name in (each.name for each in folder.iterdir())
@@ -300,7 +302,7 @@ def _installed(folder: Path) -> dict[str, str]:
 
 
 def _torch_cuda(folder: Path, version: str) -> str | None:
-    """The CUDA that torch was built for, by the file in which it says so; empty for a build without it."""
+    """The CUDA version that torch was built for, from torch/version.py; empty for a build without CUDA."""
     found = re.search(r"^cuda\b[^=\n]*= *(?:'([\d.]+)'|None)", text(f"{folder}/torch/version.py") or "", re.MULTILINE)
     if found:
         return found[1] or ""

@@ -1,4 +1,4 @@
-"""Which compiled kernels run on which GPU: the rules of NVIDIA's binary and PTX compatibility, and nothing else."""
+"""Which compiled kernels run on which GPU: NVIDIA's rules for binary and PTX compatibility."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from gpukit.project.stack import version
 
 
 def runs(capability: str, sass: tuple[str, ...], ptx: tuple[str, ...]) -> str | None:
-    """`sass` where a compiled kernel runs as it is, `ptx` where the driver compiles one at first use, else None.
+    """`sass` if a compiled kernel runs directly, `ptx` if the driver compiles one at first use, otherwise None.
 
-    Compiled code runs on its own major version from its own minor upwards. PTX runs on anything as new or newer.
-    An `a` after the number means that chip only, an `f` the same major version.
+    Compiled code runs on the same major version with the same or a higher minor version. PTX runs on the same or a
+    higher version. The suffix `a` means that chip only, `f` the same major version.
     """
     own = version(capability)
     for kind, names in (("sass", sass), ("ptx", ptx)):
@@ -30,7 +30,7 @@ def runs(capability: str, sass: tuple[str, ...], ptx: tuple[str, ...]) -> str | 
 
 
 def from_arch_list(names: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What torch calls sm_75, sm_120a and compute_120, as capabilities: (SASS, PTX)."""
+    """torch's names, such as sm_75, sm_120a, and compute_120, as capabilities: (SASS, PTX)."""
     found: dict[str, list[str]] = {"sm": [], "compute": []}
     for name in names:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)

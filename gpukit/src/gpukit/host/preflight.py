@@ -1,4 +1,4 @@
-"""Does the engine grant the GPUs that devcontainer.json asks for? Asked with an image of a few empty folders."""
+"""Check that the engine grants the GPUs that devcontainer.json requests, with an image of a few empty folders."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import RefusalError, say
 
 PROBE_IMAGE = "gpukit-probe"
-GPU_KINDS = ("gpu", "engine")  # the kinds of refusals that end every start with a GPU
-TIMEOUT = 60  # a driver that loads, or a GPU that hangs
+GPU_KINDS = ("gpu", "engine")  # the kinds of refusals that affect every start with a GPU
+TIMEOUT = 60  # seconds: the driver may have to load first
 
 
 def preflight(project: Project) -> int:
@@ -21,12 +21,12 @@ def preflight(project: Project) -> int:
     if found and found.kind in GPU_KINDS:
         raise found
     if found:
-        say(str(found))  # not about GPUs, so the container's own start will tell
+        say(str(found))  # not about GPUs: starting the container will report it
     return 0
 
 
 def refusal(project: Project) -> RefusalError | None:
-    """Why the engine does not start a container with the GPUs; None if it does, or if none is asked for."""
+    """Why the engine does not start a container with the GPUs; None if it does, or if none is requested."""
     name = f"{PROBE_IMAGE}-{secrets.token_hex(4)}"
     flags = [f"--name={name}", "--rm", "--pull=never", "--network=none"]
     arguments = ["run", *flags, *gpu_arguments(project.config), PROBE_IMAGE, "/none"]
@@ -43,7 +43,7 @@ def refusal(project: Project) -> RefusalError | None:
     except BaseException:
         project.engine.remove(name)
         raise
-    # The engine gets as far as looking for a program that is not there: everything before that it has granted.
+    # The engine fails only at the missing program: it has granted everything before that.
     if match_rules(errors, "no-such-command"):
         return None
     return project.engine.explain(errors, "The engine could not be checked for GPUs")

@@ -1,4 +1,4 @@
-"""Ask this machine: run a command with a time limit, and what may hang in a thread of its own."""
+"""Run commands with a time limit, and anything that may hang in a background thread."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-SHORT_TIMEOUT, LONG_TIMEOUT = (
-    3.0,
-    6.0,
-)  # seconds: for what only the client or the disk answers, for what the engine or the driver does
+SHORT_TIMEOUT, LONG_TIMEOUT = 3.0, 6.0  # seconds: the client or the disk, and the engine or the driver
 WSL_PATHS = ("/usr/lib/wsl/lib/nvidia-smi",)
 
 
 def hide_home(text: str) -> str:
-    """Without the name of the person whose home is in it."""
+    """Replace the home directory, which contains the user's name, with ~."""
     home = os.environ.get("HOME", "").rstrip("/")
     return re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if home.count("/") > 1 else text
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command said. `code` is None where there is no such command, or it did not answer in time."""
+    """The result of a command. `code` is None if the command does not exist or timed out."""
 
     code: int | None
     out: str = ""
@@ -41,7 +38,7 @@ class Result:
 
 
 def nvidia_smi() -> str:
-    """Where it is: in WSL it lies beside Windows' driver, in a folder that not every PATH has."""
+    """The path of nvidia-smi. In WSL, it is in a folder that not every PATH contains."""
     return shutil.which("nvidia-smi") or next((path for path in WSL_PATHS if os.access(path, os.X_OK)), "nvidia-smi")
 
 
@@ -67,7 +64,7 @@ def run(argv: list[str], timeout: float) -> Result:
 
 
 class Background:
-    """What a function returns, when it does; `otherwise` where it takes too long or breaks.
+    """The result of a function that runs in a thread; `fallback` if it takes too long or fails.
 
     The thread is a daemon: one that hangs in the kernel (a dead network mount) must not keep doctor from ending.
     """

@@ -1,4 +1,4 @@
-"""The project that launch stands in: its names, its configuration, its environment."""
+"""The project: its names, its configuration, and its environment."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Project:
 
     @property
     def gpus(self) -> str | None:
-        """Which GPUs are asked for; None for a configuration without one."""
+        """The requested GPUs; None for a configuration without a GPU."""
         request = " ".join(devcontainer.gpu_arguments(self.config))
         if not request:
             return None
@@ -79,7 +79,7 @@ class Project:
         return next((group for group in chosen.groups() if group is not None), "") if chosen else "all"
 
     def refuse_another_gpukit(self) -> None:
-        """Refuse a file that Python would import instead: the folder a program starts in and src/ come first."""
+        """Refuse files that Python would import instead of gpukit: a program's folder and src/ come first."""
         for folder in ("", "src", "notebooks"):
             for name in ("gpukit.py", "gpukit/__init__.py"):
                 path = self.root / folder / name
@@ -88,8 +88,8 @@ class Project:
                     raise RefusalError(f"Python would import {found} instead of the installed gpukit: rename {found}.")
 
     def prepare(self) -> None:
-        """Say what is used, look for a GPU that was not chosen, and make the sources of the mounts."""
-        self.engine.argv()  # Docker must be there
+        """Report what is used, require a choice of GPU, and create the mount sources."""
+        self.engine.argv()  # raises an error if Docker is not installed
         self.gpu_is_chosen()
         if self.config.ignored:
             say(f"launch ignores these keys, which only VS Code supports: {', '.join(self.config.ignored)}.")
@@ -127,20 +127,20 @@ class Project:
                 code = subprocess.run(argv, cwd=self.root, env=env, stdout=sys.stderr.fileno()).returncode
             except OSError as error:
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` cannot run: {error.strerror}.") from None
-            if code:  # what it said is its sentence
+            if code:  # the command itself has printed the reason
                 raise RefusalError(f"initializeCommand `{shlex.join(argv)}` ended with exit status {code}.")
         self.env = self.environment()  # it may have written to .env
         self.engine.env.update(self.env)
 
     def show(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
-        """With --dry-run print the exact command instead of running it."""
+        """With --dry-run, print the exact command instead of running it."""
         if self.dry:
             variables = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
             print(variables + shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
         return self.dry
 
     def show_start(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:
-        """The same for what asks for GPUs: it refuses what the command itself would."""
+        """The same for commands that request GPUs: refuse what the command itself would refuse."""
         if self.dry:
             self.gpu_is_chosen()
         return self.show(*arguments, stdin=stdin, env=env)

@@ -1,4 +1,4 @@
-"""What each hardware needs, and which hardware one project can be for (data/stacks.json), without a project."""
+"""What each hardware needs, and which targets a project can have, from data/stacks.json."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpukit.project.stack import Kernels, Memory, Stack, Target, version
 
 
 def stack(ids: Iterable[str], arch: str = "") -> Stack:
-    """What a machine with one of these hardware ids needs: the base, release, and driver of the first.
+    """The stack for a machine with one of these hardware ids: the base, release, and driver of the first.
 
-    `arch`: the machine's processor, where the hardware is for several, as `cpu` is.
+    `arch`: the machine's CPU architecture, for hardware that exists with several, such as `cpu`.
     """
     ids = list(ids)
     found, known = data("stacks")["stacks"][ids[0]], data("cards")
@@ -40,19 +40,19 @@ def stack(ids: Iterable[str], arch: str = "") -> Stack:
 
 
 def needs(machine: Machine, cpu: bool = False) -> Stack:
-    """The stack of the first of this machine's cards that the template knows; of the CPU where there is none."""
+    """The stack for the first known GPU of this machine; for the CPU if there is none."""
     arch, ids = machine.arch or "amd64", hardware(machine)
     if cpu or machine.system == "macos" or machine.gpus == ():
         return stack(["cpu"], arch)
     if ids:
         return stack(ids)
-    if machine.capabilities:  # cards that are in no list
+    if machine.capabilities:  # GPUs that are not in the catalogue
         return stack(_similar(machine.capabilities, arch) or ["cpu"], arch)
     return stack(candidates(arch))
 
 
 def _similar(capabilities: tuple[str, ...], arch: str) -> list[str]:
-    """The hardware whose build has kernels for a card that is in no list."""
+    """The hardware whose build has kernels for a GPU that is not in the catalogue."""
     for id, found in data("stacks")["stacks"].items():
         kernels = found["kernels"].get(arch)
         for capability in capabilities:
@@ -82,7 +82,7 @@ def without_gpu(stack: Stack) -> Stack:
 
 
 def candidates(arch: str) -> list[str]:
-    """What a machine can be whose card is not known; first what has the newest PyTorch."""
+    """The possible hardware ids if the GPU is not known; those with the newest CUDA first."""
     known = data("cards")
     stacks = data("stacks")["stacks"]
     found = [id for id, each in known.items() if each["capability"] and each["arch"] == arch and each["modules"]]
@@ -90,7 +90,7 @@ def candidates(arch: str) -> list[str]:
 
 
 def releases_for(base: str, targets: Iterable[str], use_case: str) -> list[str]:
-    """The confirmed releases of a base that serve these hardware ids together, and the use case."""
+    """The confirmed releases of a base that support all these hardware ids and the use case."""
     return [
         name
         for name, release in data("stacks")["releases"].get(base, {}).items()
@@ -108,7 +108,7 @@ def wheel_for(ids: Iterable[str], driver: str) -> str | None:
 
 
 def update_answers(stack: Stack, id: str) -> str:
-    """What `copier update` must be given so that the project serves this hardware too, or instead; empty if nothing.
+    """The options of `copier update` that add this hardware to the project, or replace the target; empty if none do.
 
     copier.yml accepts these answers: a test renders them.
     """
@@ -124,7 +124,7 @@ def update_answers(stack: Stack, id: str) -> str:
 
 
 def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
-    """The base and release to be answered for these targets, none if the project's serve them; None if no base does."""
+    """The answers for base and release that support these targets: none if unchanged; None if no base supports them."""
     recommended = data("stacks")["stacks"][targets[0]]["base"]
     for base in dict.fromkeys([stack.base, recommended, *data("stacks")["releases"]]):
         if names := releases_for(base, targets, stack.use_case):

@@ -1,1 +1,1 @@
-"""The project: where it is, stack.json, devcontainer.json, pyproject.toml. Imports nothing else of gpukit."""
+"""The project: its location, stack.json, devcontainer.json, pyproject.toml. Imports no other part of gpukit."""

@@ -1,4 +1,4 @@
-"""Read devcontainer.json as the dev container tools do: comments allowed, variables replaced, paths resolved."""
+"""Read devcontainer.json as the dev container tools do: with comments, variables, and relative paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from gpukit.project.messages import RefusalError
 
-# Keys of the format that say something about the container and that launch does not act on.
+# Keys that affect the container and that launch does not support.
 VSCODE_ONLY = (
     "features",
     "appPort",
@@ -47,7 +47,7 @@ class Config:
     mounts: list[dict[str, Any]] = field(default_factory=list)
     container_env: dict[str, str] = field(default_factory=dict)
     remote_env: dict[str, str] = field(default_factory=dict)
-    by_name: frozenset[str] = frozenset()  # variables handed on from the host: by name, their value stays out of argv
+    by_name: frozenset[str] = frozenset()  # the host's variables, passed by name so that no value is in argv
     env_files: list[tuple[str, str | None]] = field(default_factory=list)  # name and value; None: the host's, if any
     remote_user: str = ""
     init: bool = False
@@ -103,8 +103,8 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
 
 
 def parse(text: str) -> Any:
-    """JSON with comments and trailing commas; ValueError, with the line in it, where it is broken."""
-    # comments become blanks, not nothing, so that a message names the right line
+    """JSON with comments and trailing commas. Raises ValueError, with the line, if it is invalid."""
+    # comments are replaced with spaces, so that error messages have the right line
     text = re.sub(rf"{STRING}|//[^\n]*|/\*.*?\*/", _blank, text, flags=re.DOTALL)
     return json.loads(re.sub(rf"({STRING})|,(?=\s*[}}\]])", lambda match: match[1] or " ", text))
 
@@ -204,7 +204,7 @@ def env_file(path: Path) -> list[tuple[str, str | None]]:
 
 
 def gpu_arguments(config: Config) -> list[str]:
-    """Those of runArgs that ask for GPUs, with what Jetson's runtime reads from the environment."""
+    """The flags of runArgs that request GPUs, and the variables that NVIDIA's runtime reads."""
     found: list[str] = []
     arguments = iter(config.run_args)
     for argument in arguments:

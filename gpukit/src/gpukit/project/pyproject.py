@@ -1,4 +1,4 @@
-"""Edit the lists of dependencies in pyproject.toml as text: comments, order and layout stay."""
+"""Edit the dependencies in pyproject.toml as text, which preserves comments, order, and layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def canonical(name: str) -> str:
 
 
 def name_of(requirement: str) -> str:
-    """The package that a requirement is about; refuses what is no requirement."""
+    """The package of a requirement; refuses invalid requirements."""
     match = REQUIREMENT.fullmatch(requirement.strip())
     if not match:
         raise RefusalError(f"{requirement!r} is not a package: write it as in `./launch add 'einops>=0.8'`.")
@@ -70,7 +70,7 @@ class Requirements:
         return [value for _, _, value in self.items]
 
     def set(self, requirement: str) -> str:
-        """The text with this requirement: in place of the package's present one, else at the end."""
+        """The text with this requirement: it replaces one for the same package, or is added at the end."""
         quoted = json.dumps(requirement, ensure_ascii=False)
         for start, end, value in self.items:
             if name_of(value) == name_of(requirement):
@@ -103,7 +103,7 @@ def _value(quoted: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -124,7 +124,7 @@ def read(path: Path) -> str:
 
 
 def every(text: str) -> list[str]:
-    """All that the image installs: the project's dependencies and its tools."""
+    """All requirements that the image installs: the project's dependencies and its tools."""
     found: list[Any] = Requirements(text).values()
     with contextlib.suppress(RefusalError):  # there may be no tools
         found += Requirements(text, "project.optional-dependencies", "dev").values()

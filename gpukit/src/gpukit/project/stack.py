@@ -1,4 +1,4 @@
-"""stack.json: what this project expects of its machine and its container. Nothing else derives these again."""
+"""stack.json: what this project expects of its machine and its container. No other code derives these values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 class StackError(Exception):
-    """The file is not there, or is not what this version can read; the message is for the user."""
+    """The file is missing, or this version cannot read it; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Target:
     driver: str | None
     unified_memory: bool
     precisions: tuple[str, ...]
-    # Not in files that an older template wrote: then no branch is the last, and the open modules serve.
+    # Missing in files of older templates: then no driver branch is the last, and both kinds of modules work.
     last_driver: str | None = field(default_factory=lambda: None)
     modules: str | None = field(default_factory=lambda: "either")
 
@@ -49,9 +49,9 @@ class Memory:
 @dataclass(frozen=True)
 class Stack:
     project: str
-    package: str  # the folder in src/, and what is imported
+    package: str  # the folder in src/, and the name to import
     use_case: str
-    tracking: tuple[str, ...]  # where figures go beside metrics.jsonl
+    tracking: tuple[str, ...]  # where metrics are logged in addition to metrics.jsonl
     targets: dict[str, Target]
     base: str
     release: str
@@ -69,11 +69,11 @@ class Stack:
     user: str
     mounts: tuple[str, ...]
     read_only: tuple[str, ...]
-    native: dict[str, Any] = field(default_factory=dict)  # what stands in for the base without a container
+    native: dict[str, Any] = field(default_factory=dict)  # what replaces the base without a container
 
     @property
     def standalone(self) -> bool:
-        """Whether it is what this machine's hardware needs, and no project's."""
+        """Whether this describes the machine's hardware, outside a project."""
         return not self.project
 
     @property
@@ -89,7 +89,7 @@ class Stack:
 def load(path: Path | None = None) -> Stack:
     """The stack in a file, by default the project's.
 
-    The schema says what each value must look like; here it only has to be there.
+    hooks/schemas/stack.schema.json validates the values; here they only have to exist.
 
     Raises:
         StackError: the file is missing, or this version cannot read it.
@@ -115,7 +115,7 @@ def read(path: Path) -> dict[str, Any]:
     """The file's object.
 
     Raises:
-        StackError: it is missing, or holds something else.
+        StackError: it is missing, or is not a JSON object.
     """
     text = ""
     try:

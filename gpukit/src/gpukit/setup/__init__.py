@@ -1,1 +1,1 @@
-"""What a bare host lacks: shown as commands, done by --apply, taken back by --undo."""
+"""Install what a host lacks: print the commands, run them with --apply, revert them with --undo."""

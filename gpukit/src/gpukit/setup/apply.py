@@ -1,8 +1,8 @@
-"""Run the steps one by one, prove each, and keep what is needed to take them back.
+"""Run the steps one by one, check each result, and record how to revert it.
 
-Two files in ~/.local/state/gpu-template (or where XDG_STATE_HOME says): a log for each day, with every command and what
-it said, and setup.json, the way back: for each step the packages and files that were not there before it began. An
-entry is written before its step runs, so that one that was interrupted can be taken back, or gone on with, as well.
+Two files in ~/.local/state/gpu-template (or XDG_STATE_HOME): a log per day, with every command and its output, and
+setup.json, the undo journal: for each step, the packages and files that did not exist before. An entry is written
+before its step runs, so that an interrupted step can be reverted or continued as well.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Context, Step, as_user, due
 
-APT_LOCK_TIMEOUT, RETRY_DELAY = 600.0, 5.0  # seconds that another program may hold apt, and between two tries
-CHECK_TIMEOUT = 20.0  # seconds that a service may take to answer
+APT_LOCK_TIMEOUT, RETRY_DELAY = 600.0, 5.0  # seconds to wait for apt's lock, and between two attempts
+CHECK_TIMEOUT = 20.0  # seconds that a service may take to start
 
 
 def _state_folder() -> Path:
@@ -40,7 +40,7 @@ def _state_folder() -> Path:
 
 
 class Log:
-    """What is run and what it says: on the terminal, and in the day's file."""
+    """Commands and their output, on the terminal and in the day's log file."""
 
     def __init__(self) -> None:
         self.path = _state_folder() / f"setup-{datetime.now():%Y-%m-%d}.log"
@@ -62,7 +62,7 @@ class Log:
         self.note(text)
 
     def run(self, line: str, quiet: bool = False) -> tuple[int, str]:
-        """A line of shell: its exit status, and all that it said. It waits while another program uses apt."""
+        """Run a shell line: its exit status and output. Waits while another program uses apt."""
         deadline = time.monotonic() + APT_LOCK_TIMEOUT
         while True:
             code, output = self._run(line, quiet)
@@ -87,7 +87,7 @@ class Log:
                     output += part
                     self._show(part, quiet)
             except BaseException as stop:
-                # Ctrl-C has reached it as well; what ends us alone is passed on. A package manager is waited for.
+                # The process has received Ctrl-C too; other signals are passed on. A package manager must finish.
                 if not isinstance(stop, KeyboardInterrupt):
                     process.send_signal(signal.SIGTERM)
                 self._show(process.stdout.read(), quiet)
@@ -105,7 +105,7 @@ class Log:
 
 
 class Journal:
-    """The way back, in setup.json: entries in the order in which their steps began."""
+    """The undo journal, setup.json: entries in the order in which their steps began."""
 
     def __init__(self) -> None:
         self.path = _state_folder() / "setup.json"
@@ -118,18 +118,18 @@ class Journal:
 
     @property
     def interrupted(self) -> tuple[str, ...]:
-        """The steps that did not end."""
+        """The steps that did not finish."""
         return tuple(entry["step"] for entry in self.entries if "before" in entry)
 
     def write(self) -> None:
-        """In one piece: an interruption leaves the old file or the new one."""
+        """Write atomically: an interruption leaves the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".new")
         draft.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.path)
 
     def begin(self, step: Step, context: Context) -> dict[str, Any]:
-        """The entry of a step that is about to run: the one of an earlier attempt where that did not end."""
+        """The entry of a step that is about to run; after an interruption, that of the earlier attempt."""
         entry = next((each for each in self.entries if each["step"] == step.id and "before" in each), None)
         if entry is None:
             entry = {
@@ -148,7 +148,7 @@ class Journal:
         self.write()
 
     def _keep(self, step: Step, file: str) -> str | None:
-        """A copy of a file that is there before the step; None where it is not."""
+        """Back up a file that exists before the step, and return the path of the copy; None if it does not exist."""
         if not Path(file).exists():
             return None
         kept = _state_folder() / "before" / step.id / file.strip("/").replace("/", "-")
@@ -165,7 +165,7 @@ def installed() -> set[str]:
 
 
 def undo_commands(entry: dict[str, Any], sudo: str) -> list[str]:
-    """The lines that take a step back: its packages, its files, the rest."""
+    """The commands that revert a step: its packages, its files, the rest."""
     added = entry["added"] if "added" in entry else sorted(installed() - set(entry["before"]))
     lines = [f"{sudo}env DEBIAN_FRONTEND=noninteractive apt-get purge -y {' '.join(added)}"] if added else []
     for file, kept in entry["files"].items():
@@ -174,7 +174,7 @@ def undo_commands(entry: dict[str, Any], sudo: str) -> list[str]:
 
 
 def apply(context: Context, steps: list[Step], refresh: Callable[[], Context], yes: bool) -> int:
-    """Each step, on the machine as the one before it left it."""
+    """Run each step, on the machine as the previous step left it."""
     todo = ", ".join(step.id for step in steps)
     log, journal = Log(), Journal()
     _confirm(f"{context.system.name} lacks: {todo}. Do these steps now?", yes, "./launch setup --apply --yes")
@@ -191,7 +191,7 @@ def apply(context: Context, steps: list[Step], refresh: Callable[[], Context], y
                 log.say(f"{step.id}: {problem}")
                 failed.append(step.id)
                 if not step.blocks(context):
-                    break  # what comes later may stand on it
+                    break  # later steps may depend on it
     if failed:
         log.say(f"Not done: {', '.join(failed)}. Log: {log.path}. `./launch setup --undo` reverts what was done.")
         return 1
@@ -202,7 +202,7 @@ def apply(context: Context, steps: list[Step], refresh: Callable[[], Context], y
 
 
 def _step(step: Step, context: Context, log: Log, journal: Journal) -> str:
-    """Run and prove one step; what went wrong, or nothing."""
+    """Run and check one step; return the problem, or an empty string."""
     if not due(step, context):
         log.say(f"{step.id}: is already done.")
         return ""
@@ -245,7 +245,7 @@ def _step(step: Step, context: Context, log: Log, journal: Journal) -> str:
 
 
 def undo(yes: bool, dry: bool = False) -> int:
-    """Take back the steps that were done or begun here, the last one first; `dry`: only show how."""
+    """Revert the steps that were done or begun, the last one first; `dry`: only show the commands."""
     log, journal = Log(), Journal()
     if not journal.entries:
         say(f"setup: There is nothing to revert: {journal.path} has no entry.")
@@ -281,7 +281,7 @@ def _undo_step(lines: list[str], log: Log) -> str:
                 return f"Its packages stay: {what}."
         say(f"$ {line}")
         code, _ = log.run(line)
-        # A service whose package has just gone cannot be restarted, and need not be.
+        # A service whose package was just removed cannot be restarted, and need not be.
         if code and not re.search(r"(systemctl|service) ", line):
             return f"`{line}` failed."
     return ""
@@ -301,7 +301,7 @@ def _confirm(question: str, yes: bool, command: str) -> None:
 
 @contextlib.contextmanager
 def _keep_sudo(context: Context, log: Log) -> Iterator[None]:
-    """sudo asks once, at the start, and is kept awake while the steps run."""
+    """Ask for sudo's password once, and keep its session alive while the steps run."""
     if context.probes.root:
         yield
         return

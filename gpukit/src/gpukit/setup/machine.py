@@ -1,4 +1,4 @@
-"""What setup looks at beyond doctor's probes: the distribution, its packages, this user."""
+"""Setup's probes, in addition to doctor's: the distribution, its packages, this user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Packa
 
 
 class Machine(Host):
-    """This machine, as it is now: made again before each step."""
+    """This machine as it is now: created again before each step."""
 
     @cached_property
     def release(self) -> dict[str, str]:
@@ -37,7 +37,7 @@ class Machine(Host):
 
     @cached_property
     def unfinished(self) -> bool:
-        """Whether an installation was interrupted. What dpkg was at then, it tells root alone: apt looks there too."""
+        """Whether an installation was interrupted. `dpkg --audit` may need root, so dpkg's journal is checked first."""
         with contextlib.suppress(OSError):
             if any(path.name.isdigit() for path in Path(UPDATES).iterdir()):
                 return True
@@ -57,15 +57,15 @@ class Machine(Host):
 
     @cached_property
     def user(self) -> str:
-        """Who is to work here: the one who called sudo, where one did."""
+        """The user who will work here: the one who called sudo, if any."""
         called = os.environ.get("SUDO_USER", "") if self.root else ""
-        with contextlib.suppress(KeyError):  # a container may run as a user that it has no name for
+        with contextlib.suppress(KeyError):  # a container's user may have no name
             called = called or pwd.getpwuid(os.geteuid()).pw_name
         return called or str(os.geteuid())
 
     @cached_property
     def in_group(self) -> bool:
-        """Whether that user is in the group `docker`, be it from the next login on."""
+        """Whether that user is in the group `docker`, possibly only from the next login on."""
         try:
             group = grp.getgrnam("docker")
             return self.user in group.gr_mem or pwd.getpwnam(self.user).pw_gid == group.gr_gid
@@ -82,16 +82,16 @@ class Machine(Host):
 
     @cached_property
     def uv(self) -> bool:
-        """On the PATH, or where setup puts it: that a login adds to the PATH."""
+        """Whether uv is on the PATH, or where setup installs it, which is on the PATH from the next login on."""
         return shutil.which("uv") is not None or os.access(Path("~/.local/bin/uv").expanduser(), os.X_OK)
 
     @cached_property
     def next_driver(self) -> str:
-        """The version of the kernel module that is on the disk: the one that runs after the next start."""
+        """The version of the kernel module on the disk, which is loaded at the next start."""
         return run(["modinfo", "-F", "version", "nvidia"], LONG_TIMEOUT).out.strip()
 
 
 def in_sources(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:
-    """Whether apt knows this address already, from another file than these."""
+    """Whether apt already has this address, from a file other than these."""
     plain = re.sub(r"^https?://", "", address).rstrip("/").replace("$(ARCH)", "")
     return any(plain in text for file, text in sources.items() if file not in but)

@@ -1,4 +1,4 @@
-"""`./launch setup`: the steps that this host lacks, shown as commands; --apply runs them, --undo reverts them."""
+"""`./launch setup`: print the commands of the steps that this host lacks; --apply runs them, --undo reverts them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpukit.setup.systems import DRIVER, READ_ON, SYSTEMS, TOOLKIT, docker_page,
 
 
 def main(root: Path, options: argparse.Namespace) -> int:
-    """Exit status: 0 all is there or was done, 1 a step could not be done, 130 interrupted."""
+    """Returns the exit status: 0 if nothing is missing or all steps succeeded, 1 if one failed, 130 if interrupted."""
     if Path("/etc/gpukit").is_dir():
         raise RefusalError("This is the inside of the container: run setup on the host.")
     if options.undo:
@@ -43,7 +43,7 @@ def main(root: Path, options: argparse.Namespace) -> int:
 
 
 def _context(root: Path, options: argparse.Namespace) -> Callable[[], Context]:
-    """What looks at the machine, each time that it is called; refuses a machine that the steps are not for."""
+    """A function that examines the machine; it refuses machines that the steps do not support."""
     stack = _stack(root, options.hardware)
     wanted = tuple(word.strip() for word in options.only.split(",") if word.strip())
     for step in wanted:
@@ -63,7 +63,7 @@ def _context(root: Path, options: argparse.Namespace) -> Callable[[], Context]:
 
 
 def _stack(root: Path, hardware: str) -> Stack:
-    """The project's; outside one, what this machine's card needs, or the hardware that was named."""
+    """The project's stack; outside a project, the stack for this machine's GPU or for --hardware."""
     if find_root() is not None:
         try:
             stack = load(root / "stack.json")
@@ -80,7 +80,7 @@ def _stack(root: Path, hardware: str) -> Stack:
 
 
 def _refuse_unsupported(probes: Any) -> None:
-    """Refuse machines that setup does not support, with the page of their vendor."""
+    """Refuse machines that setup does not support, with links to the vendors' pages."""
     if probes.system in ("macos", "windows"):
         raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[probes.system]}")
     if engines.remote(probes.endpoint):
@@ -97,8 +97,7 @@ def _refuse_unsupported(probes: Any) -> None:
 
 
 def show(context: Context, steps: list[Step]) -> int:
-    """The commands go to stdout, ready to paste, all else in comments; what concerns no step goes to stderr."""
-
+    """Print the commands to stdout, ready to paste, with explanations as comments; other messages go to stderr."""
     here = partial(commands, project=not context.stack.standalone)
     lines = []
     for number, step in enumerate(steps, 1):

@@ -1,4 +1,4 @@
-"""The steps, in order: when a host lacks one, the commands, the check that proves it, and the way back."""
+"""The steps, in order: when each is needed, its commands, the check of its result, and how to revert it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EARLYOOM = "/etc/default/earlyoom"
 # Below 5 % free, whatever is left of the swap. torch renames Python's main process to pt_main_thread.
 EARLYOOM_ARGUMENTS = "EARLYOOM_ARGS=\"-r 3600 -m 5 -s 100 --prefer '^(python|pt_main_thread)'\""
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
-# What a new driver cures.
+# Causes that installing a driver resolves.
 DRIVER_CAUSES = (
     drivers.NOT_INSTALLED,
     drivers.NOUVEAU,
@@ -47,16 +47,16 @@ DOCKER_CAUSES = (engines.NOT_INSTALLED, engines.WSL_INTEGRATION, engines.CLIENT_
 
 @dataclass(frozen=True)
 class Context:
-    """All that the steps are made from.
+    """Everything that the steps depend on.
 
-    `saw`: the probes; `wanted`: the steps that were asked for by name; `begun`: those that an earlier run did not end.
+    `wanted`: the steps selected with --only; `interrupted`: the steps that an earlier run did not finish.
     """
 
     probes: Any
     stack: Stack
     system: System
     repositories: dict[str, Repository]
-    target: Target | None = None  # the hardware of this machine, where the project's targets need different drivers
+    target: Target | None = None  # this machine's hardware, if the project's targets need different drivers
     wanted: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
 
@@ -74,35 +74,35 @@ class Context:
 
     @property
     def installs_docker(self) -> bool:
-        """Whether Docker is still to be installed."""
+        """Whether Docker still has to be installed."""
         return any(cause.found(self.client) for cause in DOCKER_CAUSES)
 
     @property
     def preinstalled(self) -> tuple[str, str]:
-        """The name and the page of a system that brings its own driver, Docker and toolkit; empty for others."""
+        """The name and documentation of a system that includes driver, Docker, and toolkit; empty for others."""
         return next((about for file, about in PREINSTALLED.items() if self.probes.exists(file)), ("", ""))
 
     def gpu(self, step: str) -> bool:
-        """Whether a step for the GPU has a place here: there is one, or the step was asked for by name."""
+        """Whether a step for the GPU applies: there is a GPU, or the step was selected by name."""
         if not self.stack.gpu or self.preinstalled[0]:
             return False
         return step in self.wanted or not any(cause.found(self.driver) for cause in (drivers.NO_CARD, drivers.MAC))
 
     @property
     def desktop(self) -> bool:
-        """Docker Desktop gives containers the GPU by itself."""
+        """Docker Desktop provides the GPU to containers by itself."""
         return engines.desktop(engines.facts(self.probes.info))
 
     @property
     def floor(self) -> str:
-        """The oldest driver that serves the base and this machine's hardware."""
+        """The oldest driver that supports the base and this machine's hardware."""
         targets = [self.target] if self.target else self.stack.targets.values()
         floors = [self.stack.driver, *(target.driver for target in targets)]
         return max((floor for floor in floors if floor), key=version, default="0")
 
     @property
     def hardware(self) -> list[Target]:
-        """The project's targets with a driver that can be installed, or the one that this machine is."""
+        """The targets whose driver can be installed, or the one given with --hardware."""
         targets = [self.target] if self.target else [*self.stack.targets.values()]
         return [each for each in targets if each.modules and each.arch == self.probes.arch]
 
@@ -120,11 +120,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Step:
-    """`commands` are shell lines, `proof` one that succeeds when the step is done.
+    """`commands` are shell lines; `check` is one that succeeds if the step is done.
 
-    `writes` are the files that it makes or changes, `undo` what takes back the rest; packages are found out as it runs.
-    `waits` says why it cannot be done now; `blocks` says what a person has to decide first. `back` is false for what
-    ends somebody else's work: there is no way back from it.
+    `writes`: the files that it creates or changes. `undo`: the commands that revert the rest, except new packages.
+    `waits`: why it cannot run now. `blocks`: what the user must decide first. `undoable` is False for a step that
+    finishes an interrupted installation, which cannot be reverted.
     """
 
     id: str
@@ -143,7 +143,7 @@ class Step:
 
 
 def add_repository(name: str, context: Context) -> list[str]:
-    """Lines that make apt know a repository, none where it does; a key that is not the pinned one is not installed."""
+    """Commands that add a repository to apt, none if it is there. A key is installed only if it is the pinned one."""
     repository = context.repositories[name]
     if in_sources(context.probes.sources, repository.address, (repository.file,)):
         return []
@@ -196,7 +196,7 @@ def _driver_needed(context: Context) -> bool:
 
 
 def _restart_loads_it(context: Context) -> bool:
-    """Whether a driver that is new enough is installed, and another or none runs."""
+    """Whether a new enough driver is installed but not loaded."""
     there = context.probes.next_driver
     return bool(there) and there != context.probes.module and version(there) >= version(context.floor)
 
@@ -236,7 +236,7 @@ def _earlyoom_commands(context: Context) -> list[str]:
     return ["sudo apt-get update", f"{INSTALL} earlyoom", write_file(EARLYOOM, EARLYOOM_ARGUMENTS), restart]
 
 
-# Docker, the toolkit, and what lets them find each other
+# Docker, the toolkit, and their configuration
 
 
 def _docker_blocks(context: Context) -> str:
@@ -451,17 +451,17 @@ IDS = tuple(step.id for step in STEPS)
 
 
 def missing_steps(context: Context) -> list[Step]:
-    """The steps that this host lacks, of those that were asked for, in order."""
+    """The selected steps that this host lacks, in order."""
     return [step for step in STEPS if (not context.wanted or step.id in context.wanted) and due(step, context)]
 
 
 def due(step: Step, context: Context) -> bool:
-    """Whether the host lacks it. One that was interrupted is done again: half of it may look like the whole."""
+    """Whether the host lacks it. An interrupted step runs again: it may look complete without being complete."""
     return step.id in context.interrupted or step.needed(context)
 
 
 def other_problems(context: Context) -> list[str]:
-    """What no step here can cure: what doctor finds beyond them, and what a restart or a login does."""
+    """Problems that no step resolves: other findings of doctor, a restart, or a login."""
     found = []
     cured = (*DRIVER_CAUSES, *DOCKER_CAUSES, engines.NOT_RUNNING, engines.PERMISSION_DENIED)
     for finding in (context.client, context.driver, *([] if context.installs_docker else [context.engine])):
@@ -491,5 +491,5 @@ def _sentence(finding: Finding) -> str:
 
 
 def as_user(line: str, context: Context) -> str:
-    """The line for this user: root needs no sudo, which a bare system may lack."""
+    """The line for this user: root needs no sudo, which may not be installed."""
     return line.replace("sudo ", "") if context.probes.root else line

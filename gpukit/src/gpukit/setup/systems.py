@@ -1,4 +1,4 @@
-"""What differs from one distribution to the next, and where vendors keep their packages: data, with sources.
+"""The supported distributions and the vendors' package repositories: data, with sources.
 
 Read on 2026-11-20:
   Docker    https://docs.docker.com/engine/install/ubuntu/ and /debian/ (github.com/docker/docs, content/manuals/engine)
@@ -25,37 +25,37 @@ DRIVER = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
 
 @dataclass(frozen=True)
 class Repository:
-    """An apt repository, at the places where its vendor's own instructions put it.
+    """An apt repository, with the file names from its vendor's own instructions.
 
-    Whoever follows those afterwards changes the same files, and apt never meets two keys for one address.
+    Following those instructions later changes the same files, so that apt never finds two keys for one address.
     """
 
     vendor: str
     address: str
     key: str  # the address of the key
-    fingerprint: str  # the only primary key that the file may hold
+    fingerprint: str  # the only primary key that the file may contain
     keyring: str
     file: str
     entry: str
-    pin: tuple[str, str] = ("", "")  # a file of apt's preferences, and what it says
+    pin: tuple[str, str] = ("", "")  # a file of apt's preferences, and its contents
 
 
 @dataclass(frozen=True)
 class System:
-    """A distribution that the steps are for. Words in braces are filled in from its other fields."""
+    """A supported distribution."""
 
     name: str
     id: str
     suite: str
     cuda: Mapping[str, str]  # processor: its folder in NVIDIA's repository of drivers
     cuda_key: tuple[str, str]  # file name and fingerprint
-    exclude: tuple[str, ...]  # packages that Docker's own cannot stand beside
+    exclude: tuple[str, ...]  # packages that conflict with Docker's own
 
 
-# Fingerprints. docker: docker/docs, engine/install/ubuntu.md until 2022, which told people to compare it. toolkit:
-# computed from NVIDIA/nvidia-docker, gpgkey. 3bf863cc: NVIDIA/cuda-repo-management, SIGNATURES.md. 8793F200 is the name
-# that NVIDIA's repository gives the key for Debian 13; its whole fingerprint stands in public code alone, in several
-# repositories that agree: a wrong one refuses, it never admits.
+# Sources of the fingerprints. docker: docker/docs, engine/install/ubuntu.md until 2022. toolkit: computed from
+# NVIDIA/nvidia-docker, gpgkey. 3bf863cc: NVIDIA/cuda-repo-management, SIGNATURES.md. 8793F200 is the name of the key
+# for Debian 13 in NVIDIA's repository; its full fingerprint is only in public code, in several repositories that
+# agree. A wrong fingerprint here rejects the key; it never accepts another one.
 CUDA_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
 CUDA_KEY_13 = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
 DEBIAN_CONFLICTS = ("docker.io", "docker-compose", "docker-doc", "podman-docker", "containerd", "runc")
@@ -112,13 +112,13 @@ REPOSITORIES = {
         ),
     ),
 }
-# Other distributions, by what /etc/os-release calls them or what they are like: Docker's page for them.
+# Docker's installation pages for other distributions, by ID or ID_LIKE in /etc/os-release.
 DOCKER_PAGES = {
     **{name: f"{DOCKER}/{name}/" for name in ("fedora", "rhel", "centos", "sles", "ubuntu", "debian")},
     "arch": "https://wiki.archlinux.org/title/Docker",
     "": f"{DOCKER}/",
 }
-# Systems that bring driver, Docker and toolkit themselves, by the file that they are known by.
+# Systems that include driver, Docker, and toolkit, by a file that identifies them.
 PREINSTALLED = {
     "/etc/fastos-release": ("DGX OS", "https://docs.nvidia.com/dgx/dgx-spark/"),
     "/etc/dgx-release": ("DGX OS", "https://docs.nvidia.com/dgx/dgx-os-7-user-guide/"),
@@ -130,13 +130,13 @@ REPLACEABLE = ("address", "key", "fingerprint")
 
 
 def docker_page(release: Mapping[str, str]) -> str:
-    """Docker's page for a distribution that the steps are not for."""
+    """Docker's installation page for a distribution that setup does not support."""
     names = [release.get("ID", ""), *release.get("ID_LIKE", "").split(), ""]
     return next(DOCKER_PAGES[name] for name in names if name in DOCKER_PAGES)
 
 
 def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, str]]) -> dict[str, Repository]:
-    """Those of this system and processor; without the driver's where NVIDIA has none for it."""
+    """The repositories for this system and architecture; without the driver's if NVIDIA has none for it."""
     cuda = system.cuda.get(arch, "")
     names = {
         "id": system.id,
@@ -163,9 +163,9 @@ def repositories(system: System, arch: str, mirrors: Mapping[str, Mapping[str, s
 
 
 def read_mirrors(path: str) -> dict[str, dict[str, str]]:
-    """A file that replaces addresses and keys: `{"docker": {"address": "https://mirror/docker"}}`; as in REPOSITORIES.
+    """Read a JSON file that replaces addresses and keys of REPOSITORIES: `{"docker": {"address": "https://..."}}`.
 
-    A mirror of the vendor's files keeps the vendor's key; one that signs them itself has its own.
+    A plain mirror keeps the vendor's key; one that signs the packages itself has its own.
     """
     if not path:
         return {}
@@ -182,7 +182,7 @@ def read_mirrors(path: str) -> dict[str, dict[str, str]]:
             if name not in REPOSITORIES or key not in REPLACEABLE:
                 known = f"{', '.join(REPOSITORIES)}, each with {', '.join(REPLACEABLE)}"
                 raise RefusalError(f"{path} names {name}.{key}, which setup does not know: the names are {known}.")
-            # What stands here goes into a shell's line and into apt's files.
+            # The values become part of shell commands and apt's files.
             form = r"[0-9A-F]{40}" if key == "fingerprint" else r"(?:https?|file)://[\w.{}/:@%~+-]+"
             if not isinstance(value, str) or not re.fullmatch(form, value):
                 what = "40 digits and letters A-F" if key == "fingerprint" else "an https:// address"

@@ -1,22 +1,22 @@
-"""What gpukit.train promises, tried on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
+"""Test gpukit.train on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
 
-Runs in verify's worker, and in tests/gpu. On the CPU, for the tests of these cases, an error stands in for a lack of
-memory. Only this module of verify uses gpukit.train, inside its functions: importing it takes a second.
+Runs in verify's worker, and in tests/gpu. On the CPU, the out-of-memory error is simulated. No other module of verify
+uses gpukit.train, and this one imports it inside its functions, because the import takes a second.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-SAMPLES, ROOM = 64, 20  # of the batch, and how many of them the memory has room for
+SAMPLES, ROOM = 64, 20  # samples in the batch, and how many of them fit into memory
 WIDTH, COPIES = 512, 2048  # a sample takes 4 MiB for each tensor of its forward pass
 MIB = 1 << 20
 
 
 def replay(device: str) -> dict[str, Any]:
-    """A batch for which the GPU's memory is limited, then another one; and the same two without a limit.
+    """Two steps with limited GPU memory, and the same two steps without a limit.
 
-    `difference` of the parameters after both, relative to their change.
+    `difference`: that of the parameters after both, relative to their change.
     """
     import torch
 
@@ -74,7 +74,7 @@ def replay(device: str) -> dict[str, Any]:
 
 
 def pinned(device: str, workers: int = 2) -> dict[str, Any]:
-    """Batches of two epochs from the loader: whether they are pinned, and whether each sample arrives once."""
+    """Two epochs from the loader: whether the batches are pinned, and each sample is returned once per epoch."""
     import torch
     from torch.utils.data import TensorDataset
 
@@ -95,7 +95,7 @@ def pinned(device: str, workers: int = 2) -> dict[str, Any]:
 
 
 def scaler(device: str) -> dict[str, Any]:
-    """Twenty steps in fp16, then one whose gradients overflow, then one more with the scaler of a resumed run."""
+    """Twenty steps in fp16, then one whose gradients overflow, then one with the scaler of a resumed run."""
     import torch
 
     from gpukit.train.batch import Step

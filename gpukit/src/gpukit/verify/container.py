@@ -1,4 +1,4 @@
-"""Everything that the checks read."""
+"""The probes of verify."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpukit.verify.torch_process import TorchProcess
 
 
 class Container(TorchAnswers, Folders, Imports):
-    """This container, or wherever verify runs."""
+    """The container (or other environment) in which verify runs."""
 
     def __init__(self, stack: Stack, environment: Mapping[str, str] = os.environ) -> None:
         self._stack = stack
@@ -40,7 +40,7 @@ class Container(TorchAnswers, Folders, Imports):
         self._threads.shutdown()
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
-        """Start what takes longest: importing, compiling on the CPU, and nvidia-smi where there is a GPU."""
+        """Start the slow probes in the background: imports, compiling on the CPU, and nvidia-smi if there is a GPU."""
         self.stress, checks = stress, list(checks)
         self._compile_early = "compile" in checks
         if self.gpu_nodes:

@@ -20,9 +20,9 @@ TOLERANCES = {
     # rounded once. The flag that allows sums in half precision is switched off, or a split sum would round more often.
     "bf16": HALF["bf16"] + SIZE * 2.0**-23,
     "fp16": HALF["fp16"] + SIZE * 2.0**-23,
-    # Products of e4m3 are exact. Hopper's and Ada's tensor cores add them with 13 bits after the point, cut off at the
-    # largest of each 32: emulated so, over all 512 without a hand-over to fp32, an entry is off by 0.0009 at most with
-    # the rounding to bf16, and by 0.0038 with three bits fewer. A factor of wrong sign or exponent: by 0.02 or more.
+    # Products of e4m3 are exact. Hopper's and Ada's tensor cores add them with 13 fractional bits, truncated relative
+    # to the largest of each 32. Emulating that over all 512, without intermediate fp32 sums, gives an error of at most
+    # 0.0009 with the rounding to bf16, and 0.0038 with three bits fewer. A wrong sign or exponent gives 0.02 or more.
     "fp8": 2.0**-8,
 }
 # The lowest compute capability that supports it in hardware.
@@ -117,7 +117,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
         return float((result.detach().cpu().double() - expected).abs().max() / value.double().abs().max())
 
     answer = {"device": device, "kind": kind, "error": off(), "ways": {}}
-    # Weights and result are rounded once each, and so are the scores: an error of the score is one of the weight.
+    # Weights, result, and scores are rounded once each: an error of a score becomes an error of its weight.
     answer["tolerance"] = 4 * HALF[kind]
     for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"):
         backend = getattr(SDPBackend, name, None)

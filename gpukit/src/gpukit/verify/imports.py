@@ -1,4 +1,4 @@
-"""Whether what the project imports can be imported: in a process of its own, while other checks run."""
+"""Whether the project's imports work, tested in a separate process while other checks run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROKEN_ON_GPU = Cause(
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml. " + REBUILD,
     error_texts=("no kernel image is available for execution on the device",),
 )
-# What an ImportError often means, and not here: `packages` and `conflicts` have passed.
+# Usual causes of an ImportError that do not apply here: `packages` and `conflicts` have passed.
 EXCLUDED = ("other-release",)
 
 
@@ -50,13 +50,13 @@ def imports(probes: Any, stack: Stack) -> Finding:
         return skipped("The project has no sources or dependencies.")
     failed = [each for each in probes.imported if each.error]
     if failed:
-        # The shortest traceback begins nearest to the error: the other packages fail because they import this one.
+        # The shortest traceback is closest to the error: the other packages fail because they import this one.
         first = min(failed, key=lambda each: len(each.error.log))
         others = [each.module for each in failed if each is not first]
         return _broken(first, f"; also {', '.join(others)}" if others else "")
     left = [each.module for each in probes.imported if each.skipped]
     seen = f"{count(len(probes.imported) - len(left), 'package')} imported"
-    return passed(f"{seen}; without a GPU not {', '.join(left)}" if left else seen)
+    return passed(f"{seen}; not without a GPU: {', '.join(left)}" if left else seen)
 
 
 def _broken(each: Imported, others: str) -> Finding:

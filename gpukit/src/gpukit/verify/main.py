@@ -84,8 +84,8 @@ Check that this container is what the project expects, and that its GPU works.
 
   ./launch verify                      all checks, about half a minute
   ./launch verify --quick              without those that load the GPU or start processes
-  ./launch verify --only gpu,kernels   these checks, and those that they need
-  ./launch verify --stress             also load the GPU, within safe limits
+  ./launch verify --only gpu,kernels   these checks and those that they need
+  ./launch verify --stress             also load tests of the GPU, within safe limits
   ./launch verify --report             a file for an issue
   ./launch --cpu verify                the container without a GPU"""
 

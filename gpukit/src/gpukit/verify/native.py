@@ -14,7 +14,7 @@ from gpukit.image import guard
 from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
 
-# Check -> why it is skipped here.
+# Checks of containers, and why they are skipped.
 CONTAINER_CHECKS = {
     "user": "There is no container: files belong to you, as in any other shell.",
     "mounts": "There is no container: nothing is mounted.",
@@ -23,7 +23,7 @@ CONTAINER_CHECKS = {
 }
 RECREATE = "Recreate the environment: `./launch --native build --no-cache`"
 UNPIN = "Remove what requires another version from pyproject.toml."
-# Other remedies than in a container, by the ids of the causes.
+# Remedies that differ from those in a container, by the ids of the causes.
 REMEDIES = {
     "`./launch --native build`": """
         image-older-than-wheel requirement-not-installed requirement-out-of-range packages-conflict

@@ -1,8 +1,8 @@
-"""What the project and its packages require, and which of it is not met. Reads metadata only.
+"""The requirements of the project and its packages, and which of them are not met. Reads only metadata.
 
 `packaging` compares versions. gpukit's wheel is installed without dependencies, so that it never changes a package of
-the base: `packaging` itself is there with pytest, which every project's tools include, and otherwise pip's copy of it
-is used. uv has no such copy, and `uv pip check` does not read pyproject.toml.
+the base: `packaging` is installed with pytest, which every project's tools include; otherwise pip's copy is used. uv
+has no such copy, and `uv pip check` does not read pyproject.toml.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Conflict:
-    """What one package requires of another. `wanted` is empty where uv reports something else about the package."""
+    """A requirement of one package for another. `wanted` is empty if uv reports another problem with the package."""
 
     package: str
     wanted: str

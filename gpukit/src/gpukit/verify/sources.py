@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PROVIDED = {"gpukit"}  # gpukit.verify runs: it is there
+PROVIDED = {"gpukit"}  # this code is running, so it is importable
 MAX_BYTES = 1 << 20  # bytes of a file that is read
 MAX_FILES = 2000  # files
 
@@ -28,7 +28,7 @@ class Import:
 
 
 def imports(project: Path) -> list[Import]:
-    """Each import of another package, once. What may fail is left out: in `try`, or under `if TYPE_CHECKING`."""
+    """Each import of another package, once. Optional ones are skipped: in `try`, or under `if TYPE_CHECKING`."""
     source, notebooks = project / "src", project / "notebooks"
     known = PROVIDED | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
     files = [*sorted(source.rglob("*.py")), *sorted(notebooks.rglob("*.ipynb")), *sorted(notebooks.rglob("*.py"))]

@@ -1,4 +1,4 @@
-"""verify where there is no project: whether the torch of this environment works on this machine's card."""
+"""verify outside a project: whether this environment's torch works on this machine's GPU."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ speed, and memory. Nothing is installed.
 
   gpukit verify                      all checks, about half a minute
   gpukit verify --quick              without those that load the GPU or start processes
-  gpukit verify --only gpu,kernels   these checks, and those that they need
+  gpukit verify --only gpu,kernels   these checks and those that they need
   gpukit verify --json               the findings as JSON"""
-# Those of the container, the project, and its image are left out.
+# Checks of the container, the project, and its image.
 LEFT_OUT = (
     "gpukit",
     "python",
@@ -54,7 +54,7 @@ TOO_NEW = Cause(
     "Install NVIDIA driver {floor} or newer, then reboot.",
 )
 INSTALL = "Install a PyTorch for this machine: `{install}`"
-# Other remedies than in a project's native environment, by the ids of the causes.
+# Remedies that differ from those in a project's native environment, by the ids of the causes.
 REMEDIES = {
     INSTALL: f"""{" ".join(id for id, said in WORDING.items() if said.get("remedy") == RECREATE)}
         torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong""",
@@ -78,7 +78,7 @@ HAS_TORCH = (
 
 
 class Environment(Container):
-    """This environment. A pyproject.toml in the current folder may be anybody's."""
+    """This environment. A pyproject.toml in the current folder may belong to anything."""
 
     @property
     def requirements(self) -> requirements.Requirements:
@@ -110,7 +110,7 @@ def _no_torch() -> int:
 
 
 def pythons() -> Iterator[str]:
-    """Other interpreters that have torch: of an active environment, of .venv, then those on the PATH."""
+    """Other interpreters with torch: of an active environment, of .venv, then on the PATH."""
     environments = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
     places = [Path(each, "bin").absolute() for each in environments if each]
     places += [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
@@ -147,7 +147,7 @@ def adapted(each: Check) -> Check:
 
 
 def _installed(probes: Any, stack: Stack) -> Stack:
-    """What to expect: the torch that is installed, and of one without CUDA the CUDA that this machine's should have."""
+    """The expected values: those of the installed torch; for one without CUDA, the CUDA that this machine needs."""
     if not stack.gpu:
         return replace(stack, cuda=None)
     return replace(stack, torch=probes.torch.version or stack.torch, cuda=probes.torch.cuda or stack.native["cuda"])

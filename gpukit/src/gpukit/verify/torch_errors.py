@@ -1,4 +1,4 @@
-"""The causes of errors of torch and CUDA that any check can meet."""
+"""Causes of errors of torch and CUDA that can occur in any check."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ HANGS = Cause("gpu-hangs", "The GPU hangs, or other processes overload it.", DOC
 COMMON = (MEMORY_TAKEN, NO_KERNEL, BUSY, ECC, LOST, ILLEGAL, LIBRARIES, CUDNN, HOST_MEMORY, HANGS)
 
 
-# What the errors of other rules, and other errors of a process, mean here.
+# The causes of verify for other rules, and for exceptions.
 CAUSE_OF_RULE = {
     "gpu-memory-full": MEMORY_TAKEN.id,
     "count-memory": MEMORY_TAKEN.id,
@@ -103,9 +103,9 @@ def summary(error: TorchError) -> str:
 
 
 def diagnose(error: TorchError, causes: Iterable[Cause], fallback: Cause, where: str, expected: str) -> Finding:
-    """The first of these causes that the error has by its kind, its text, or the process's output before it.
+    """The first of these causes that matches the error's kind, its text, or the process's output before it.
 
-    Without one, the most likely cause of that text that any rule knows.
+    If none matches, the most likely cause of that text according to all rules.
     """
     table = {cause.id: cause for cause in causes}
     seen = f"{where}: {summary(error)}" if where else summary(error)

@@ -39,7 +39,7 @@ class TorchError(Exception):
 
 
 class TorchProcess:
-    """It starts immediately, so that torch is imported while other checks run, and again after it has died."""
+    """A worker process. It starts immediately, to import torch while other checks run, and restarts after a crash."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._lock = threading.Lock()

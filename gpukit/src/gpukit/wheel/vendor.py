@@ -47,7 +47,7 @@ def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
 
 
 def compare(project: Path, source: str) -> int:
-    """Rebuild the wheel in vendor/ from its source, by default the template's commit in the answers, and compare."""
+    """Compare the wheel in vendor/ with one built from its source (default: the template's commit in the answers)."""
     wheels = sorted((project / "vendor").glob("gpukit-*.whl"))
     if len(wheels) != 1:
         raise VendorError(f"vendor/ has {len(wheels) or 'no'} gpukit wheels, and one is expected: run `gpukit vendor`")
@@ -60,15 +60,15 @@ def compare(project: Path, source: str) -> int:
         rebuilt = unversioned(from_folder(Path(source) if source else Path(folder, "gpukit")))
     names = sorted(name for name in {*here, *rebuilt} if here.get(name) != rebuilt.get(name))
     if not names:
-        print(f"{wheels[0].name} is what {where} gives.")
+        print(f"{wheels[0].name} matches the source at {where}.")
         return 0
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    print(f"{wheels[0].name} differs from what {where} gives: {', '.join(names[:5])}{more}.")
+    print(f"{wheels[0].name} differs from the source at {where}: {', '.join(names[:5])}{more}.")
     return 1
 
 
 def unversioned(members: Members) -> Members:
-    """The same without the version in the name of dist-info."""
+    """Remove the version from the name of the dist-info folder."""
     return {re.sub(r"^gpukit-[^/]+(?=\.dist-info/)", "gpukit", name): content for name, content in members.items()}
 
 
@@ -79,7 +79,7 @@ def from_folder(folder: Path) -> Members:
 
 
 def checkout(project: Path, folder: Path) -> str:
-    """Check out the template's commit that the project's answers name; returns where from."""
+    """Check out the template's commit that the project's answers name; return its address and commit."""
     try:
         answers = (project / ".copier-answers.yml").read_text(encoding="utf-8")
         facts = dict(re.findall(r"^_(src_path|commit): ['\"]?(.*?)['\"]?$", answers, re.MULTILINE))

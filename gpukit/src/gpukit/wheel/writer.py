@@ -1,4 +1,4 @@
-"""Write gpukit as one wheel: the same contents give the same name and the same bytes, on any machine.
+"""Build gpukit's wheel reproducibly: the same contents have the same name and the same bytes on any machine.
 
 Used by the template's hook, by `gpukit vendor`, and as the PEP 517 backend of gpukit's own pyproject.toml.
 """
@@ -16,19 +16,19 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # gpukit itself: in a source tree, in site-packages, or in a wheel
 SUFFIXES = (".py", ".json")
-METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")  # of an installed dist-info; the rest is the installer's
+METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")  # in dist-info; installers write the other files
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 Members = dict[str, bytes]  # a wheel's files by name, without RECORD
 
 
 def running() -> Members:
-    """The files of the gpukit that runs, wherever it runs from."""
+    """The files of the running gpukit: from a wheel, a source tree, or site-packages."""
     archive = PACKAGE.parent
     if zipfile.is_zipfile(archive):
         return read(archive)
     if (archive.parent / "pyproject.toml").is_file() and archive.name == "src":
         return from_source(archive.parent)
-    import importlib.metadata  # here, as it takes longer than all the rest
+    import importlib.metadata  # imported here because it is slow
 
     found = importlib.metadata.distributions(name="gpukit", path=[str(archive)])
     dist_info = next(Path(str(each.locate_file(f"gpukit-{each.version}.dist-info"))) for each in found)
@@ -47,7 +47,7 @@ def read(wheel: Path) -> Members:
 
 
 def from_source(folder: Path) -> Members:
-    """The files of the wheel that the source tree in `folder` gives: it holds pyproject.toml and src/gpukit/.
+    """The files of the wheel built from the source tree in `folder`, which contains pyproject.toml and src/gpukit/.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -83,7 +83,7 @@ def file_name(members: Members) -> str:
 
 
 def write(members: Members, folder: Path) -> Path:
-    """Write the wheel into `folder`, completely or not at all, and return its path.
+    """Write the wheel to `folder` atomically, and return its path.
 
     Raises:
         OSError: it cannot be written.

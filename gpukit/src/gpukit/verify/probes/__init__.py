@@ -1,1 +1,1 @@
-"""What verify looks at. Each property looks when it is first read; the checks only judge."""
+"""Verify's probes. Each property is evaluated on first access; the checks only evaluate the results."""

@@ -1,4 +1,4 @@
-"""What the project imports, and the answers of the process that imports it."""
+"""The project's imports, and the results of importing them in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not
 
 @dataclass(frozen=True)
 class OnGpu:
-    """A package that is tried on the GPU. `alone`: without a GPU it can be imported. `call` raises if it fails."""
+    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
 
     call: str = ""
     imports_without_gpu: bool = False
@@ -59,7 +59,7 @@ class Imports(Machine, Software):
 
     @cached_property
     def _to_import(self) -> dict[str, list[tuple[str, str]]]:
-        """Module -> statements and their places. Those to be tried on the GPU come last: they change other packages."""
+        """Module -> statements and their places. Packages tested on the GPU come last: they change other packages."""
         statements: dict[str, list[tuple[str, str]]] = {}
         for each in self.imports:
             if not each.lazy or found(each.module):
@@ -74,7 +74,7 @@ class Imports(Machine, Software):
         return dict(sorted(statements.items(), key=lambda item: item[0] in ON_GPU))
 
     def start_imports(self) -> None:
-        """Import in a second thread what needs no GPU."""
+        """Import the packages that need no GPU, in a second thread."""
         self._importing = self._threads.submit(self._import, [each for each in self._to_import if each not in ON_GPU])
 
     @cached_property

@@ -128,18 +128,6 @@ class TorchAnswers(Machine):
         return self._ask(self._torch, "amp", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
-    def in_use_by(self) -> str:
-        """Who else holds a GPU here, so that its memory must not be filled; empty where nobody does.
-
-        Where the driver does not say, as in WSL, a display is taken for granted.
-        """
-        if not self.smi.cards or Path("/dev/dxg").exists():
-            return "a display, as far as can be known here"
-        if any(card.display for card in self.smi.cards):
-            return "a display"
-        return "another process" if any(card.processes for card in self.smi.cards) else ""
-
-    @cached_property
     def memory_patterns(self) -> tuple[Outcome, ...]:
         return self._on_each("pattern", self.stress and not self.in_use_by)
 
