@@ -32,7 +32,7 @@ from gpukit.errors.refusals import BUILD_KINDS
 from gpukit.errors.rule import BUILD, NOTE
 from gpukit.errors.rules import RULES
 from gpukit.findings import checks as findings
-from gpukit.findings.finding import commands, remedy
+from gpukit.findings.finding import Cause, commands, remedy
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.project.pyproject import matches
@@ -59,20 +59,24 @@ class Sentence(NamedTuple):
         return OURS.findall(self.text)
 
 
-def of_causes(project: bool) -> Iterator[Sentence]:
+def of_causes(project: bool, natively: bool = False) -> Iterator[Sentence]:
     """As explain, doctor, and verify print them."""
     for rule in RULES:
         for cause in rule.causes:
-            for text in (cause.why, explain.with_commands(cause.tell, project), explain.remedy_for(cause, project)):
+            others = (
+                explain.with_commands(cause.tell, project, natively),
+                explain.remedy_for(cause, project, natively),
+            )
+            for text in (cause.why, *others):
                 yield Sentence(f"{rule.id} {cause.id}", text, project)
-        yield Sentence(f"{rule.id} look", explain.with_commands(rule.more, project), project)
-    for check, there in explain.all_checks(project):
-        if there is project:
+        yield Sentence(f"{rule.id} more", explain.with_commands(rule.more, project, natively), project)
+    for check, there in explain.all_checks(project, natively):
+        if there is project and not (natively and check in doctor.CHECKS):  # doctor is about containers
             for cause in check.causes:
-                for text in (cause.why, remedy(cause, project)):
+                for text in (cause.why, remedy(cause, project, check.native)):
                     yield Sentence(f"{check.id} {cause.id}", text, project)
     for _, step in STEPS:
-        yield Sentence("next step", explain.with_commands(step, project), project)
+        yield Sentence("next step", explain.with_commands(step, project, natively), project)
     if project:
         for id, words in native.WORDING.items():
             yield from (Sentence(f"native {id}", text, project) for text in words.values())
@@ -188,9 +192,11 @@ def copier(arguments: list[str]) -> str:
     return ", ".join(wrong)
 
 
-@pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
-def test_every_command_of_a_cause_is_accepted(project) -> None:
-    found = [(each.where, command) for each in of_causes(project) for command in each.commands]
+@pytest.mark.parametrize(
+    ("project", "natively"), [(True, False), (True, True), (False, False)], ids=["project", "native", "standalone"]
+)
+def test_every_command_of_a_cause_is_accepted(project, natively) -> None:
+    found = [(each.where, command) for each in of_causes(project, natively) for command in each.commands]
     assert len(found) > (200 if project else 100)
     wrong = {
         (where, command, reason)
@@ -212,6 +218,24 @@ def test_every_command_that_is_printed_elsewhere_is_accepted() -> None:
             if reason:
                 wrong.add((each.where, command, reason))
     assert sorted(wrong) == []
+
+
+def test_native_commands_have_the_option() -> None:
+    """In every sentence that explain and verify print in a native environment. apt.txt is for images."""
+    with_option = {"build", "run", "shell", "notebook", "verify", "add", "logs", "stop"}
+    found = list(of_causes(project=True, natively=True))
+    commands = {command for each in found for command in each.commands if "./launch" in command}
+    assert {each for each in commands if with_option & {*shlex.split(each)} and "--native" not in each} == set()
+    assert [each for each in found if "to apt.txt and run" in each.text] == []
+
+
+def test_a_rule_in_verify_names_the_commands_of_its_environment(make_stack) -> None:
+    cause = Cause("made", "It is made.", "Run `./launch build`, or `pip install x`.")
+    check = findings.check("made", "Made")(lambda probes, stack: cause("seen"))
+    stack = make_stack()
+    assert check(None, stack).remedy == "Run `./launch build`, or `./launch add x`."
+    (natively,) = native.adapted([check])
+    assert natively(None, stack).remedy == "Run `./launch --native build`, or `./launch --native add x`."
 
 
 def test_outside_a_project_no_sentence_mentions_launch() -> None:

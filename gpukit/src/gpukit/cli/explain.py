@@ -31,6 +31,7 @@ from gpukit.host import facts
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError
 from gpukit.verify import main as verify
+from gpukit.verify import native as natively
 from gpukit.verify import standalone
 
 EXIT_CODES = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
@@ -51,9 +52,9 @@ def explain(options: argparse.Namespace) -> int:
     Raises:
         RefusalError: the input cannot be read (2)
     """
-    what = options.WHAT
+    what, native = options.WHAT, getattr(options, "native", False) or natively.is_native()
     if what and what != "-" and not Path(what).is_file():
-        entries = find(what, find_root() is not None)
+        entries = find(what, find_root() is not None, native)
         if entries:
             print("\n\n".join(entries))
             return 0
@@ -71,13 +72,13 @@ def explain(options: argparse.Namespace) -> int:
         diagnosis = diagnose(text, replace(machine, **{question: ask(QUESTIONS[question][1])}))
         question = ""
     hide = mask(find_root() or Path.cwd())
-    diagnosis = adapted(diagnosis, find_root() is not None)
+    diagnosis = adapted(diagnosis, find_root() is not None, native)
     if options.json:
-        print(json.dumps(to_json(diagnosis, text, hide), indent=2))
+        print(json.dumps(to_json(diagnosis, text, hide, native), indent=2))
     else:
-        print(show(diagnosis, text, question, hide))
+        print(show(diagnosis, text, question, hide, native))
     if options.report:
-        Path(options.report).write_text(report(diagnosis, text, hide), encoding="utf-8")
+        Path(options.report).write_text(report(diagnosis, text, hide, native), encoding="utf-8")
     return EXIT_CODES[diagnosis.confidence]
 
 
@@ -133,7 +134,7 @@ def ask(question: str) -> bool | None:
     return {"y": True, "n": False}.get(answer[:1])
 
 
-def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
+def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, native: bool = False) -> str:
     """The diagnosis as text, wrapped for the terminal."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
 
@@ -152,7 +153,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
     if diagnosis.confidence == UNKNOWN:
         lines = ["No known error was found in this text. Its most relevant lines:"]
         lines += [f"  {clean(line, hide)}" for line in relevant(text)]
-        lines += ["Look at:", *(line for step in steps(text) for line in rows([("  -", step)]))]
+        lines += ["Look at:", *(line for step in steps(text, native) for line in rows([("  -", step)]))]
         return "\n".join(lines)
     if diagnosis.confidence == NOTHING:
         lines = ["This text reports no error."]
@@ -179,16 +180,16 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask) -> str:
     return "\n".join(lines)
 
 
-def steps(text: str) -> list[str]:
+def steps(text: str, native: bool = False) -> list[str]:
     """Where to look next, with commands that work here."""
-    return [with_commands(step, find_root() is not None) for step in next_steps(text)]
+    return [with_commands(step, find_root() is not None, native) for step in next_steps(text)]
 
 
 def clean(text: str, hide: Mask) -> str:
     return hide.names(plain(text))[:MAX_LINE]
 
 
-def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
+def to_json(diagnosis: Diagnosis, text: str, hide: Mask, native: bool = False) -> dict[str, object]:
     """The document that `--json` prints; docs/explain.md describes it."""
     return {
         "schema": 1,
@@ -210,41 +211,41 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask) -> dict[str, object]:
             }
             for found in diagnosis.causes
         ],
-        "look_at": steps(text) if diagnosis.confidence == UNKNOWN else [],
+        "look_at": steps(text, native) if diagnosis.confidence == UNKNOWN else [],
     }
 
 
-def report(diagnosis: Diagnosis, text: str, hide: Mask) -> str:
+def report(diagnosis: Diagnosis, text: str, hide: Mask, native: bool = False) -> str:
     """The text and its diagnosis as Markdown for an issue, without secrets and names."""
-    answer = hide.report(show(diagnosis, text, "", hide))
+    answer = hide.report(show(diagnosis, text, "", hide, native))
     lines = "\n".join(hide.report(plain(line)) for line in text.splitlines()[-200:])
     return f"### explain: {diagnosis.confidence}\n\n```text\n{answer}\n```\n\nThe text:\n\n```text\n{lines}\n```\n"
 
 
-def find(what: str, project: bool) -> list[str]:
+def find(what: str, project: bool, native: bool = False) -> list[str]:
     """The entries of a check, a rule, or a cause with this id."""
-    every = list(all_checks(project))
+    every = list(all_checks(project, native))
     entries = [checks.explain(each, there) for each, there in every if each.id == what]
     rules = (rule for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes])
-    entries += [rule_entry(rule, project) for rule in rules]
+    entries += [rule_entry(rule, project, native) for rule in rules]
     if not entries:
         causes = ((cause, there) for each, there in every for cause in each.causes if cause.id == what)
-        entries = [cause_entry(cause, there) for cause, there in dict.fromkeys(causes)]
+        entries = [cause_entry(cause, there, native) for cause, there in dict.fromkeys(causes)]
     return entries
 
 
-def all_checks(project: bool) -> Iterator[tuple[Check, bool]]:
-    """All checks, and whether each needs a project. Outside a project, some have other remedies."""
+def all_checks(project: bool, native: bool = False) -> Iterator[tuple[Check, bool]]:
+    """All checks, and whether each needs a project. Outside a project, and natively, some have other remedies."""
     yield from ((each, project or each.project) for each in doctor.CHECKS)
-    for each in verify.CHECKS:
+    for each in natively.adapted(verify.CHECKS) if project and native else verify.CHECKS:
         left_out = project or each.id in standalone.LEFT_OUT
         yield (each if left_out else standalone.adapted(each)), left_out
 
 
-def with_commands(text: str, project: bool) -> str:
+def with_commands(text: str, project: bool, native: bool = False) -> str:
     """A sentence with commands that work here; outside a project, without checks that need a project."""
     if project:
-        return text
+        return commands(text, project, native) if native else text
     known = standalone_ids()
 
     def fewer(found: re.Match[str]) -> str:
@@ -260,18 +261,20 @@ def standalone_ids() -> set[str]:
     return {each.id for each, there in all_checks(project=False) if not there}
 
 
-def remedy_for(cause: Any, project: bool) -> str:
-    return remedy(cause, project) if project else with_commands(cause.standalone or cause.remedy, project)
+def remedy_for(cause: Any, project: bool, native: bool = False) -> str:
+    if not project:
+        return with_commands(cause.standalone or cause.remedy, project)
+    return remedy(natively.reworded_cause(cause) if native else cause, project, native)
 
 
-def adapted(diagnosis: Diagnosis, project: bool) -> Diagnosis:
+def adapted(diagnosis: Diagnosis, project: bool, native: bool = False) -> Diagnosis:
     """The diagnosis with remedies and commands that work here."""
     causes = (
         replace(
             found,
-            remedy=remedy_for(found, project),
-            tell=with_commands(found.tell, project),
-            rule=replace(found.rule, more=with_commands(found.rule.more, project)),
+            remedy=remedy_for(found, project, native),
+            tell=with_commands(found.tell, project, native),
+            rule=replace(found.rule, more=with_commands(found.rule.more, project, native)),
         )
         for found in diagnosis.causes
     )
@@ -287,18 +290,18 @@ def unknown_id(what: str) -> str:
     return f"{what} is neither a file nor a known id; {advice}."
 
 
-def rule_entry(rule: Rule, project: bool) -> str:
+def rule_entry(rule: Rule, project: bool, native: bool = False) -> str:
     """The entry of a rule: its error text and its causes."""
-    more = with_commands(rule.more, project)
-    rows = [f"{'text':<8}{rule.example}", *(cause_entry(cause, project) for cause in rule.causes)]
+    more = with_commands(rule.more, project, native)
+    rows = [f"{'text':<8}{rule.example}", *(cause_entry(cause, project, native) for cause in rule.causes)]
     return "\n\n".join([*rows, *[f"{'more':<8}{more}"] * bool(more)])
 
 
-def cause_entry(cause: Cause, project: bool) -> str:
+def cause_entry(cause: Cause, project: bool, native: bool = False) -> str:
     pairs = (
         ("cause", cause.why),
-        ("check", with_commands(cause.tell, project)),
-        ("remedy", remedy_for(cause, project)),
+        ("check", with_commands(cause.tell, project, native)),
+        ("remedy", remedy_for(cause, project, native)),
     )
     filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
     return "\n".join(filled)

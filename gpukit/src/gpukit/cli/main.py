@@ -219,6 +219,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
+    options = argparse.Namespace()
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
         import signal
@@ -236,7 +237,7 @@ def main(argv: list[str] | None = None) -> int:
         from gpukit.findings.finding import commands
         from gpukit.project.location import find_root
 
-        sentence = commands(str(refusal), project=find_root() is not None)
+        sentence = commands(str(refusal), find_root() is not None, getattr(options, "native", False))
         print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:

@@ -52,7 +52,7 @@ class Check:
     """`judge` gets the probes (an object whose attributes are evaluated on first access) and the stack.
 
     `causes`: everything it can report, in the order in which it checks. `level`: --quick skips "full".
-    `project`: it checks a project, and is skipped outside one.
+    `project`: it checks a project, and is skipped outside one. `native`: it runs in a native environment.
     """
 
     id: str
@@ -63,13 +63,14 @@ class Check:
     level: str = "quick"
     about: str = ""
     project: bool = False
+    native: bool = False
 
     def __call__(self, probes: Any, stack: Stack) -> Finding:
         finding = self.judge(probes, stack)
         if stack.standalone:
             finding = for_standalone(finding, stack.native["install"])
         else:
-            finding = replace(finding, remedy=commands(finding.remedy, project=True))
+            finding = replace(finding, remedy=remedy(finding, True, self.native))
         return map_texts(replace(finding, id=self.id, title=self.title), plain)
 
 
@@ -271,7 +272,7 @@ def explain(each: Check, project: bool = True) -> str:
     for cause in each.causes:
         lines += ["", f"  {cause.status}  {_placeholders(cause.why)}"]
         lines += [f'        error text  "{words}"' for words in cause.error_texts]
-        lines.append(f"        remedy      {_placeholders(remedy(cause, project))}")
+        lines.append(f"        remedy      {_placeholders(remedy(cause, project, each.native))}")
     return "\n".join(lines)
 
 

@@ -38,6 +38,11 @@ class Finding:
 
 # What `./launch add` does not install: options, folders, packages of the bases, and the installers themselves.
 NOT_FOR_ADD = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
+# Commands that run natively with `--native`, see gpukit.launch.native.
+NATIVE_COMMANDS = re.compile(r"\./launch (?!--native)((?:--cpu )?(?:build|run|shell|notebook|verify|add|logs|stop)\b)")
+IMAGE = re.compile(
+    r"apt\.txt|Dockerfile|the image\b"
+)  # a remedy that changes the image, which a native environment lacks
 TEXTS = ("seen", "expected", "cause", "remedy")
 
 
@@ -85,14 +90,16 @@ def plain(text: str) -> str:
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
 
 
-def commands(text: str, project: bool) -> str:
-    """Our commands as they are called in a project or outside one: `./launch doctor` or `gpukit doctor`.
+def commands(text: str, project: bool, native: bool = False) -> str:
+    """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one.
 
-    In a project, packages are installed with `./launch add`, unless they are the base's own.
+    In a project, packages are installed with `./launch add`, except those of the base. `native`: in a native
+    environment, where commands need `--native`.
     """
-    if project:
-        return re.sub(r"`pip install (?:-U )?([^`]+)`", _with_add, text)
-    return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
+    if not project:
+        return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
+    text = re.sub(r"`pip install (?:-U )?([^`]+)`", _with_add, text)
+    return NATIVE_COMMANDS.sub(r"./launch --native \1", text) if native else text
 
 
 def _with_add(found: re.Match[str]) -> str:
@@ -100,9 +107,11 @@ def _with_add(found: re.Match[str]) -> str:
     return found[0] if any(map(NOT_FOR_ADD.match, packages)) else f"`./launch add {found[1]}`"
 
 
-def remedy(cause: Any, project: bool) -> str:
-    """The remedy of anything that has `remedy` and `alone`, as it is called in a project or outside one."""
-    return commands(cause.remedy if project else cause.standalone or cause.remedy, project)
+def remedy(cause: Any, project: bool, native: bool = False) -> str:
+    """The remedy of a cause or finding, for a project, for its native environment, or outside a project."""
+    changes_image = bool(IMAGE.search(cause.remedy))
+    text = cause.standalone if cause.standalone and (not project or (native and changes_image)) else cause.remedy
+    return commands(text, project, native)
 
 
 def for_standalone(finding: Finding, install: str = "pip install torch") -> Finding:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.findings.checks import Check
-from gpukit.findings.finding import Finding, passed, skipped
+from gpukit.findings.finding import Cause, Finding, passed, skipped
 from gpukit.image import guard
 from gpukit.project.stack import Stack
 from gpukit.verify import interpreter
@@ -113,6 +113,7 @@ def adapted(checks: Iterable[Check]) -> list[Check]:
 
 
 def _adapted(each: Check) -> Check:
+    each = replace(each, native=True, causes=tuple(map(reworded_cause, each.causes)))
     if each.id in CONTAINER_CHECKS:
         return replace(each, judge=lambda probes, stack: skipped(CONTAINER_CHECKS[each.id]))
     judge = _venv if each.id == interpreter.venv.id else each.judge
@@ -133,3 +134,10 @@ def reworded(finding: Finding) -> Finding:
     sentences = WORDING.get(finding.cause_id, {})
     known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*finding.names}}
     return replace(finding, **{name: text.format(**finding.names) for name, text in known.items()})
+
+
+def reworded_cause(cause: Any) -> Any:
+    """A cause, or a cause found in an error text, with the remedy that it has outside of a container."""
+    id, filled = (cause.id, False) if isinstance(cause, Cause) else (cause.cause.id, True)
+    remedy = WORDING.get(id, {}).get("remedy", "")
+    return replace(cause, remedy=remedy) if remedy and not (filled and "{" in remedy) else cause
