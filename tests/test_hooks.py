@@ -196,7 +196,8 @@ FAILED = {
         MAIN,
         "../Dockerfile",
         "../Dockerfile.mine",
-        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" does not match the required format; name the Dockerfile in the project',
+        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" does not match the required format; name the '
+        f"Dockerfile in the project",
     ),
     "root": (
         MAIN,
@@ -257,13 +258,15 @@ FAILED = {
         MAIN,
         "target=/home/dev/.aws,readonly",
         "readonly",
-        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" does not match the required format; write it as "type',
+        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" does not match the required '
+        f'format; write it as "type',
     ),
     "elsewhere": (
         MAIN,
         '"workspaceFolder": "/workspace"',
         '"workspaceFolder": "/workspaces/x"',
-        f'{MAIN}: /workspaceFolder: "/workspaces/x" does not match the required format; "/workspace": every entry point mounts',
+        f'{MAIN}: /workspaceFolder: "/workspaces/x" does not match the required format; "/workspace": every '
+        f"entry point mounts",
     ),
     "number as variable": (
         MAIN,
@@ -344,8 +347,8 @@ FAILED = {
         ".devcontainer/host.env",
         "WANDB_API_KEY\n",
         "WANDB_API_KEY=0123456789\n",
-        ".devcontainer/host.env: /WANDB_API_KEY: a value stands here for everyone who reads the file; take it out and "
-        "add the bare name (WANDB_API_KEY, without a value)",
+        ".devcontainer/host.env: /WANDB_API_KEY: the value of a secret is visible to everyone who reads the file; "
+        "remove it and add the bare name (WANDB_API_KEY, without a value)",
     ),
     "compose: build argument": (
         "compose.yaml",
@@ -357,7 +360,8 @@ FAILED = {
         "compose.yaml",
         "127.0.0.1:${MLFLOW_PORT:-5000}:5000",
         "${MLFLOW_PORT:-5000}:5000",
-        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" does not match the required format; publish it as '
+        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" does not match the required '
+        "format; publish it as "
         '"127.0.0.1:PORT:PORT"',
     ),
     "compose: not YAML": (
