@@ -94,14 +94,14 @@ def edit(path: Path, **keys: object) -> dict:
     ],
     ids=lambda answers: "-".join(map(str, answers.values()))[:40] or "defaults",
 )
-def test_what_is_generated_is_right(generate: Callable[..., Path], answers: dict) -> None:
+def test_generated_projects_are_valid(generate: Callable[..., Path], answers: dict) -> None:
     validation = Validation(generate(**answers))
     assert validation.problems() == []
     assert validation.skipped == []
     assert "stack.json" in validation.read and MAIN in validation.read
 
 
-def test_what_the_specification_allows_stays_allowed(plain: Path) -> None:
+def test_schema_accepts_the_specification(plain: Path) -> None:
     raw = edit(
         plain / MAIN,
         **{"$schema": "https://raw.githubusercontent.com/devcontainers/spec/main/schemas/devContainer.schema.json"},
@@ -196,7 +196,7 @@ FAILED = {
         MAIN,
         "../Dockerfile",
         "../Dockerfile.mine",
-        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" does not match the required format; name the Dockerfile in the project',
+        f'{MAIN}: /build/dockerfile: "../Dockerfile.mine" does not match the required format',
     ),
     "root": (
         MAIN,
@@ -257,13 +257,13 @@ FAILED = {
         MAIN,
         "target=/home/dev/.aws,readonly",
         "readonly",
-        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" does not match the required format; write it as "type',
+        f'{MAIN}: /mounts/2: "type=bind,source=${{localEnv:HOME}}/.aws,readonly" does not match the required format',
     ),
     "elsewhere": (
         MAIN,
         '"workspaceFolder": "/workspace"',
         '"workspaceFolder": "/workspaces/x"',
-        f'{MAIN}: /workspaceFolder: "/workspaces/x" does not match the required format; "/workspace": every entry point mounts',
+        f'{MAIN}: /workspaceFolder: "/workspaces/x" does not match the required format; "/workspace"',
     ),
     "number as variable": (
         MAIN,
@@ -350,8 +350,8 @@ FAILED = {
         "compose.yaml",
         "127.0.0.1:${MLFLOW_PORT:-5000}:5000",
         "${MLFLOW_PORT:-5000}:5000",
-        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" does not match the required format; publish it as '
-        '"127.0.0.1:PORT:PORT"',
+        'compose.yaml: /services/mlflow/ports/0: "${MLFLOW_PORT:-5000}:5000" does not match the required format; '
+        'publish it as "127.0.0.1:PORT:PORT"',
     ),
     "compose: not YAML": (
         "compose.yaml",
@@ -412,7 +412,7 @@ def test_each_wrong_file_is_named_with_place_and_remedy(project: Path, what: str
         assert len(found) <= 2, found
 
 
-def test_all_problems_are_told(project: Path) -> None:
+def test_all_problems_are_reported(project: Path) -> None:
     edit(project / MAIN, init=None, containerUser="root", privileged=True)
     change(project / "Dockerfile", "FROM ${BASE_IMAGE:-", "FROM ${BASE_IMAGE:-mine-")
     assert len([line for line in problems(project) if line.startswith((MAIN, "Dockerfile"))]) == 5
@@ -422,7 +422,11 @@ SECRETS = [
     ("containerEnv", {"WANDB_API_KEY": "0123456789"}, f"{MAIN}: /containerEnv/WANDB_API_KEY: the value of a secret"),
     ("containerEnv", {"HF_TOKEN": "${localEnv:HF_TOKEN}"}, "the value of HF_TOKEN would reach command lines and logs"),
     ("remoteEnv", {"LOGIN": "u:${localEnv:DB_PASSWORD}"}, 'remove it and add "--env=DB_PASSWORD" to runArgs'),
-    ("remoteEnv", {"AWS_SECRET_ACCESS_KEY": "0123456789"}, f"{MAIN}: /remoteEnv/AWS_SECRET_ACCESS_KEY: the value of a secret"),
+    (
+        "remoteEnv",
+        {"AWS_SECRET_ACCESS_KEY": "0123456789"},
+        f"{MAIN}: /remoteEnv/AWS_SECRET_ACCESS_KEY: the value of a secret",
+    ),
     ("runArgs", ["-e", "KAGGLE_KEY=0123456789"], f"{MAIN}: /runArgs: the value of a secret is visible"),
     ("containerEnv", {"NOTE": "hf_" + "a1B2" * 8}, "this looks like a secret token; remove it, revoke it"),
 ]
@@ -440,7 +444,7 @@ def test_a_secret_is_found_and_its_value_is_not_repeated(
     assert "0123456789" not in found[0] and "a1B2" not in found[0]
 
 
-def test_names_that_only_sound_secret_are_left_alone(plain: Path) -> None:
+def test_names_that_only_look_secret_are_kept(plain: Path) -> None:
     raw = json.loads((plain / MAIN).read_text(encoding="utf-8"))
     harmless = {"TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "us", "SSH_KEY_FILE": "/workspace/x", "MAX_TOKENS_": ""}
     edit(plain / MAIN, containerEnv={**raw["containerEnv"], **harmless}, remoteEnv={"HF_TOKEN": None})
@@ -468,7 +472,7 @@ def test_a_project_without_gpu_asks_for_none(generate: Callable[..., Path], tmp_
     assert problems(project) == [expected]
 
 
-def test_where_only_one_gpu_may_be_asked_for(generate: Callable[..., Path], tmp_path: Path) -> None:
+def test_only_one_gpu_may_be_requested(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="gb300"), tmp_path / "gb300")
     change(project / MAIN, "${localEnv:GPUS:0}", "${localEnv:GPUS:all}")
     expected = f"{MAIN}: /runArgs: all GPUs are requested, which gb300 does not allow; "
@@ -573,7 +577,7 @@ def contents(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def test_run_says_one_line_and_adds_only_the_wheel(plain: Path) -> None:
+def test_run_prints_one_line_and_adds_only_the_wheel(plain: Path) -> None:
     before = contents(plain)
     done = start(plain)
     assert done.returncode == 0
@@ -739,7 +743,7 @@ def test_run_fails_only_for_what_is_wrong(plain: Path, operation: str) -> None:
     assert done.stderr.endswith("validate: 1 problem; nothing was changed.\n")
 
 
-def test_without_the_packages_uv_brings_them(plain: Path, tmp_path: Path) -> None:
+def test_uv_provides_missing_packages(plain: Path, tmp_path: Path) -> None:
     uv = fake_uv(
         tmp_path / "bin",
         f'for last; do before="$script"; script="$last"; done; exec {sys.executable} "$before" "$script"',
@@ -784,7 +788,7 @@ def test_with_neither_packages_nor_uv(project: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_smoke_without_its_package_says_so(plain: Path, tmp_path: Path) -> None:
+def test_smoke_reports_a_missing_package(plain: Path, tmp_path: Path) -> None:
     image = json.loads((plain / "stack.json").read_text(encoding="utf-8"))["image"]
     engine_at(tmp_path / "s", {"/_ping": "200 OK", f"/images/{image}/json": "200 OK", "/1": "", "/2": ""})
     done = start(
@@ -939,7 +943,7 @@ def test_update_judges_the_merged_tree(copied: Path, messages: Callable[[], list
     assert any('--ipc is "private"' in line for line in messages())
 
 
-def test_update_announces_a_conflict_and_ends_well(copied: Path, messages: Callable[[], list[str]]) -> None:
+def test_update_reports_a_conflict_and_succeeds(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
     git("commit", "-qam", "mine", cwd=copied)
     run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
@@ -957,13 +961,13 @@ def plan_of(project: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) 
     return smoke.plan(project)
 
 
-def test_smoke_does_nothing_where_there_is_nothing_to_do(
-    plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_smoke_is_skipped_with_a_reason(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert plan_of(plain, monkeypatch, GPU_TEMPLATE_SMOKE="off") == smoke.Plan("off")
     cases = {
         "GPU_TEMPLATE_SMOKE is 'on'; it must be auto, build, or off": {"GPU_TEMPLATE_SMOKE": "on"},
-        "the Docker engine is at ssh://me@rack, which does not have this project's folder": {"DOCKER_HOST": "ssh://me@rack"},
+        "the Docker engine is at ssh://me@rack, which does not have this project's folder": {
+            "DOCKER_HOST": "ssh://me@rack"
+        },
         f"no Docker engine responds at unix://{tmp_path}/none": {"DOCKER_HOST": f"unix://{tmp_path}/none"},
     }
     for reason, environment in cases.items():
@@ -971,7 +975,7 @@ def test_smoke_does_nothing_where_there_is_nothing_to_do(
         assert planned.reason == reason and not planned.container
 
 
-def test_smoke_says_how_to_be_let_in(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoke_reports_missing_permission(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: str) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -1147,7 +1151,7 @@ def test_smoke_starts_the_container_with_its_gpu(project: Path) -> None:
 
 
 @pytest.mark.engine
-def test_smoke_says_when_the_engine_refuses_the_gpu(project: Path) -> None:
+def test_smoke_reports_that_the_engine_refuses_the_gpu(project: Path) -> None:
     host = docker_at("plain")
     done = smoked(project, host)
     if "its GPU request" in done.stdout:
@@ -1159,7 +1163,7 @@ def test_smoke_says_when_the_engine_refuses_the_gpu(project: Path) -> None:
 
 
 @pytest.mark.engine
-def test_smoke_starts_what_asks_for_no_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
+def test_smoke_without_a_gpu_request(generate: Callable[..., Path], tmp_path: Path) -> None:
     project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
     done = smoked(project, docker_at("plain"), GPU_TEMPLATE_STRICT="1")
     assert done.returncode == 0, done.stderr
@@ -1167,9 +1171,7 @@ def test_smoke_starts_what_asks_for_no_gpu(generate: Callable[..., Path], tmp_pa
 
 
 @pytest.mark.engine
-def test_what_runs_is_what_was_written(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wheel_runs(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     host = docker_at("gpu")
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setenv("BASE_IMAGE", image_at(host))
