@@ -101,7 +101,7 @@ def test_generated_projects_are_valid(generate: Callable[..., Path], answers: di
     assert "stack.json" in validation.read and MAIN in validation.read
 
 
-def test_valid_devcontainer_settings_are_accepted(plain: Path) -> None:
+def test_schema_accepts_the_specification(plain: Path) -> None:
     raw = edit(
         plain / MAIN,
         **{"$schema": "https://raw.githubusercontent.com/devcontainers/spec/main/schemas/devContainer.schema.json"},

@@ -102,7 +102,7 @@ def cpu_only() -> dict[str, Any]:
 
 @pytest.fixture
 def container():
-    """`container(python="3.11.2")`: a healthy container with that card, but for what is said."""
+    """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
     from gpukit.verify.probes.imported import Imported
     from gpukit.verify.probes.seen import (
         Device,
@@ -125,8 +125,8 @@ def container():
     link = {"gen": 5, "width": 16, "slowed": ["sw_power_cap"], "mig": False}
     losses = [1.4 - 0.02 * step for step in range(10)]
 
-    def on(device: str, **said: Any) -> Outcome:
-        return Outcome(device, {"device": device, **said})
+    def on(device: str, **output: Any) -> Outcome:
+        return Outcome(device, {"device": device, **output})
 
     def probes(**changes: Any) -> SimpleNamespace:
         seen = {

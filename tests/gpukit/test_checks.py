@@ -55,7 +55,7 @@ def test_checks_run_in_order_and_a_skip_is_no_failure(make_stack):
     assert statuses(findings) == {"first": PASS, "second": PASS, "third": SKIP, "fourth": PASS}
 
 
-def test_what_depends_on_a_failure_is_skipped_and_names_the_first(make_stack):
+def test_dependents_of_a_failure_are_skipped(make_stack):
     findings = run(CHECKS, SimpleNamespace(first=False), make_stack())
     assert statuses(findings) == {"first": FAIL, "second": SKIP, "third": SKIP, "fourth": SKIP}
     assert {finding.cause for finding in findings[1:]} == {"This depends on `first`, which failed."}
@@ -68,7 +68,7 @@ def test_a_check_that_breaks_is_neither_pass_nor_fail(make_stack):
     assert "AttributeError" in findings[1].cause
 
 
-def test_select_takes_what_is_needed_along():
+def test_select_includes_required_checks():
     assert [each.id for each in select(CHECKS, only=["third"])] == ["first", "second", "third"]
     assert [each.id for each in select(CHECKS, only=["third"], skip=["first"])] == ["second", "third"]
     assert [each.id for each in select(CHECKS, skip=["second"])] == ["first", "third", "fourth"]
@@ -79,10 +79,10 @@ def test_command_prints_table_or_json(capsys, stack_file, findings_schema):
     assert command("doctor", "", CHECKS, look(first=True, second="x"), argv) == 0
     assert capsys.readouterr().out.endswith("PASS: 3 checks passed. 1 check skipped.\n")
     assert command("doctor", "", CHECKS, look(first=False), [*argv, "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, findings_schema)
-    assert (said["tool"], said["project"], said["exit_code"]) == ("doctor", "demo", 1)
-    assert said["counts"] == {"PASS": 0, "WARN": 0, "FAIL": 1, "SKIP": 3}
+    output = json.loads(capsys.readouterr().out)
+    jsonschema.validate(output, findings_schema)
+    assert (output["tool"], output["project"], output["exit_code"]) == ("doctor", "demo", 1)
+    assert output["counts"] == {"PASS": 0, "WARN": 0, "FAIL": 1, "SKIP": 3}
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_command_prints_table_or_json(capsys, stack_file, findings_schema):
         (["--stack", "/nowhere/stack.json"], "/nowhere/stack.json"),
     ],
 )
-def test_command_says_when_it_cannot_look(capsys, stack_file, findings_schema, argv, names):
+def test_command_reports_that_it_cannot_run(capsys, stack_file, findings_schema, argv, names):
     argv = argv if "--stack" in argv else [*argv, "--stack", str(stack_file())]
     assert command("verify", "", CHECKS, look(), argv) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert names in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert names in output.err
     assert command("verify", "", CHECKS, look(), [*argv, "--json"]) == 2
     jsonschema.validate(json.loads(capsys.readouterr().out), findings_schema)
 
@@ -122,25 +122,25 @@ sys.exit(command("verify", "", [one], lambda stack: contextlib.nullcontext(), sy
 """
 
 
-@pytest.mark.parametrize(("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
-def test_on_a_terminal_there_is_colour_and_progress(stack_file, extra, coloured):
+@pytest.mark.parametrize(("extra", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_on_a_terminal_there_is_color_and_progress(stack_file, extra, colored):
     main, other = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path), **extra}
     environment = {name: value for name, value in environment.items() if name != "NO_COLOR" or name in extra}
     argv = [sys.executable, "-c", SCRIPT, "--stack", str(stack_file())]
     code = subprocess.run(argv, stdout=other, stderr=other, env=environment, check=False).returncode
     os.close(other)
-    said = b""
+    output = b""
     with contextlib.suppress(OSError):  # the end of a terminal
         while data := os.read(main, 65536):
-            said += data
+            output += data
     os.close(main)
     assert code == 0
-    assert (b"\033[32mPASS" in said) == coloured
-    assert (b"[1/1] The only one ..." in said) == (extra.get("TERM") != "dumb")
+    assert (b"\033[32mPASS" in output) == colored
+    assert (b"[1/1] The only one ..." in output) == (extra.get("TERM") != "dumb")
 
 
-def test_without_a_terminal_there_is_neither_and_any_encoding_will_do(stack_file):
+def test_without_a_terminal_any_encoding_works(stack_file):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii"}
     argv = [sys.executable, "-c", SCRIPT, "--stack", str(stack_file())]
     done = subprocess.run(argv, capture_output=True, env=environment, check=False)
@@ -148,7 +148,7 @@ def test_without_a_terminal_there_is_neither_and_any_encoding_will_do(stack_file
     assert done.stdout.startswith(b"PASS  The only one  \\xfc fine")
 
 
-def test_explain_names_what_a_check_needs():
+def test_explain_lists_required_checks():
     assert checks.explain(second).startswith("Second [second]")
     assert "first" in checks.explain(second)
 
@@ -180,33 +180,33 @@ EVERY = [(tool, each) for tool, module in TOOLS.items() for each in module.CHECK
 def test_explain_knows_every_check(capsys, tool, each, in_a_project):
     """With its causes, and with blanks that a reader can tell from text."""
     assert main(["explain", each.id]) == 0
-    said = checks.explain(each)
-    assert said in capsys.readouterr().out
-    assert said.startswith(f"{each.title} [{each.id}]")
-    assert len(re.findall(r"^  (?:FAIL|WARN)  ", said, re.MULTILINE)) == len(each.causes)
-    assert len(re.findall(r"^ +remedy +\S", said, re.MULTILINE)) == len(each.causes)
-    assert "{" not in said.replace("{libcudnn", "")
+    output = checks.explain(each)
+    assert output in capsys.readouterr().out
+    assert output.startswith(f"{each.title} [{each.id}]")
+    assert len(re.findall(r"^  (?:FAIL|WARN)  ", output, re.MULTILINE)) == len(each.causes)
+    assert len(re.findall(r"^ +remedy +\S", output, re.MULTILINE)) == len(each.causes)
+    assert "{" not in output.replace("{libcudnn", "")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("option", ["--only", "--skip"])
 def test_an_unknown_check_is_named_with_those_that_there_are(capsys, findings_schema, tool, option):
     assert TOOLS[tool].main([option, "driverr"]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and "there is no check 'driverr'" in said.err
-    assert all(each.id in said.err for each in TOOLS[tool].CHECKS if not each.project)
+    output = capsys.readouterr()
+    assert output.out == "" and "there is no check 'driverr'" in output.err
+    assert all(each.id in output.err for each in TOOLS[tool].CHECKS if not each.project)
     assert TOOLS[tool].main([option, "driverr", "--json"]) == 2
     jsonschema.validate(json.loads(capsys.readouterr().out), findings_schema)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_help_lists_the_checks_and_says_the_exit_codes(capsys, tool):
+def test_help_lists_the_checks_and_exit_codes(capsys, tool):
     with pytest.raises(SystemExit) as ended:
         TOOLS[tool].main(["--help"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(re.search(rf"^  {each.id} +\S", said, re.MULTILINE) for each in TOOLS[tool].CHECKS)
-    assert "exit code: 0 " in said
+    assert all(re.search(rf"^  {each.id} +\S", output, re.MULTILINE) for each in TOOLS[tool].CHECKS)
+    assert "exit code: 0 " in output
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -230,11 +230,11 @@ def test_quick_leaves_out_and_only_overrules(capsys, stack_file):
     assert ids("--quick", "--only", "slow") == ["slow"]
 
 
-def test_what_is_looked_at_is_told_which_checks_come_and_whether_to_stress(capsys, stack_file):
-    told = []
-    probes = {"first": True, "second": "x", "prepare": lambda ids, stress: told.append((ids, stress))}
+def test_probes_are_prepared_with_checks_and_stress(capsys, stack_file):
+    calls = []
+    probes = {"first": True, "second": "x", "prepare": lambda ids, stress: calls.append((ids, stress))}
     command("verify", "", CHECKS, look(**probes), ["--stack", str(stack_file()), "--stress", "--only", "second"])
-    assert told == [(["first", "second"], True)]
+    assert calls == [(["first", "second"], True)]
 
 
 def test_a_finding_with_something_to_say_names_the_command_that_explains_it(capsys, stack_file):

@@ -150,7 +150,7 @@ def test_gpukit_is_compared_with_the_wheel_in_vendor(fake_torch, stack_file, tmp
     ]
 
 
-def test_the_line_that_says_what_it_was():
+def test_last_error_line():
     advice = "backend='inductor' raised:\nOSError: [Errno 28] No space left\n\nSet TORCHDYNAMO_VERBOSE=1 for more."
     assert last_line(advice) == "OSError: [Errno 28] No space left"
     gcc = "main.c:5:10: fatal error: Python.h: No such file or directory\ncompilation terminated.\n"

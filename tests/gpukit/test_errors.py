@@ -193,7 +193,7 @@ def test_figures_decide():
     assert "gpu-memory-fragmented" in ids(200, 0, 23, 9)
 
 
-def test_a_text_says_more_of_its_machine_than_this_one():
+def test_facts_in_the_text_take_precedence():
     scene = machine_in_text(
         "Linux 5.15.167.4-microsoft-standard-WSL2\nNVIDIA GeForce RTX 5090, Driver Version: 572.16  CUDA Version: 12.8"
     )
@@ -272,7 +272,7 @@ def test_a_binary_file_is_none(data):
         of(data)
 
 
-def test_a_long_log_comes_down_to_what_it_says():
+def test_long_log_is_reduced_to_its_errors():
     steps = b"".join(b"step %d loss 0.%d\n" % (number, number) for number in range(200_000))
     text = of(steps[: len(steps) // 2] + ERROR.encode() + b"\n" + steps[len(steps) // 2 :])
     assert len(text) < 500 and ERROR in text

@@ -58,7 +58,7 @@ FORMATS = {"fp8": (3, 7, 13, -6), "bf16": (7, 7, 23, -126), "fp16": (10, 10, 23,
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_a_healthy_card_computes_is_within_the_tolerance(name):
+def test_healthy_results_are_within_the_tolerance(name):
     digits, result, bits, least = FORMATS[name]
     seen = off(factors(digits, least), bits, result)
     assert seen < TOLERANCES[name] / 2
@@ -81,7 +81,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("fault", BROKEN)
-def test_what_a_broken_one_computes_is_not(name, fault):
+def test_broken_results_exceed_the_tolerance(name, fault):
     digits, result, bits, least = FORMATS[name]
     assert off(factors(digits, least), bits, result, BROKEN[fault]) > 3 * TOLERANCES[name]
 
@@ -93,5 +93,9 @@ def test_the_exercises_on_the_cpu():
 
     for result in exercises.matmul("cpu", "9.0")["results"]:
         assert result["error"] <= result["tolerance"], result
-    for said in (exercises.convolution("cpu"), exercises.attention("cpu", "bf16"), exercises.attention("cpu", "fp16")):
-        assert max(said["error"], *said.get("ways", {0: 0}).values()) <= said["tolerance"]
+    for output in (
+        exercises.convolution("cpu"),
+        exercises.attention("cpu", "bf16"),
+        exercises.attention("cpu", "fp16"),
+    ):
+        assert max(output["error"], *output.get("ways", {0: 0}).values()) <= output["tolerance"]

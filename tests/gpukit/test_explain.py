@@ -95,7 +95,7 @@ def causes(capsys, *arguments):
     return [cause["id"] for cause in json.loads(capsys.readouterr().out)["causes"]]
 
 
-def test_the_machine_comes_from_a_file_or_from_here(tmp_path, monkeypatch, capsys):
+def test_machine_from_a_file_or_this_one(tmp_path, monkeypatch, capsys):
     old = tmp_path / "machine.json"
     old.write_text('{"machine": {"gpus": [{"name": "NVIDIA GeForce GTX 1080"}]}}', encoding="utf-8")
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
@@ -123,7 +123,7 @@ def test_one_question_if_its_answer_changes_the_causes(terminal, capsys):
     assert asked == []
 
 
-def test_secrets_are_hidden_and_what_carries_meaning_is_not(monkeypatch, tmp_path, capsys):
+def test_only_secrets_are_hidden(monkeypatch, tmp_path, capsys):
     mig = "MIG-1a2b3c4d-1111-2222-3333-444455556666"
     secret = "hf_abcdefghijklmnopqrstuvwxyz012345"
     text = f"Unexpected token: unexpected {mig} in /data/x for {secret}: fatal error\n"

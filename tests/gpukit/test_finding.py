@@ -20,7 +20,7 @@ MIXED = [
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_table_fits_and_says_everything(width):
+def test_table_fits_and_is_complete(width):
     text = table(MIXED, width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
@@ -38,10 +38,10 @@ def test_a_long_text_takes_two_lines_of_the_table_and_stands_in_full_below():
     assert " ".join(below.split()).count("no such file or directory:") == 2 * 8
 
 
-def test_colour_only_where_asked():
+def test_color_only_where_requested():
     assert "\033" not in table(MIXED)
-    coloured = table(MIXED, colour=True)
-    assert re.sub(r"\033\[[0-9;]*m", "", coloured) == table(MIXED)
+    colored = table(MIXED, color=True)
+    assert re.sub(r"\033\[[0-9;]*m", "", colored) == table(MIXED)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,20 @@ def test_json_matches_its_schema(findings_schema):
         jsonschema.validate(to_json("verify", "demo", [finding(FAIL, cause="x")]), findings_schema)
 
 
-def test_what_tools_say_is_one_harmless_line():
+def test_tool_output_becomes_one_harmless_line():
     assert plain("a\n  b\t\033[31mred\a") == "a b red"
     assert plain("proxy http://me:secret@proxy:3128/ fails") == "proxy http://***@proxy:3128/ fails"
 
 
-def test_the_rich_table_says_the_same(capsys):
+def test_rich_table_has_the_same_content(capsys):
     pytest.importorskip("rich")
     from gpukit.verify.rich_table import rich_table
 
     assert rich_table([*MIXED, finding(WARN, "e", seen="[bold]markup[/bold]", cause="x", remedy="y", link="page#e")])
-    said = capsys.readouterr().out
-    assert "Title of a" in said and "./launch build" in said and "[bold]markup[/bold]" in said and "page#e" in said
+    output = capsys.readouterr().out
+    assert (
+        "Title of a" in output and "./launch build" in output and "[bold]markup[/bold]" in output and "page#e" in output
+    )
 
 
 def test_a_report_is_markdown_that_shows_texts_as_they_are():

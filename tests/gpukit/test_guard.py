@@ -121,7 +121,7 @@ def test_as_the_dockerfile_calls_it(packages, tmp_path, stack_file):
     assert "torch is 2.15.0 here and was 2.10.0a0+b558c986e8.nv25.11 in the base" in line
 
 
-def test_what_it_cannot_do_it_says(packages, tmp_path, stack_file):
+def test_guard_reports_failures(packages, tmp_path, stack_file):
     to = tmp_path / "protected.txt"
     none = script("record", "--stack", stack_file(protected=["jax"]), "--to", to, packages=packages)
     assert (none.returncode, to.exists()) == (1, False)

@@ -44,7 +44,7 @@ def of_checks(part: str) -> set[str]:
     ],
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
 )
-def test_a_text_can_have_each_id_that_is_asked_for(ids) -> None:
+def test_each_requested_id_can_occur_in_a_text(ids) -> None:
     assert set(ids) - OF_RULES == set()
 
 
@@ -55,7 +55,7 @@ def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
     assert set(standalone.STANDALONE_WORDING) - own - of_checks("doctor") == set()
 
 
-def test_each_rule_that_is_asked_for_by_id_exists() -> None:
+def test_each_referenced_rule_exists() -> None:
     asked: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -23,7 +23,7 @@ CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for 
 
 
 @pytest.mark.golden
-def test_the_pages_are_what_the_data_say():
+def test_generated_pages_are_up_to_date():
     """Run `python docs/write.py` after a change of a check or a new record."""
     assert {path: path.read_text(encoding="utf-8") for path in write.pages()} == write.pages()
 
@@ -87,7 +87,7 @@ def test_a_run_on_a_card_is_recorded(container, make_stack, tmp_path):
     [list({**ALL, "tensor": found(SKIP, "tensor", "There is no GPU.")}.values()), FINDINGS[1:], [ALL["tensor"]]],
     ids=["nothing computed", "without one check", "one check"],
 )
-def test_what_ran_on_no_card_is_not_recorded(container, make_stack, tmp_path, findings):
+def test_runs_without_a_gpu_are_not_recorded(container, make_stack, tmp_path, findings):
     file = tmp_path / "it.json"
     assert record(findings, container(), make_stack(), file).startswith("Not recorded")
     assert not file.exists()
@@ -100,7 +100,7 @@ def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_
     assert record(FINDINGS, probes, make_stack(), tmp_path / "it.json").startswith("Not recorded")
 
 
-def test_a_record_names_no_person_or_machine(container, make_stack):
+def test_record_has_no_names_of_users_or_machines(container, make_stack):
     keys = set(document(FINDINGS, container(), make_stack()))
     assert keys == set(SCHEMA["properties"])
 
@@ -129,5 +129,5 @@ def test_a_table_edited_by_hand_is_noticed(monkeypatch, tmp_path, capsys, change
     assert ("README.md is out of date" in capsys.readouterr().err) == bool(change)
 
 
-def test_an_empty_table_says_so():
+def test_empty_table():
     assert write.verified_table([]) == "No run on real hardware has been recorded yet."

@@ -1,4 +1,4 @@
-"""Planted secrets appear nowhere: not in the table, the JSON, the report, nor in what is said on stderr."""
+"""Planted secrets appear nowhere: not in the table, the JSON, the report, nor on stderr."""
 
 import base64
 import contextlib
@@ -131,14 +131,14 @@ def test_planted_secrets_appear_nowhere(planted, stack_file, capsys, argv):
     report = planted / "report.md"
     argv = [*argv, "--report", str(report), "--stack", str(stack_file())]
     assert command("verify", "", (judge, broken), lambda stack: contextlib.nullcontext(SimpleNamespace()), argv) == 1
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     text = report.read_text(encoding="utf-8")
-    for where in (said.out, said.err, text):
+    for where in (output.out, output.err, text):
         assert leaks(where) == []
         assert "swordfish99" not in where and "abcdef123456" not in where
 
 
-def test_a_report_names_neither_person_nor_machine(planted, stack_file, capsys):
+def test_report_has_no_names_of_users_or_machines(planted, stack_file, capsys):
     @check("names", "Names")
     def names(probes, stack):
         return passed(
@@ -224,11 +224,11 @@ def leaking(tmp_path, generate, monkeypatch):
     plant(project, tmp_path / "home" / "ada.lovelace", monkeypatch)
     tools = tmp_path / "bin"
     tools.mkdir()
-    said = f"ada.lovelace on enchantress7 says {LEAKY} " + PLANTED["several lines"].replace("\n", " ")
-    (tmp_path / "said").write_text(said, encoding="utf-8")
-    info = {"ServerVersion": "29.1.2", "OSType": "linux", "OperatingSystem": said, "DockerRootDir": "/"}
+    output = f"ada.lovelace on enchantress7 says {LEAKY} " + PLANTED["several lines"].replace("\n", " ")
+    (tmp_path / "said").write_text(output, encoding="utf-8")
+    info = {"ServerVersion": "29.1.2", "OSType": "linux", "OperatingSystem": output, "DockerRootDir": "/"}
     (tmp_path / "info").write_text(json.dumps({**info, "Runtimes": {"nvidia": {}}}), encoding="utf-8")
-    state, host = {"Running": False, "Error": f"driver not loaded {said}"}, {"RestartPolicy": {"Name": "always"}}
+    state, host = {"Running": False, "Error": f"driver not loaded {output}"}, {"RestartPolicy": {"Name": "always"}}
     (tmp_path / "containers").write_text(
         json.dumps([{"Name": "/demo", "State": state, "HostConfig": {**host, "DeviceRequests": [{}]}}]),
         encoding="utf-8",
@@ -257,25 +257,25 @@ def said_by(project, *argv, **environment):
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--early",), ("--only=driver",), ("--quick",)], ids=str)
 def test_doctor_repeats_no_secret(leaking, options):
-    said = said_by(leaking, "./launch", "doctor", *options)
-    assert said or options == ("--early",)
-    assert leaks(said) == [] and "swordfish99" not in said
+    output = said_by(leaking, "./launch", "doctor", *options)
+    assert output or options == ("--early",)
+    assert leaks(output) == [] and "swordfish99" not in output
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--only=import",)], ids=str)
 def test_verify_repeats_no_secret(leaking, tmp_path, options):
     argv = [*VERIFY, *options]
-    said = said_by(leaking, *argv, PYTHONPATH=f"{tmp_path}/torch:{SOURCE}")
-    assert "ImportError" in said or "torch" in said
-    assert leaks(said) == [] and "swordfish99" not in said
+    output = said_by(leaking, *argv, PYTHONPATH=f"{tmp_path}/torch:{SOURCE}")
+    assert "ImportError" in output or "torch" in output
+    assert leaks(output) == [] and "swordfish99" not in output
 
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
-def test_reports_of_real_runs_name_nobody_and_no_machine(leaking, tmp_path, tool):
+def test_reports_of_real_runs_hide_users_and_machines(leaking, tmp_path, tool):
     command = {"doctor": ["./launch", "doctor"], "verify": [*VERIFY, "--record"]}[tool]
-    said = said_by(leaking, *command, "--report", PYTHONPATH=f"{tmp_path}/torch:{SOURCE}")
+    output = said_by(leaking, *command, "--report", PYTHONPATH=f"{tmp_path}/torch:{SOURCE}")
     written = [path.read_text(encoding="utf-8") for path in (leaking / "outputs").iterdir() if path.is_file()]
     assert len(written) == 1  # nothing is recorded without a GPU
-    assert leaks(said + written[0]) == []
+    assert leaks(output + written[0]) == []
     for name in ("lovelace", "enchantress7", socket.gethostname()):
         assert name.lower() not in written[0].lower(), name

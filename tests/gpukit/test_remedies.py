@@ -273,7 +273,7 @@ def test_no_explanation_leads_to_explain(project) -> None:
     assert [each for each in every if starts(each[1])[0] == "explain"] == []
 
 
-def test_what_doctor_and_verify_print_of_a_rule_does_not_start_them_again() -> None:
+def test_remedies_of_rules_do_not_start_the_same_tool() -> None:
     """Rules of a kind are about engines, which doctor asks; those of verify are about what runs in the container."""
     wrong = []
     for rule in RULES:
@@ -311,7 +311,7 @@ def test_a_look_asks_something_else_than_the_remedy() -> None:
         ("`python -m pip install x`", "`python -m pip install x`"),
     ],
 )
-def test_a_project_adds_packages_its_own_way(written, in_project) -> None:
+def test_pip_install_becomes_launch_add(written, in_project) -> None:
     assert commands(written, project=True) == in_project
     assert commands(written, project=False) == written
     assert commands("`./launch add x`", project=False) == "`pip install x`"

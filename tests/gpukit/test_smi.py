@@ -1,4 +1,4 @@
-"""nvidia-smi -q -x as recorded, cut to what is read, with other values put in where said."""
+"""nvidia-smi -q -x as recorded, reduced to what is read, with other values where noted."""
 
 import pytest
 
@@ -111,37 +111,37 @@ def log(driver: str, *gpus: str) -> str:
 
 
 def gpu(name: str, **fields: str) -> str:
-    """One card of `nvidia-smi -q -x`, of the fields that are read; what is not said is N/A, as on most cards."""
-    said = {
+    """One card of `nvidia-smi -q -x`, of the fields that are read; other values are N/A, as on most cards."""
+    output = {
         "mig": "N/A", "display": "Disabled", "mode": "Default", "ecc": "N/A", "link": "1", "width": "16x",
         "temperature": "32 C", "active": "", "pending": "No", "processes": "", "uuid": "GPU-12345678", **fields,
     }  # fmt: skip
     reasons = ("gpu_idle", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown")
     held = "".join(
-        f"<clocks_event_reason_{reason}>{'' if reason in said['active'].split() else 'Not '}Active"
+        f"<clocks_event_reason_{reason}>{'' if reason in output['active'].split() else 'Not '}Active"
         f"</clocks_event_reason_{reason}>"
         for reason in reasons
     )
     return f"""<gpu id="00000000:09:00.0">
-      <product_name>{name}</product_name><display_active>{said["display"]}</display_active>
-      <mig_mode><current_mig>{said["mig"]}</current_mig></mig_mode><uuid>{said["uuid"]}</uuid>
-      <gpu_recovery_action>None</gpu_recovery_action><compute_mode>{said["mode"]}</compute_mode>
+      <product_name>{name}</product_name><display_active>{output["display"]}</display_active>
+      <mig_mode><current_mig>{output["mig"]}</current_mig></mig_mode><uuid>{output["uuid"]}</uuid>
+      <gpu_recovery_action>None</gpu_recovery_action><compute_mode>{output["mode"]}</compute_mode>
       <pci><pci_bus_id>00000000:09:00.0</pci_bus_id><pci_gpu_link_info>
-        <pcie_gen><current_link_gen>{said["link"]}</current_link_gen></pcie_gen>
-        <link_widths><current_link_width>{said["width"]}</current_link_width></link_widths>
+        <pcie_gen><current_link_gen>{output["link"]}</current_link_gen></pcie_gen>
+        <link_widths><current_link_width>{output["width"]}</current_link_width></link_widths>
       </pci_gpu_link_info></pci>
       <clocks_event_reasons>{held}</clocks_event_reasons>
-      <fb_memory_usage><total>{said.get("memory", "N/A")}</total></fb_memory_usage>
-      <ecc_errors><volatile><sram_uncorrectable>{said["ecc"]}</sram_uncorrectable>
-        <dram_uncorrectable>{said["ecc"]}</dram_uncorrectable></volatile>
-        <channel_repair_pending>{said["pending"]}</channel_repair_pending>
+      <fb_memory_usage><total>{output.get("memory", "N/A")}</total></fb_memory_usage>
+      <ecc_errors><volatile><sram_uncorrectable>{output["ecc"]}</sram_uncorrectable>
+        <dram_uncorrectable>{output["ecc"]}</dram_uncorrectable></volatile>
+        <channel_repair_pending>{output["pending"]}</channel_repair_pending>
         <unrepairable_memory>N/A</unrepairable_memory></ecc_errors>
-      <remapped_rows>N/A</remapped_rows><temperature><gpu_temp>{said["temperature"]}</gpu_temp></temperature>
-      <processes>{said["processes"]}</processes></gpu>"""
+      <remapped_rows>N/A</remapped_rows><temperature><gpu_temp>{output["temperature"]}</gpu_temp></temperature>
+      <processes>{output["processes"]}</processes></gpu>"""
 
 
 TELEGRAF = "influxdata/telegraf, plugins/inputs/nvidia_smi/testdata/"
-# Values as recorded there: name of the machine -> origin, what nvidia-smi -q -x said.
+# Values as recorded there: name of the machine -> origin, the output of nvidia-smi -q -x.
 RECORDED = {
     "RTX 3090": (f"{TELEGRAF}3090-v13.xml", log("590.44.01", gpu(
         "NVIDIA GeForce RTX 3090", display="Enabled", active="sw_power_cap", memory="24576 MiB"))),
@@ -165,18 +165,18 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_healthy_card_as_recorded(name):
-    said = parse(RECORDED[name][1])
-    assert (said.message, len(said.cards)) == ("", 1)
-    card = said.cards[0]
-    assert said.driver and card.name.startswith("NVIDIA")
+    output = parse(RECORDED[name][1])
+    assert (output.message, len(output.cards)) == ("", 1)
+    card = output.cards[0]
+    assert output.driver and card.name.startswith("NVIDIA")
     assert not card.uncorrected and not card.pending and not card.failure and not card.recovery
     assert card.mig == ("MIG" in name)
 
 
-def test_what_is_recorded_is_read():
-    said = parse(LAPTOP)
-    (card,) = said.cards
-    assert (said.driver, said.message) == ("575.51.02", "")
+def test_recorded_output_is_parsed():
+    output = parse(LAPTOP)
+    (card,) = output.cards
+    assert (output.driver, output.message) == ("575.51.02", "")
     assert (card.name, card.display, card.processes) == ("NVIDIA GeForce RTX 4070 Laptop GPU", True, 2)
     assert (card.gen, card.width, card.temperature) == (2, 8, 41)
     assert (card.slowed, card.uncorrected, card.pending, card.failure) == (("gpu_idle",), None, False, False)
@@ -212,6 +212,6 @@ def test_other_values(was, now, read):
     assert {name: getattr(card, name) for name in read} == read
 
 
-def test_what_is_no_xml_is_a_complaint():
+def test_invalid_xml():
     assert "cannot be read" in parse("Failed to initialize NVML: Unknown Error").message
     assert parse("<nvidia_smi_log></nvidia_smi_log>").cards == ()

@@ -16,7 +16,7 @@ for folder in ("project", "findings", "errors", "host", "wheel", "doctor", "laun
     ON_THE_HOST += sorted((GPUKIT / folder).glob("*.py"))
 
 
-def test_what_the_schema_takes_can_be_loaded(make_stack, stack_data, stack_schema, cpu_only):
+def test_valid_stack_can_be_loaded(make_stack, stack_data, stack_schema, cpu_only):
     jsonschema.Draft202012Validator.check_schema(stack_schema)
     for changes in ({}, cpu_only):
         jsonschema.validate(stack_data(**changes), stack_schema)
@@ -52,7 +52,7 @@ def test_generated_projects_hold_a_valid_stack(generate, stack_schema):
         jsonschema.validate(json.loads(path.read_text(encoding="utf-8")), stack_schema)
 
 
-def test_what_is_missing_is_named(stack_data, tmp_path):
+def test_missing_package_is_named(stack_data, tmp_path):
     path = tmp_path / "stack.json"
 
     def refused(data):

@@ -99,14 +99,14 @@ def test_programs_that_hang_are_not_waited_for(nowhere, programs, monkeypatch) -
 
 
 def test_the_engine(nowhere, programs) -> None:
-    said = {
+    output = {
         "ServerVersion": "29.1.2",
         "OperatingSystem": "Ubuntu Core 22",
         "DockerRootDir": "/var/snap/docker/common",
         "SecurityOptions": ["name=rootless"],
         "DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}],
     }
-    programs(docker=f"echo '{json.dumps(said)}'", nvidia_ctk="echo NVIDIA Container Toolkit CLI version 1.19.1")
+    programs(docker=f"echo '{json.dumps(output)}'", nvidia_ctk="echo NVIDIA Container Toolkit CLI version 1.19.1")
     found = facts.local(None).engine
     assert found == Engine("docker", "29.1.2", True, False, True, "1.19.1", True, True)
 
@@ -167,7 +167,7 @@ def test_every_field_stands_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("id", WITH_GPU)
-def test_a_card_is_served_by_what_is_advised(id) -> None:
+def test_advised_build_supports_the_card(id) -> None:
     known, stack = data("cards")[id], stacks.stack([id])
     assert (stack.standalone, stack.gpu, list(stack.targets)) == (True, True, [id])
     release = data("stacks")["releases"][stack.base][stack.release]
@@ -176,9 +176,9 @@ def test_a_card_is_served_by_what_is_advised(id) -> None:
     assert re.fullmatch(
         r"pip install torch==[\d.]+ --index-url https://download\.pytorch\.org/whl/cu\d+", wheel["install"]
     )
-    said = Machine(system="linux", arch=known["arch"], gpus=(Card(_name(id), known["capability"]),), driver="600.1")
-    assert list(stacks.needs(said).targets) == [id]
-    more = report(said, stacks.needs(said), {})
+    output = Machine(system="linux", arch=known["arch"], gpus=(Card(_name(id), known["capability"]),), driver="600.1")
+    assert list(stacks.needs(output).targets) == [id]
+    more = report(output, stacks.needs(output), {})
     assert more.json["needs"]["hardware"] == [id] and wheel["install"] in more.text and stack.image in more.text
     assert more.json["needs"]["precisions"] == known["precisions"]
     assert ("share their memory" in more.text) == known["unified_memory"]
@@ -203,7 +203,7 @@ def test_what_no_project_needs() -> None:
     assert more.json["needs"]["hardware"] == [] and "--hardware ID" in more.text
 
 
-def test_a_driver_that_serves_an_older_build_is_said_so() -> None:
+def test_older_build_for_an_older_driver_is_reported() -> None:
     stack = stacks.stack(["rtx-40"])
     probes = host(cards=Result(0, "NVIDIA GeForce RTX 4090, 550.54.14, 8.9\n"))
     found = judged(probes, stack)["driver"]
@@ -279,7 +279,7 @@ def test_a_command_line_without_a_gpu_skips_what_the_gpu_needs(make_stack) -> No
     assert not any("--cpu" in finding.remedy for finding in found.values())
 
 
-def test_a_project_without_a_gpu_is_told_how_to_use_the_one_here(make_stack, cpu_only) -> None:
+def test_project_without_gpu_reports_how_to_use_one(make_stack, cpu_only) -> None:
     found = judged(host(), make_stack(**cpu_only))["card"]
     assert found.status == SKIP and "copier update --trust --data hardware=rtx-50" in found.remedy
 
@@ -290,11 +290,11 @@ def test_a_project_without_a_gpu_is_told_how_to_use_the_one_here(make_stack, cpu
 def test_doctor_anywhere(nowhere, programs, capsys, findings_schema) -> None:
     programs(nvidia_smi=smi("NVIDIA H100 80GB HBM3", "580.95.05", "9.0"))
     main.main(["--json"])
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, findings_schema)
-    assert said["project"] == "" and said["needs"]["hardware"] == ["h100"]
-    assert from_json(said).gpus[0].capability == "9.0"
-    assert "./launch" not in json.dumps(said)
+    output = json.loads(capsys.readouterr().out)
+    jsonschema.validate(output, findings_schema)
+    assert output["project"] == "" and output["needs"]["hardware"] == ["h100"]
+    assert from_json(output).gpus[0].capability == "9.0"
+    assert "./launch" not in json.dumps(output)
     assert list(nowhere.iterdir()) == []
     assert main.main(["--only", "mounts"]) == 2
     assert "no check 'mounts' outside a project" in capsys.readouterr().err
@@ -326,8 +326,8 @@ def test_help_lists_steps_and_examples(capsys) -> None:
         assert command in COMMANDS
         with pytest.raises(SystemExit) as ended:
             cli([command, "--help"])
-        said = capsys.readouterr().out
-        assert ended.value.code == 0 and f"{command} --" in said
+        output = capsys.readouterr().out
+        assert ended.value.code == 0 and f"{command} --" in output
 
 
 def test_setup_for_any_hardware(nowhere) -> None:
@@ -365,13 +365,13 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
     assert (behind.cause_id, behind.status) == ("driver-too-old", FAIL) and "580" in behind.remedy
 
 
-def test_verify_says_without_torch_what_to_install(nowhere, programs, capsys, monkeypatch) -> None:
+def test_verify_without_torch_prints_the_install_command(nowhere, programs, capsys, monkeypatch) -> None:
     monkeypatch.setattr(standalone.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(standalone, "pythons", lambda: iter([]))
     programs(nvidia_smi=smi("NVIDIA GeForce RTX 5090", "580.95.05", "12.0"))
     assert standalone.main([]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "pip install torch==" in said and "/cu130" in said
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and "pip install torch==" in output and "/cu130" in output
 
 
 def test_names_of_remedies_are_those_of_causes() -> None:

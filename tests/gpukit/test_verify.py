@@ -204,7 +204,7 @@ def test_remedies_without_a_container(container, make_stack):
     assert "`./launch --native build`" in gpukit.remedy
 
 
-def test_what_is_worded_for_native_environments_is_a_cause_of_verify():
+def test_native_wording_refers_to_causes_of_verify():
     causes = {cause.id: cause for each in verify.CHECKS for cause in each.causes}
     assert set(native.WORDING) <= set(causes)
     for id, sentences in native.WORDING.items():
@@ -371,8 +371,8 @@ TWO = {
 
 def gemms(*speeds):
     card = {"gen": 4, "width": 16, "slowed": [], "mig": False}
-    said = {"kind": "bf16", "size": 8192, "others": False, "card": card}
-    return {**TWO, "gemms": tuple(on(f"cuda:{index}", tflops=speed, **said) for index, speed in enumerate(speeds))}
+    output = {"kind": "bf16", "size": 8192, "others": False, "card": card}
+    return {**TWO, "gemms": tuple(on(f"cuda:{index}", tflops=speed, **output) for index, speed in enumerate(speeds))}
 
 
 def ranks(**changes):
@@ -708,7 +708,7 @@ FAULTS.update(
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named_and_nothing_else_fails_beside_it(container, make_stack, findings_schema, name):
+def test_fault_is_the_only_failure(container, make_stack, findings_schema, name):
     seen, id, cause, *filled_in = FAULTS[name]
     findings = judged(container(**seen), make_stack())
     assert with_status(findings, "FAIL", "WARN") == {id}
@@ -733,7 +733,7 @@ def test_a_cap_that_this_torch_cannot_have(container, make_stack):
     assert judged(container(**capped), make_stack())["cap"].status == "PASS"
 
 
-def test_what_only_tools_or_other_sources_need_is_a_warning(container, make_stack):
+def test_requirements_of_tools_are_warnings(container, make_stack):
     """Training works without them."""
     elsewhere = {"unknown_imports": [Import("import einops", "einops", "src/other/tool.py:1")]}
     for seen in (unmet("ruff>=0.12", "ruff", "0.1", tool=True), elsewhere):
@@ -907,17 +907,17 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
 
 
 def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80", "sm_90", "sm_120"), **changes):
-    """A machine with one healthy card: what nvidia-smi said of it as recorded, the rest as such a card computes."""
-    said = parse(RECORDED[record][1])
-    name = changes.pop("name", said.cards[0].name)
-    gen, width = link or (said.cards[0].gen, said.cards[0].width)
-    card = {"gen": gen, "width": width, "slowed": changes.pop("slowed", []), "mig": said.cards[0].mig}
+    """A machine with one healthy card: recorded output of nvidia-smi, and the results of such a card."""
+    output = parse(RECORDED[record][1])
+    name = changes.pop("name", output.cards[0].name)
+    gen, width = link or (output.cards[0].gen, output.cards[0].width)
+    card = {"gen": gen, "width": width, "slowed": changes.pop("slowed", []), "mig": output.cards[0].mig}
     carries = LANE_GB_S[gen] * width
     seen = {
         "devices": Devices(
             (Device(name, capability, shared, 0.8 if shared else 1.0),), kinds, changes.pop("message", "")
         ),
-        "smi": said,
+        "smi": output,
         "gemms": (on(kind="bf16", size=8192, tflops=speed, others=changes.pop("others", False), card=card),),
         "transfers": (on(pinned=True, to=0.85 * carries, **{"from": 0.8 * carries}, card=card),),
         "assembler": ("/triton/ptxas", (f"sm_{capability.replace('.', '')}", f"sm_{capability.replace('.', '')}a")),

@@ -215,7 +215,7 @@ def test_a_fault_of_torch(verify, name):
 LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
 
 
-def test_what_a_library_repeats_is_hidden(verify):
+def test_secrets_in_library_output_are_hidden(verify):
     """In a container as well, where the environment holds what was handed in by name."""
     planted = {
         "HF_TOKEN": "hf_PlantedPlanted1234567",

@@ -84,7 +84,7 @@ def test_pips_copy_serves_where_packaging_is_not_installed(monkeypatch: pytest.M
     assert requirements.packaging("requirements").__name__ == "pip._vendor.packaging.requirements"
 
 
-def test_what_the_project_needs_indirectly(tmp_path: Path) -> None:
+def test_indirect_requirements(tmp_path: Path) -> None:
     there = tmp_path / "there"
     distribution(there, "transformers", "5.2.0", "Tokenizers<1", 'accelerate; extra == "torch"', "odd; x == y")
     distribution(there, "tokenizers", "0.23.0")
@@ -130,9 +130,7 @@ def fake_uv(folder: Path, output: str, code: int) -> Path:
     ("output", "code", "lines"),
     [("Checked 4 packages", 0, []), ("\n".join(CONFLICTS), 1, CONFLICTS), ("error: no Python", 2, None)],
 )
-def test_what_uv_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: int, lines: object
-) -> None:
+def test_reports_of_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: int, lines: object) -> None:
     monkeypatch.setenv("UV", str(fake_uv(tmp_path, output, code)))
     assert guard.conflicts() == lines
     monkeypatch.setenv("UV", str(tmp_path / "gone"))
@@ -221,13 +219,13 @@ def test_imports_in_sources_and_notebooks(tmp_path: Path) -> None:
         ("nvidia-cublas", {"RECORD": "nvidia/cublas/lib/libcublas.so.13,,\n"}, []),
     ],
 )
-def test_what_a_distribution_brings_to_import(tmp_path: Path, name: str, files: dict, expected: list[str]) -> None:
+def test_modules_of_a_distribution(tmp_path: Path, name: str, files: dict, expected: list[str]) -> None:
     distribution(tmp_path, name, "1.0", **files)
     (found,) = requirements.distributions([str(tmp_path)]).values()
     assert modules(found) == expected
 
 
-def test_imports_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+def test_imports_run_in_a_separate_process(tmp_path: Path) -> None:
     """An error, where it is, and that nothing is written into the current folder."""
     from gpukit.verify.worker import imports
 

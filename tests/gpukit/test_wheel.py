@@ -64,7 +64,7 @@ def test_the_version_is_the_templates() -> None:
     assert gpukit == template
 
 
-def test_a_wheel_is_what_installers_expect(wheel: Path) -> None:
+def test_wheel_is_valid(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         record = archive.read(next(name for name in names if name.endswith("/RECORD"))).decode()
@@ -141,7 +141,7 @@ def test_different_contents_never_share_a_name(source: Path, wheel: Path, change
     assert writer.file_name(writer.from_source(source)) != wheel.name
 
 
-def test_what_is_not_in_the_wheel_changes_no_name(source: Path, wheel: Path) -> None:
+def test_unrelated_files_do_not_change_the_name(source: Path, wheel: Path) -> None:
     edit(source / "release.py", "Run the first one", "Call it")
     (source / "notes.md").write_text("x", encoding="utf-8")
     assert writer.file_name(writer.from_source(source)) == wheel.name
@@ -158,7 +158,7 @@ def test_a_release_has_no_local_part_until_its_contents_change(source: Path, tmp
     assert writer.version(writer.from_source(source)).startswith(f"{version}+h")
 
 
-def test_a_wheel_is_written_whole_or_not_at_all(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_is_written_atomically(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = writer.read(wheel)
     truncated = tmp_path / "vendor" / wheel.name
     truncated.parent.mkdir()
@@ -222,7 +222,7 @@ def test_vendor_from_a_folder(project: Path, source: Path, wheel: Path, capsys) 
     assert len(wheels(project)) == 1
 
 
-def test_vendor_outside_a_project_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_vendor_outside_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
     monkeypatch.chdir(tmp_path)
     assert main(["vendor"]) == 1
@@ -271,7 +271,7 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("case", CANNOT)
-def test_check_says_when_it_cannot_compare(project: Path, case: str, capsys) -> None:
+def test_check_reports_that_it_cannot_compare(project: Path, case: str, capsys) -> None:
     assert main(["vendor"]) == 0
     CANNOT[case](project)
     capsys.readouterr()

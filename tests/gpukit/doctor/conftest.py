@@ -36,7 +36,7 @@ UNITS = {
 
 
 def machine(**changes: Any) -> SimpleNamespace:
-    """A workstation with an RTX 5070 Ti and Docker 29, but for what is said."""
+    """A workstation with an RTX 5070 Ti and Docker 29, except for these values."""
     from gpukit.doctor.host import Config, Folder, Grant, Merge, PciDevice, Result, Specification, Toolkit
 
     texts = changes.pop("texts", {})
@@ -164,7 +164,7 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def records(name: str) -> list[Record]:
-    """The blocks of a file: `=== name`, then `key: value` lines, then `--- what` with what it said."""
+    """The blocks of a file: `=== name`, then `key: value` lines, then `--- name` with its output."""
     blocks = re.split(r"^=== ", (FAULTS / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     found = []
     for block in blocks:

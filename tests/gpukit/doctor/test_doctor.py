@@ -39,7 +39,7 @@ def judged(probes, stack):
     return {finding.id: finding for finding in run(doctor.CHECKS, probes, stack)}
 
 
-def trouble(findings):
+def problems(findings):
     return {id: finding.status for id, finding in findings.items() if finding.status in ("FAIL", "WARN")}
 
 
@@ -63,7 +63,7 @@ HEALTHY = {
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
     findings = judged(host(**HEALTHY[name]), make_stack())
-    assert trouble(findings) == {}
+    assert problems(findings) == {}
 
 
 # What is seen -> the one check that reports it, the id of its cause, and a command in its remedy. Recorded ones are in
@@ -194,10 +194,10 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named_and_nothing_else_fails_beside_it(host, make_stack, findings_schema, name):
+def test_fault_is_the_only_failure(host, make_stack, findings_schema, name):
     seen, id, cause, *command = FAULTS[name]
     findings = judged(host(**seen), make_stack())
-    assert list(trouble(findings)) == [id]
+    assert list(problems(findings)) == [id]
     assert findings[id].cause_id == cause
     assert all(f"`{each}" in findings[id].remedy for each in command)
     jsonschema.validate(to_json("doctor", "demo", list(findings.values())), findings_schema)
@@ -209,15 +209,15 @@ def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack
     assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
 
 
-def test_what_the_engine_refuses_for_another_reason_is_its_message(host, make_stack):
+def test_other_refusals_show_the_message_of_the_engine(host, make_stack):
     found = judged(host(grant=Grant(False, "Asleep.", output="it sleeps")), make_stack())["gpu"]
     assert (found.seen, found.cause) == ("it sleeps", "Asleep.")
 
 
-def test_nobody_is_asked_to_wait_for_a_driver_that_hangs(host, make_stack):
+def test_hanging_driver_is_not_waited_for(host, make_stack):
     """Not for the engine's answer either, nor for one in a container."""
     findings = judged(host(cards=Result(None, err="no answer in 6 s", timed_out=True), grant=None), make_stack())
-    assert trouble(findings) == {"driver": "WARN"}
+    assert problems(findings) == {"driver": "WARN"}
     assert {findings[id].status for id in ("gpu", "running")} == {"SKIP"}
 
 
@@ -305,7 +305,7 @@ def test_a_folder_that_is_not_mine(monkeypatch, tmp_path, stack_file, generate):
     assert usable == {"/workspace": False, "/home/dev/.cache/huggingface": False}
 
 
-def test_nothing_reachable_is_told_in_seconds(monkeypatch, capsys, stack_file, tmp_path):
+def test_nothing_reachable_is_reported_in_seconds(monkeypatch, capsys, stack_file, tmp_path):
     """Every tool hangs: doctor waits for them together and not for each in turn."""
     from time import monotonic
 
@@ -347,7 +347,7 @@ def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_onl
     assert update_answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
 
 
-def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
+def test_paths_hide_the_home_directory(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert shown("/home/ada/data") == "~/data"
     assert shown("/home/ada/my data", command=True) == '"$HOME/my data"'
@@ -355,7 +355,7 @@ def test_paths_do_not_name_whose_home_they_are_in(monkeypatch):
     assert shown("/srv/my data", command=True) == "'/srv/my data'"
 
 
-def test_early_says_what_would_stop_the_container_and_never_fails(monkeypatch, capsys, tmp_path):
+def test_early_reports_blocking_problems_and_never_fails(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert doctor.main(["--early"]) == 0
     assert capsys.readouterr().err == ""
@@ -373,7 +373,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_what_is_reported_early(monkeypatch, capsys, host, stack_file, name):
+def test_early_reports(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, line = EARLY[name]
     monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
@@ -409,7 +409,7 @@ def test_containers_as_docker_describes_them():
     assert list(containers("no JSON")) == []
 
 
-def test_what_hangs_is_left_behind():
+def test_hanging_probe_is_abandoned():
     from time import monotonic, sleep
 
     started = monotonic()

@@ -23,13 +23,13 @@ def judged(record, make_stack):
 def test_a_recorded_fault(record, make_stack, findings_schema):
     findings = judged(record, make_stack)
     jsonschema.validate(to_json("doctor", "demo", findings), findings_schema)
-    trouble = [finding for finding in findings if finding.status in ("FAIL", "WARN")]
+    problems = [finding for finding in findings if finding.status in ("FAIL", "WARN")]
     id, status = record.about["finds"].split()
-    assert [(finding.id, finding.status) for finding in trouble] == [(id, status)]
+    assert [(finding.id, finding.status) for finding in problems] == [(id, status)]
     assert all(finding.completed for finding in findings)
-    assert trouble[0].cause_id == record.about["cause"]
-    assert record.about.get("remedy", "") in trouble[0].remedy
-    assert "{" not in trouble[0].cause + trouble[0].remedy
+    assert problems[0].cause_id == record.about["cause"]
+    assert record.about.get("remedy", "") in problems[0].remedy
+    assert "{" not in problems[0].cause + problems[0].remedy
 
 
 @pytest.mark.parametrize("record", HEALTHY, ids=lambda record: record.name)
@@ -38,7 +38,7 @@ def test_a_healthy_machine(record, make_stack):
     assert [finding for finding in findings if finding.status in ("FAIL", "WARN") or not finding.completed] == []
 
 
-def test_every_record_says_where_it_is_from():
+def test_every_record_has_its_origin():
     names = {path.stem for path in FAULTS.glob("*.txt")}
     assert names == {"engine", "driver", "grant", "rest", "healthy", "texts", "unknown"}
     assert all(record.about.get("origin") for record in [*BROKEN, *HEALTHY])

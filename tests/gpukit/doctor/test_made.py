@@ -97,7 +97,7 @@ def test_a_cache_that_is_gone(project):
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_cache_that_is_somebody_elses(project):
+def test_cache_of_another_user(project):
     (project / ".launch").mkdir()
     (project / ".launch/huggingface").mkdir(mode=0o500)
     assert findings(project, "merge", "mounts")["mounts"].status == "FAIL"

@@ -44,15 +44,15 @@ def planted(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--quick"], ["--early"]])
-def test_what_tools_say_is_shown_without_secrets(planted, capsys, stack_file, arguments):
+def test_tool_output_is_shown_without_secrets(planted, capsys, stack_file, arguments):
     stack = [] if arguments == ["--early"] else ["--stack", str(stack_file())]
     doctor.main([*arguments, *stack])
-    said = "".join(capsys.readouterr())
-    assert said or arguments == ["--early"]
-    assert [name for name, value in SECRETS.items() if value in said] == []
+    output = "".join(capsys.readouterr())
+    assert output or arguments == ["--early"]
+    assert [name for name, value in SECRETS.items() if value in output] == []
 
 
-def test_the_engine_s_answer_names_nobody(planted, host, make_stack):
+def test_engine_messages_hide_names(planted, host, make_stack):
     from gpukit.doctor.host import Result
     from gpukit.findings.checks import run
 
@@ -60,9 +60,9 @@ def test_the_engine_s_answer_names_nobody(planted, host, make_stack):
         words = f"error during connect: {endpoint}: dial lab.example.com: no route, see {planted}/.docker/x"
         for answer in (Result(1, "", words), Result(None, err="no answer in 6 s", timed_out=True)):
             findings = run(doctor.CHECKS, host(endpoint=endpoint, info=answer), make_stack())
-            said = json.dumps([finding.__dict__ for finding in findings])
-            assert "ada" not in said
-            assert "lab.example.com" not in said or endpoint.startswith("unix")
+            output = json.dumps([finding.__dict__ for finding in findings])
+            assert "ada" not in output
+            assert "lab.example.com" not in output or endpoint.startswith("unix")
 
 
 def test_a_pasted_text_is_shown_without_names(planted, capsys, monkeypatch):
@@ -70,6 +70,6 @@ def test_a_pasted_text_is_shown_without_names(planted, capsys, monkeypatch):
     stdin = SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False)
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["explain", "-"]) in (0, 1)
-    said = capsys.readouterr().out
-    assert SECRETS["HF_TOKEN"] not in said
-    assert not re.search(r"\bada\b", said)
+    output = capsys.readouterr().out
+    assert SECRETS["HF_TOKEN"] not in output
+    assert not re.search(r"\bada\b", output)

@@ -56,7 +56,7 @@ def bare(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def make_context(make_stack):
-    """`setting(("debian", "12"), targets=["v100"], root=True, ...)`: that host, healthy but for what is said."""
+    """`make_context(("debian", "12"), targets=["v100"], root=True, ...)`: that host, otherwise healthy."""
 
     def make(
         distribution: tuple[str, str] = ("debian", "12"),
@@ -85,9 +85,9 @@ def make_context(make_stack):
 
 @pytest.fixture
 def mirrors_file(tmp_path: Path):
-    def write(said: Any) -> str:
+    def write(output: Any) -> str:
         path = tmp_path / "mirrors.json"
-        path.write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
+        path.write_text(output if isinstance(output, str) else json.dumps(output), encoding="utf-8")
         return str(path)
 
     return write

@@ -64,7 +64,7 @@ def test_a_step_is_done_proved_and_not_done_again(make_context, state, packages,
     assert len(json.loads((state / "setup.json").read_text())) == 1
 
 
-def test_what_was_there_before_comes_back(make_context, state, packages, tmp_path, monkeypatch) -> None:
+def test_existing_files_are_restored(make_context, state, packages, tmp_path, monkeypatch) -> None:
     file = tmp_path / "daemon.json"
     file.write_text("mine\n")
     context = make_context(**bare(root=True))
@@ -79,15 +79,15 @@ def test_what_was_there_before_comes_back(make_context, state, packages, tmp_pat
     assert apply.undo(yes=True) == 0
 
 
-def test_a_step_that_fails_stops_there_and_goes_on_from_there(make_context, state, packages, tmp_path, capsys) -> None:
+def test_failed_step_stops_and_resumes(make_context, state, packages, tmp_path, capsys) -> None:
     """The second attempt keeps what the first one found: what half of it brought is taken back as well."""
     file, switch = tmp_path / "file", tmp_path / "switch"
     context = make_context(**bare(root=True))
     steps = [step(file, f"test -e {switch}"), step(tmp_path / "other", id="two")]
     assert apply.apply(context, steps, lambda: context, yes=True) == 1
-    said = capsys.readouterr().err
-    assert f"one: `test -e {switch}` failed: exit status 1" in said
-    assert "Not done: one" in said and not (tmp_path / "other").exists()
+    output = capsys.readouterr().err
+    assert f"one: `test -e {switch}` failed: exit status 1" in output
+    assert "Not done: one" in output and not (tmp_path / "other").exists()
     packages |= {"half", "whole"}
     switch.touch()
     file.write_text("done\n")  # what looks done is done again where it did not end
@@ -99,13 +99,13 @@ def test_a_step_that_fails_stops_there_and_goes_on_from_there(make_context, stat
     assert apply.undo_commands(first, "sudo ")[0].endswith("apt-get purge -y half whole")
 
 
-def test_what_ends_somebody_elses_work_has_no_way_back(make_context, state, packages, tmp_path) -> None:
+def test_step_that_cannot_be_undone(make_context, state, packages, tmp_path) -> None:
     context = make_context(**bare(root=True))
     assert apply.apply(context, [step(tmp_path / "file", undoable=False)], lambda: context, yes=True) == 0
     assert not (state / "setup.json").exists()
 
 
-def test_commands_alone_prove_nothing(make_context, state, packages, tmp_path, capsys) -> None:
+def test_successful_commands_are_still_checked(make_context, state, packages, tmp_path, capsys) -> None:
     context = make_context(**bare(root=True))
     assert (
         apply.apply(context, [step(tmp_path / "file", check="echo not there; false")], lambda: context, yes=True) == 1
@@ -113,7 +113,7 @@ def test_commands_alone_prove_nothing(make_context, state, packages, tmp_path, c
     assert "fails: not there" in capsys.readouterr().err
 
 
-def test_what_a_person_has_to_decide_does_not_stop_the_rest(make_context, state, packages, tmp_path, capsys) -> None:
+def test_blocked_step_does_not_stop_the_others(make_context, state, packages, tmp_path, capsys) -> None:
     context = make_context(**bare(root=True))
     steps = [
         step(tmp_path / "a", id="blocked", blocks=lambda context: "Take it away first."),
@@ -121,8 +121,10 @@ def test_what_a_person_has_to_decide_does_not_stop_the_rest(make_context, state,
         step(tmp_path / "c", id="free"),
     ]
     assert apply.apply(context, steps, lambda: context, yes=True) == 1
-    said = capsys.readouterr().err
-    assert "blocked: Take it away first." in said and "waiting: Restart first." in said and "free: verified" in said
+    output = capsys.readouterr().err
+    assert (
+        "blocked: Take it away first." in output and "waiting: Restart first." in output and "free: verified" in output
+    )
     assert [path.name for path in sorted(tmp_path.glob("?"))] == ["c"]
 
 
@@ -137,14 +139,14 @@ def test_it_waits_for_another_program_that_uses_apt(
     assert capsys.readouterr().err.count("Another program uses apt") == 2
 
 
-def test_a_key_that_is_not_the_pinned_one_is_said_by_name(make_context, state, packages, tmp_path, capsys) -> None:
+def test_unexpected_key_is_reported(make_context, state, packages, tmp_path, capsys) -> None:
     context = make_context(**bare(root=True))
     line = f'test "$(true --show-keys)" = {context.repositories["toolkit"].fingerprint}'
     assert apply.apply(context, [step(tmp_path / "file", line)], lambda: context, yes=True) == 1
     assert "The key at https://nvidia.github.io/libnvidia-container/gpgkey is not NVIDIA's" in capsys.readouterr().err
 
 
-def test_nobody_is_asked_where_nobody_is(make_context, state, packages, tmp_path, monkeypatch) -> None:
+def test_no_question_without_a_terminal(make_context, state, packages, tmp_path, monkeypatch) -> None:
     context = make_context(**bare(root=True))
     monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(RefusalError, match="--apply --yes"):
@@ -170,7 +172,7 @@ def test_neither_root_nor_sudo(make_context, state, packages, tmp_path) -> None:
         apply.apply(context, [step(tmp_path / "file")], lambda: context, yes=True)
 
 
-def test_a_way_back_that_cannot_be_read(state) -> None:
+def test_unreadable_undo_journal(state) -> None:
     state.mkdir(parents=True)
     (state / "setup.json").write_text("{")
     with pytest.raises(RefusalError, match="move it away"):
@@ -191,8 +193,8 @@ except BaseException as stop:
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit")])
-def test_what_runs_is_waited_for_when_it_is_stopped(state, tmp_path, number, name) -> None:
-    """A package manager that was told to stop ends in its own time; nothing runs on when we are gone."""
+def test_running_command_is_waited_for_when_interrupted(state, tmp_path, number, name) -> None:
+    """A package manager that receives a signal finishes first; nothing keeps running afterwards."""
     script = SCRIPT.format(template=str(ROOT / "gpukit/src"), file=tmp_path / "ended")
     if number == signal.SIGTERM:
         script = f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n{script}"

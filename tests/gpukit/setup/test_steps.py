@@ -94,7 +94,7 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_a_host_lacks(make_context, name) -> None:
+def test_missing_steps_of_a_host(make_context, name) -> None:
     changes, expected = HOSTS[name]
     assert lacks(make_context(**changes)) == expected
 
@@ -151,7 +151,7 @@ def test_in_wsl_never_a_linux_driver(make_context) -> None:
     ("file", "name"),
     [("/etc/fastos-release", "DGX OS"), ("/etc/dgx-release", "DGX OS"), ("/etc/nv_tegra_release", "JetPack")],
 )
-def test_systems_that_bring_their_own_keep_it(make_context, file, name) -> None:
+def test_systems_with_a_preinstalled_driver(make_context, file, name) -> None:
     from gpukit.setup.steps import other_problems
 
     context = make_context(
@@ -179,7 +179,7 @@ def test_what_ends_a_program_before_shared_memory_is_full(make_context, tmp_path
     assert "earlyoom" not in lacks(make_context(("ubuntu", "24.04"), ("dgx-spark", "h100"), arch="arm64"))
 
 
-def test_what_no_step_cures_is_said_as_doctor_says_it(make_context) -> None:
+def test_other_problems_are_reported_as_by_doctor(make_context) -> None:
     from gpukit.setup.steps import other_problems
 
     lost = make_context(cards=Result(15, "Unable to determine the device handle for GPU0: GPU is lost."))
@@ -190,7 +190,7 @@ def test_what_no_step_cures_is_said_as_doctor_says_it(make_context) -> None:
     assert "next login" in other_problems(make_context(info=denied))[0]
 
 
-def test_what_stands_in_dockers_way_is_not_taken_away(make_context) -> None:
+def test_conflicting_packages_are_not_removed(make_context) -> None:
     from gpukit.setup.steps import STEPS
 
     docker = next(step for step in STEPS if step.id == "docker")
@@ -327,7 +327,7 @@ def test_a_mirror_takes_the_vendors_place(make_context, mirrors_file) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("output", "words"),
     [
         ("{", "is not JSON"),
         ([], "must hold an object"),
@@ -338,12 +338,12 @@ def test_a_mirror_takes_the_vendors_place(make_context, mirrors_file) -> None:
         ({"docker": {"fingerprint": "0EBFCD88"}}, "40 digits"),
     ],
 )
-def test_mirrors_that_cannot_be_used(mirrors_file, said, words) -> None:
+def test_mirrors_that_cannot_be_used(mirrors_file, output, words) -> None:
     from gpukit.project.messages import RefusalError
     from gpukit.setup.systems import read_mirrors
 
     with pytest.raises(RefusalError, match=words):
-        read_mirrors(mirrors_file(said))
+        read_mirrors(mirrors_file(output))
 
 
 def test_braces_that_cannot_be_filled(make_context) -> None:
@@ -419,13 +419,13 @@ def test_the_commands_are_the_vendors(make_context, head, lines) -> None:
             assert "#" in rest[: rest.index("=")] if "=" in rest else "#" in rest, f"no reason for {line}"
 
 
-def test_the_record_says_where_it_is_from() -> None:
+def test_record_has_its_origin() -> None:
     for block in re.split(r"^=== ", VENDORS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         assert re.search(r"^source: \S+", block, re.MULTILINE), block
         assert re.search(r"^read: 2026-\d\d-\d\d", block, re.MULTILINE), block
 
 
-def test_what_these_tests_change_is_what_setup_looks_at() -> None:
+def test_fixtures_match_the_probes_of_setup() -> None:
     from gpukit.setup.machine import Machine
 
     assert {name for name, value in vars(Machine).items() if isinstance(value, cached_property)} == {*MORE}

@@ -16,20 +16,22 @@ Run this project in its container, the same one that VS Code creates from .devco
   ./launch run --nproc 2 -- python -m ...         train on two GPUs with torchrun (gpu: on all GPUs)
   ./launch run -d -- python -m ...                train in the background; see logs and stop
   ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
-  ./launch --native run -- ...                    run without Docker (as do build, shell, verify, add, ...)
+  ./launch --native run -- ...                    run without Docker; also build, shell, verify, add, ...
+
+`--help` after a command lists its options, with examples.
 """
 # command: its help text and its arguments
 COMMANDS = {
     "build": ("build the image (other commands build it when needed)", ["--build-arg", "--no-cache"]),
-    "up": ("start the long-running container, and its services if there are any", []),
+    "up": ("start the long-running container and the services in compose.yaml", []),
     "run": (
-        "run a command in a container of its own, and return its exit status",
+        "run a command in a new container, and return its exit status",
         ["-d", "--name", "-e", "-p", "--nproc", "CMD"],
     ),
-    "shell": ("open a shell in the running container (VS Code's too); start one if none is running", ["CMD"]),
+    "shell": ("open a shell in the running container, VS Code's or ours, or start one", ["CMD"]),
     "notebook": ("start JupyterLab in the background and print its address", []),
-    "verify": ("check the container and its GPU; outside a project, whether PyTorch works on this GPU", []),
-    "doctor": ("check this machine and what its GPU needs, without a container", []),
+    "verify": ("check the container and its GPU; outside a project, check PyTorch on this GPU", []),
+    "doctor": ("check this machine, and what its GPU needs", []),
     "explain": (
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
         ["WHAT", "--machine", "--in-container", "--worked-before", "--json", "--report"],
@@ -38,22 +40,25 @@ COMMANDS = {
         "show the commands that install what this machine lacks; --apply runs them, --undo reverts them",
         ["--apply", "--undo", "--only", "--hardware", "--mirrors", "--yes"],
     ),
-    "add": ("install packages and add them to pyproject.toml, if they are compatible with the base image", ["PKG"]),
-    "pin": ("write the image's exact versions to requirements.txt for later builds", ["--digest", "--remove"]),
-    "logs": ("show the output of the newest background run, or of the notebook", ["-f", "NAME"]),
-    "stop": ("stop everything of this project; programs have a minute to save", []),
+    "add": ("install packages that are compatible with the base image, and add them to pyproject.toml", ["PKG"]),
+    "pin": (
+        "write the exact package versions of the image to requirements.txt, for later builds",
+        ["--digest", "--remove"],
+    ),
+    "logs": ("show the output of a background run, the notebook, or a service", ["-f", "NAME"]),
+    "stop": ("stop all containers of this project; programs have a minute to save", []),
     "clean": (
-        "list what can be removed (stopped containers and images; old checkpoints), and remove it after asking",
+        "list stopped containers and images, and old checkpoints, and remove them after confirmation",
         ["--images", "--checkpoints", "--keep", "--yes"],
     ),
-    "preflight": ("ask the engine for the GPUs (devcontainer.json does this before VS Code starts)", []),
-    "vendor": ("write this gpukit to vendor/ as one wheel", ["--from", "--check"]),
+    "preflight": ("check that the engine grants the GPUs (VS Code runs this before it starts the container)", []),
+    "vendor": ("write this gpukit as a wheel to the project's vendor/", ["--from", "--check"]),
 }
 ARGUMENTS = {
     "--build-arg": {"action": "append", "default": [], "metavar": "K=V", "help": "set a build argument; repeatable"},
     "--no-cache": {"action": "store_true", "help": "rebuild every layer"},
     "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
-    "--name": {"default": "", "metavar": "NAME", "help": "with -d: a name, so that several can run"},
+    "--name": {"default": "", "metavar": "NAME", "help": "with -d: the name of this run; needed to start several"},
     "-e": {
         "action": "append",
         "default": [],
@@ -71,7 +76,7 @@ ARGUMENTS = {
     "--nproc": {
         "default": "",
         "metavar": "N",
-        "help": "number of processes to start with torchrun; gpu: one per GPU",
+        "help": "start N processes with torchrun; gpu: one per GPU",
     },
     "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
     "WHAT": {
@@ -86,35 +91,76 @@ ARGUMENTS = {
     },
     "--in-container": {"choices": ("yes", "no"), "default": "", "help": "whether the error occurred in a container"},
     "--worked-before": {"choices": ("yes", "no"), "default": "", "help": "whether it worked on that machine before"},
-    "--json": {"action": "store_true", "help": "print the answer as JSON"},
+    "--json": {"action": "store_true", "help": "print the diagnosis as JSON"},
     "--report": {"default": "", "metavar": "FILE", "help": "also write a Markdown file for an issue, without secrets"},
     "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
-    "--digest": {"action": "store_true", "help": "also write the base image's digest to the Dockerfile"},
-    "--remove": {"action": "store_true", "help": "remove both pins"},
+    "--digest": {"action": "store_true", "help": "also pin the base image's digest in the Dockerfile"},
+    "--remove": {"action": "store_true", "help": "remove the pinned versions and the digest"},
     "-f": {"action": "store_true", "dest": "follow", "help": "follow the output; Ctrl-C only stops following"},
-    "NAME": {"nargs": "?", "default": "", "help": "the run's --name, or notebook, dev, or a service such as mlflow"},
+    "NAME": {
+        "nargs": "?",
+        "default": "",
+        "help": "a run's --name, notebook, dev, or a service such as mlflow (default: the newest run or the notebook)",
+    },
     "--images": {"action": "store_true", "help": "only stopped containers, their networks, and images"},
     "--checkpoints": {"action": "store_true", "help": "only old checkpoints"},
     "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints to keep per run (default: 1)"},
     "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
-    "--apply": {"action": "store_true", "help": "run the steps one by one; a log and a way to revert them are kept"},
+    "--apply": {"action": "store_true", "help": "run the steps one by one, with a log and a record for --undo"},
     "--undo": {"action": "store_true", "help": "show what --apply did, and revert it"},
-    "--only": {"default": "", "metavar": "ID,..", "help": "only these steps, such as docker,toolkit"},
+    "--only": {"default": "", "metavar": "ID,..", "help": "consider only these steps, such as docker,toolkit"},
     "--hardware": {
         "default": "",
         "metavar": "ID",
-        "help": "which hardware this machine is: one of the project's targets, or any id",
+        "help": "the hardware id of this machine: a target of the project, or outside a project any id",
     },
     "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
-    "--from": {"default": "", "dest": "source", "metavar": "PATH", "help": "use the gpukit in this source folder"},
+    "--from": {
+        "default": "",
+        "dest": "source",
+        "metavar": "PATH",
+        "help": "build the wheel from this source folder (default: the running gpukit)",
+    },
     "--check": {
         "action": "store_true",
-        "help": "write nothing: rebuild the wheel in vendor/ from the source of its version, and compare",
+        "help": "only compare the wheel in vendor/ with one built from its source",
     },
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
 NO_RUN_OPTIONS = ("explain", "vendor")  # they start no container: --cpu, --gpus, ... do not apply
 EPILOGS = {
+    "build": """\
+examples:
+  ./launch build                                    build what has changed
+  ./launch build --no-cache                         build all layers again
+  ./launch build --build-arg BASE_IMAGE=MIRROR/IMAGE""",
+    "run": """\
+examples:
+  ./launch run -- python -m yourpackage.train       the `--` is optional
+  ./launch run --nproc gpu -- python -m yourpackage.train
+  ./launch run -d --name baseline -- python -m yourpackage.train
+  ./launch logs -f baseline
+  ./launch run -e OPENAI_API_KEY -p 8000 -- python serve.py""",
+    "shell": """\
+examples:
+  ./launch shell
+  ./launch shell -- nvidia-smi""",
+    "add": """\
+examples:
+  ./launch add einops 'datasets>=4'""",
+    "logs": """\
+examples:
+  ./launch logs -f             follow the newest run
+  ./launch logs mlflow         the log of a service""",
+    "pin": """\
+examples:
+  ./launch pin --digest        later builds install the same versions on the same base image
+  ./launch pin --remove        follow new releases again""",
+    "clean": """\
+examples:
+  ./launch --dry-run clean     only list
+  ./launch clean --images      only containers and images
+  ./launch clean --keep 3      keep three checkpoints of each run""",
     "explain": """\
 examples:
   ./launch explain training.log             a file
@@ -124,7 +170,7 @@ examples:
   ./launch explain driver-updated           the entry of an id
 
 exit code: 0 the cause is certain, 1 one to three causes are likely, 2 the input cannot be read,
-3 the text is unknown, 4 nothing is wrong in the text""",
+3 the text is unknown, 4 the text reports no error""",
     "setup": """\
 steps, in order, each only if this machine lacks it:
   dpkg      repair an interrupted installation
@@ -158,10 +204,16 @@ def formatter(prog: str) -> argparse.HelpFormatter:
 def parser(argv: list[str]) -> argparse.ArgumentParser:
     """The parser. Only the commands in `argv` get their arguments: adding all of them is slow."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, formatter_class=formatter)
-    shared.add_argument("--cpu", action="store_true", help="without a GPU: .devcontainer/cpu/devcontainer.json")
-    shared.add_argument("--gpus", metavar="GPUS", help="which GPUs: all, 0, 0,1, or a UUID (same as GPUS)")
-    shared.add_argument("--native", action="store_true", help="without Docker: in an environment created by uv")
-    shared.add_argument("--dry-run", action="store_true", help="print the exact engine command and do nothing")
+    shared.add_argument(
+        "--cpu", action="store_true", help="use the configuration without a GPU (.devcontainer/cpu/devcontainer.json)"
+    )
+    shared.add_argument(
+        "--gpus",
+        metavar="GPUS",
+        help="GPUs to use: all, indexes such as 0 or 0,1, or a UUID (default: the variable GPUS)",
+    )
+    shared.add_argument("--native", action="store_true", help="run without Docker, in an environment created by uv")
+    shared.add_argument("--dry-run", action="store_true", help="print the exact command without running it")
     description = DESCRIPTION.replace("./launch", PROG)
     main = argparse.ArgumentParser(
         prog=PROG, description=description, formatter_class=formatter, parents=[shared], allow_abbrev=False

@@ -38,14 +38,6 @@ from gpukit.project.stack import Stack, StackError, load
 
 ISSUE = "you can attach it to an issue: secrets and the names of users and machines are hidden"
 
-EXAMPLES = {
-    "": "all checks",
-    "--quick": "only the quick checks",
-    "--only gpu": "one check, and the checks that it needs",
-    "--report": "also write a file for an issue",
-    "--json > run.json": "for programs; `explain --machine` reads doctor's output",
-}
-
 
 @dataclass(frozen=True)
 class Check:
@@ -363,15 +355,13 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     listed = "\n".join(
         f"  {each.id:<{width}}  {each.title}{' (in a project)' if each.project else ''}" for each in checks
     )
-    width = max(map(len, EXAMPLES))
-    examples = "\n".join(f"  ./launch {tool} {options:<{width}}  {what}".rstrip() for options, what in EXAMPLES.items())
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`
     parser = argparse.ArgumentParser(
         prog=commands(f"./launch {tool}", project),
         description=commands(about, project),
-        epilog=commands(f"checks, in the order they run:\n{listed}\n\nexamples:\n{examples}\n\n{codes}", project),
+        epilog=commands(f"checks, in the order they run:\n{listed}\n\n{codes}", project),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -115,7 +115,7 @@ def remedy(cause: Any, project: bool, native: bool = False) -> str:
 
 
 def for_standalone(finding: Finding, install: str = "pip install torch") -> Finding:
-    """The finding as it is shown where there is no project; `install`: the command that installs PyTorch there."""
+    """The finding with the texts for use outside a project; `install`: the command that installs PyTorch."""
     remedy = (finding.standalone or finding.remedy).replace("{install}", install)
     return map_texts(replace(finding, remedy=remedy, standalone=""), lambda text: commands(text, project=False))
 
@@ -158,7 +158,7 @@ def verdict(findings: list[Finding]) -> str:
     return f"PASS: {count(len(findings) - len(skips), 'check')} passed.{rest}"
 
 
-def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str:
+def table(findings: list[Finding], width: int = 80, color: bool = False) -> str:
     """One line per check, then the details of those that did not pass, then the verdict."""
     width = max(60, min(width, 110))
     title_width = max((len(finding.title) for finding in findings), default=0)
@@ -168,11 +168,11 @@ def table(findings: list[Finding], width: int = 80, colour: bool = False) -> str
         first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
         if len(more) > 1 and has_details(finding):
             more = [f"{more[0]} ..."]
-        lines.append(f"{_colored(finding.status, colour)}  {finding.title:<{title_width}}  {first}".rstrip())
+        lines.append(f"{_colored(finding.status, color)}  {finding.title:<{title_width}}  {first}".rstrip())
         lines += [" " * (8 + title_width) + line for line in more]
     for finding in findings:
         if has_details(finding):
-            lines += ["", *_details(finding, width, colour)]
+            lines += ["", *_details(finding, width, color)]
     return "\n".join([*lines, "", verdict(findings)])
 
 
@@ -221,8 +221,8 @@ def has_details(finding: Finding) -> bool:
     return finding.status in (WARN, FAIL) or bool(finding.remedy)
 
 
-def _details(finding: Finding, width: int, colour: bool) -> list[str]:
-    lines = [f"{_colored(finding.status, colour)}  {finding.title} [{finding.id}]"]
+def _details(finding: Finding, width: int, color: bool) -> list[str]:
+    lines = [f"{_colored(finding.status, color)}  {finding.title} [{finding.id}]"]
     for name, text in pairs(finding):
         first, *more = _wrap(text, width - 16)
         lines += [f"      {name:<8}  {first}", *(" " * 16 + line for line in more)]
@@ -240,5 +240,5 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(20, width), break_on_hyphens=False) or [""]
 
 
-def _colored(status: str, colour: bool) -> str:
-    return f"\033[{COLORS[status]}m{status}\033[0m" if colour else status
+def _colored(status: str, color: bool) -> str:
+    return f"\033[{COLORS[status]}m{status}\033[0m" if color else status

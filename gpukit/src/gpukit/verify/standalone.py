@@ -56,7 +56,7 @@ TOO_NEW = Cause(
 INSTALL = "Install a PyTorch for this machine: `{install}`"
 # Remedies that differ from those in a project's native environment, by the ids of the causes.
 REMEDIES = {
-    INSTALL: f"""{" ".join(id for id, said in WORDING.items() if said.get("remedy") == RECREATE)}
+    INSTALL: f"""{" ".join(id for id, wording in WORDING.items() if wording.get("remedy") == RECREATE)}
         torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong""",
     "Install a version that fits: `pip install '{wanted}'`": "packages-conflict",
     "Uninstall {package}, or install a version of it that fits": "packages-conflict-beside",
