@@ -487,7 +487,7 @@ def test_two_at_once_wait_for_each_other(fresh: Native) -> None:
     assert sum("waiting for it" in words for words in said) == 1
 
 
-def test_it_is_not_made_anew_under_a_running_program(fresh: Native) -> None:
+def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:
     fresh.launch("build")
     process = subprocess.Popen(fresh.argv("run", "--", "python", "-c", "print(1, flush=True); input()"), env=fresh.env,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip

@@ -128,7 +128,7 @@ def test_mix_stays_what_it_is():
     assert mix(-1) == mix(2**64 - 1)
 
 
-def test_mix_has_no_collisions_among_neighbours():
+def test_mix_has_no_collisions_among_neighbors():
     values = {mix(seed, epoch, index) for seed in range(10) for epoch in range(10) for index in range(1000)}
     assert len(values) == 100_000
     ones = sum(value.bit_count() for value in values)

@@ -129,7 +129,7 @@ def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
         start("a")
 
 
-def test_a_broken_run_json_is_begun_anew(start) -> None:
+def test_a_broken_run_json_starts_from_scratch(start) -> None:
     run = start("a")
     (run.folder / "run.json").write_text('{"starts": [')
     assert len(start("a").facts["starts"]) == 1

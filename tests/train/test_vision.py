@@ -42,7 +42,7 @@ def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
 
 
 def test_it_learns(project: Trainee) -> None:
-    """Three shapes of any colour: better than chance by far."""
+    """Three shapes of any color: better than chance by far."""
     project.train("--max-steps", "150", "--lr", "3e-3", "--name", "run", "--workers", "0")
     found = checkpoint.newest(project.run_folder("run"))
     assert found.metric < 0.8 < torch.tensor(3.0).log()
