@@ -37,7 +37,7 @@ class Project:
         self.tag = base + "-cpu" * self.cpu
 
     def environment(self) -> dict[str, str]:
-        """The variables that start a container: the caller's, then those in .env, then the cap on shared memory."""
+        """The variables for starting a container: the caller's, then those in .env, then the cap on shared memory."""
         found = {**dotenv(self.root / ".env"), **self.given}
         return {VARIABLE: f"{self.fraction:.2f}", **found} if self.fraction else found
 
@@ -103,7 +103,7 @@ class Project:
     def report_cap(self) -> None:
         """Say so where other programs leave PyTorch much less of a shared memory than usual."""
         most = self.stack.get("memory", {}).get("fraction")
-        if self.fraction and most and self.fraction < 0.75 * most and VARIABLE not in self.given:
+        if self.fraction and most and self.fraction < 0.75 * most and self.env[VARIABLE] == f"{self.fraction:.2f}":
             say(
                 f"Little of the memory that the CPU and the GPU share is free, so PyTorch may use {self.fraction:.0%} "
                 f"of it, and not {most:.0%}: `./launch doctor --only memory` shows why."
