@@ -466,6 +466,7 @@ def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals)
     until = time.monotonic() + 60
     while not counted.exists() and time.monotonic() < until:
         time.sleep(0.05)
+    time.sleep(0.5)  # dash blocks signals while it starts `sleep`, which would then outlive the interrupt
     os.killpg(process.pid, how)
     process.communicate(timeout=30)
     assert not (fresh.path / "stamp.json").exists()
