@@ -22,9 +22,9 @@ from gpukit.train.costs import HANDOVER, Costs, Plan, PlanResult, processes
 from gpukit.train.data import (
     Collated,
     DataError,
+    Keyed,
     Loading,
     Order,
-    Seeded,
     close,
     length,
     loader,
@@ -122,7 +122,7 @@ def _measure(
     dataset: Dataset, collate: Callable[[list[Any]], Any] | None, batch_size: int, step: float
 ) -> dict[str, Any]:
     """Measure what batches cost, as fields of Costs; slow batches in smaller portions."""
-    seeded, together = Seeded(dataset, 0), Collated(collate)
+    seeded, together = Keyed(dataset), Collated(collate)
     keys = chain.from_iterable(Order(len(seeded), batch_size, 0))
 
     def made(number: int) -> Any:
