@@ -21,7 +21,7 @@ ORDER = [
     "resume_others",
     "checkpoint",
 ]
-ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "seeding"]
+ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "loading", "seeding"]
 TOP = """\
 # Benchmarks
 

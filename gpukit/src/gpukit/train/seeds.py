@@ -131,12 +131,13 @@ class _Source(NamedTuple):
 
 def _source(generator: Any, place: int) -> _Source:
     """`place`: generators in different places draw different numbers for the same seed."""
+    shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
         bits = generator.bit_generator
         like = type(bits)(0).state
 
         def seed_bits(number: int) -> None:
-            number = mix(place, state=number)
+            number = number + shift & WORD
             if "inc" in like["state"]:  # of a PCG64 (the default); to create one takes 7 us
                 like["state"]["state"] = number << 64 | mix(number)
             bits.state = like if "inc" in like["state"] else type(bits)(number).state
@@ -144,14 +145,14 @@ def _source(generator: Any, place: int) -> _Source:
         return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):
         seed = generator.manual_seed
-        return _Source(generator, lambda one: seed(mix(place, state=one)), generator.get_state, generator.set_state)
+        return _Source(generator, lambda number: seed(number + shift & WORD), generator.get_state, generator.set_state)
     if isinstance(generator, random.Random):
         get, put = generator.getstate, generator.setstate
     else:
         get, put = partial(generator.get_state, legacy=False), generator.set_state
     known = _Known(generator, get, put) if generator in GLOBAL else None
     state, restore = (known.state, known.restore) if known else (get, put)
-    return _Source(generator, lambda one: generator.seed(mix(place, state=one) & 0xFFFF_FFFF), state, restore)
+    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), state, restore)
 
 
 class _Known:
