@@ -18,7 +18,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from gpukit.train import checkpoint, sharded
+from gpukit.train import checkpoint
+from gpukit.train.adapters import sharded
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.ranks import Ranks
 from tests.train.shards import ABOUT, QUIET, look, put, whole
@@ -199,7 +200,8 @@ def replaced(path: Path, name: str, data: bytes) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     del manifest["sha256 of the lines below"]
     manifest["files"][name] = {"bytes": len(data), "sha256": sharded.checkpoint.hashlib.sha256(data).hexdigest()}
-    (path / "manifest.json").write_bytes(checkpoint._sealed(manifest))
+    (path / "manifest.json").unlink()
+    checkpoint.seal(path, **manifest)
 
 
 class Runs:
