@@ -349,7 +349,7 @@ def cost(size: int, times: int, folder: Path) -> dict[str, float]:
 
 
 def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds that a save takes from a training loop, in turn: of one save, and of 400 steps with a save at the 20th."""
+    """Seconds that a save takes from a training loop, in turn: one save, and 400 steps with a save at the 20th."""
     training = Training(size)
     ours, background = (kind(folder / kind.__name__, training) for kind in (Ours, Background))
     numbers = torch.rand(640, 640)

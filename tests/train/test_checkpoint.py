@@ -798,6 +798,7 @@ def test_without_memory_for_a_copy_it_is_written_at_once(tmp_path: Path, monkeyp
     monkeypatch.setattr(saver, "budget", lambda device: type("Budget", (), {"free": 1000}))
     ours.save(1, weights(1), state(1))
     assert_of_step(newest(tmp_path), 1)
+    ours.save(2, weights(2), state(2))
     (message,) = ours.messages()
     assert message.startswith("There is too little memory for a copy of the checkpoint")
 

@@ -57,6 +57,7 @@ class Saver:
         self._finish(last=False)
         if self.asynchronous and not self._copy(contents, needed):
             self.asynchronous = False
+            self._memory.clear()
             self._messages.append(
                 f"There is too little memory for a copy of the checkpoint ({needed / 1e6:,.0f} MB): training waits "
                 "while checkpoints are written."
