@@ -404,7 +404,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1000, help="kills while gpukit saves (1000)")
     parser.add_argument("--background", type=int, default=500, help="kills while gpukit saves asynchronously (500)")
     parser.add_argument("--flips", type=int, default=1000, help="bits flipped in gpukit's files (1000)")
-    parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100)")
+    parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100); 0: none")
     parser.add_argument("--times", type=int, default=15, help="measured rounds of the cost (15)")
     parser.add_argument("--size", type=float, default=16, help="MiB saved for kills and flipped bits (16)")
     parser.add_argument(
@@ -423,8 +423,8 @@ def main() -> None:
     rows: dict[str, list[Any]] = {}
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=given.folder) as spare:
-        for kind in (Ours, Background, TorchSave, Trainer, Distributed, Accelerate):
-            counts = {Ours: (given.kills, given.flips), Background: (given.background, given.beside)}
+        for kind in (Ours, Background, *((TorchSave, Trainer, Distributed, Accelerate) if given.beside else ())):
+            counts = {Ours: (given.kills, given.flips), Background: (given.background, given.beside or 5)}
             count, bits = counts.get(kind, (given.beside, given.beside))
             writer = kind(Path(spare, kind.__name__), Training(round(given.size * MIB)))
             broken, met = kills(writer, count, chance)
