@@ -1,0 +1,1 @@
+"""Exact resume inside of the training loops of other libraries."""
