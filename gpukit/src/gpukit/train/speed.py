@@ -1,0 +1,367 @@
+"""`gpukit speed`: times the project's training step in each precision, memory layout, attention, compilation, and size.
+
+One candidate after the other, in this process, each with a fresh task from the same initial weights. First its losses
+over a few steps on one batch are compared with those of fp32, because a setting that is fast and wrong is no gain.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import default_collate
+
+from gpukit.project.stack import StackError, load
+from gpukit.train.batch import is_oom
+from gpukit.train.device import Device, _compile, choose, limit
+from gpukit.train.progress import span
+from gpukit.train.seeds import seed_all
+from gpukit.train.task import load_task
+
+PARITY_STEPS = 3
+# The largest relative difference to the losses in fp32. Reordered sums in fp32; else four times the spacing of the
+# format's numbers at 1 (TF32 has the 10 bits of fp16).
+TOLERANCE = {"fp32": 1e-4} | dict.fromkeys(("tf32", "fp16"), 4 * 2**-10) | {"bf16": 4 * 2**-7}
+WARM_UP, TIMED_SECONDS, MOST_STEPS = 2, 1.0, 50
+SAMPLES = 64  # different samples in a batch; larger ones repeat them
+SIMPLER = 0.95  # a simpler candidate is recommended if it reaches this share of the fastest
+BATCHES = (1, 2, 4)  # times the batch size of the settings
+ATTENTION = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`attention`: a key of ATTENTION, or "" for PyTorch's own choice."""
+
+    precision: str
+    batch_size: int
+    channels_last: bool = False
+    attention: str = ""
+    compile: bool = False
+
+    def __str__(self) -> str:
+        layout = ["channels-last"] * self.channels_last + [f"{self.attention} attention"] * bool(self.attention)
+        return ", ".join([self.precision, *layout, *["compiled"] * self.compile, f"batch {self.batch_size}"])
+
+
+@dataclass
+class Row:
+    """`difference`: the largest relative one of the losses. `problem`: why it cannot be used, or is not the same."""
+
+    candidate: Candidate
+    samples_per_second: float = 0.0
+    memory_gb: float | None = None
+    difference: float | None = None
+    problem: str = ""
+
+
+class _Over(BaseException):
+    """The time limit. Not an Exception, which torch.compile would report as its own."""
+
+
+class Bench:
+    """What all candidates share: the settings, one batch, and the losses in fp32."""
+
+    def __init__(self, build: Callable[..., Any], settings: Any) -> None:
+        self.build, self.settings = build, settings
+        with suppress(StackError):
+            self.stack = load()
+        self.initial: dict[str, Tensor] = {}
+        self.losses: list[float] = []
+        self.noisy = self.images = self.attends = False
+
+    stack = None
+
+    def device(self, one: Candidate) -> Device:
+        """Raises SystemExit if it is not supported here."""
+        return choose(
+            device=getattr(self.settings, "device", "auto"),
+            dtype="fp32" if one.precision == "tf32" else one.precision,
+            tf32=one.precision == "tf32" if one.precision in ("fp32", "tf32") else None,
+            channels_last=one.channels_last,
+            compile=one.compile,
+            stack=self.stack,
+        )
+
+    def task(self, one: Candidate, device: Device) -> Any:
+        """A fresh task with the initial weights of the first one."""
+        names = {field.name for field in fields(self.settings)} if is_dataclass(self.settings) else set()
+        changed = {"dtype": one.precision.replace("tf32", "fp32"), "compile": one.compile}
+        seed_all(getattr(self.settings, "seed", 0))
+        task = self.build(replace(self.settings, **{name: changed[name] for name in names & set(changed)}), device)
+        trained = {name: each for name, each in task.model.named_parameters() if each.requires_grad}
+        if not self.initial:
+            self.initial = {name: each.detach().cpu().clone() for name, each in trained.items()}
+        for name, each in trained.items():
+            each.data.copy_(self.initial[name])
+        if one.compile and task.model._compiled_call_impl is None:
+            _compile(task.model)
+        task.model.train()
+        return task
+
+    def batch(self, task: Any, size: int) -> Any:
+        count = min(len(task.dataset), SAMPLES)
+        seed_all(0)
+        samples = [task.dataset[number * len(task.dataset) // count] for number in range(min(count, size))]
+        return (task.collate or default_collate)([samples[number % len(samples)] for number in range(size)])
+
+    def measure(self, one: Candidate, first: bool = False) -> Row:
+        """A row for the candidate; `first`: it defines the losses of the others."""
+        row = Row(one)
+        try:
+            self._measure(one, row, first)
+        except (Exception, SystemExit) as error:  # its frames hold tensors until this block is left
+            text = str(error).strip().partition("\n")[0][:120] or type(error).__name__
+            row.problem = "out of memory" if is_oom(error) else text
+        torch._dynamo.reset() if one.compile else None
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return row
+
+    def _measure(self, one: Candidate, row: Row, first: bool) -> None:
+        device = self.device(one)
+        gpu = device.device if device.device.type == "cuda" else None
+        if first:
+            limit(device, self.stack)
+        if gpu:
+            torch.cuda.reset_peak_memory_stats(gpu)
+        with sdpa_kernel(ATTENTION[one.attention]) if one.attention else nullcontext():
+            task = self.task(one, device)
+            batch = self.batch(task, one.batch_size)
+            step = _Step(task, device, batch, one.batch_size)
+            if first:
+                self._learn(task, step)
+                task = self.task(one, device)
+                step = _Step(task, device, batch, one.batch_size)
+            if one.batch_size == self.batch_size or first:
+                task.model.train(not self.noisy)
+                losses = [float(step(number)) for number in range(PARITY_STEPS)]
+                self.losses = losses if first else self.losses
+                row.difference = max(
+                    abs(mine - known) / max(abs(known), 1e-12) for mine, known in zip(losses, self.losses)
+                )
+                if not row.difference <= TOLERANCE[one.precision]:  # NaN too
+                    row.problem = f"other losses than fp32 (at most {TOLERANCE[one.precision]:.2g})"
+                task.model.train()
+            row.samples_per_second = one.batch_size / self._seconds(step, gpu)
+            row.memory_gb = torch.cuda.max_memory_allocated(gpu) / 1e9 if gpu else None
+
+    def _learn(self, task: Any, step: _Step) -> None:
+        """What there is to choose from, and whether the model draws random numbers, as dropout does."""
+        with _Watch() as watch:
+            loss = float(step(0))
+        self.attends = watch.attends
+        self.images = any(each.ndim == 4 for each in task.model.parameters())
+        with torch.no_grad():
+            self.noisy = len({float(step.loss(seed)) for seed in (1, 2, 3)}) > 1 or loss != loss
+
+    batch_size = 0
+
+    def _seconds(self, step: _Step, gpu: torch.device | None) -> float:
+        """Of a step: the fastest of three rounds."""
+
+        def timed(steps: int) -> float:
+            begun = time.perf_counter()
+            for number in range(steps):
+                step(number)
+            if gpu:
+                torch.cuda.synchronize(gpu)
+            return (time.perf_counter() - begun) / steps
+
+        timed(WARM_UP)
+        steps = max(1, min(MOST_STEPS, round(TIMED_SECONDS / 3 / timed(1))))
+        return min(timed(steps) for _ in range(3))
+
+
+class _Step:
+    """A plain training step on one batch, without the recovery that would hide a lack of memory."""
+
+    def __init__(self, task: Any, device: Device, batch: Any, size: int) -> None:
+        self.task, self.device, self.batch = task, device, device.move(batch)
+        self.count = float(task.targets(batch)) if task.targets is not None else size
+        self.scaler = torch.amp.GradScaler(device.device.type, 1024.0, enabled=device.scaler)
+
+    def loss(self, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        with self.device.autocast():
+            return self.task.loss(self.task.model, self.batch).float() / self.count
+
+    def __call__(self, seed: int) -> Tensor:
+        self.task.optimizer.zero_grad()
+        loss = self.loss(seed)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.task.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+
+class _Watch(TorchFunctionMode):
+    attends = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.attends |= func is scaled_dot_product_attention
+        return func(*args, **(kwargs or {}))
+
+
+def speed(
+    build: Callable[..., Any], settings: Any, *, seconds: float = 180.0, say: Callable[[str], object] = print
+) -> tuple[list[Row], str]:
+    """Measure until all is measured, `seconds` are over, or Ctrl-C is pressed; return the rows, and why it ended early.
+
+    `say` receives a line before and after each candidate.
+    """
+    bench, rows, begun = Bench(build, settings), list[Row](), time.monotonic()
+    size = getattr(settings, "batch_size", 32)
+    bench.batch_size = size = size if isinstance(size, int) else 32
+    try:
+        with _time_limit(seconds):
+            for one in _candidates(bench, size, rows):
+                say(f"[{span(time.monotonic() - begun)} of {span(seconds)}] {one} ...")
+                rows.append(bench.measure(one, first=not rows))
+                if len(rows) == 1 and rows[0].problem:
+                    break
+        return rows, ""
+    except (_Over, KeyboardInterrupt) as stopped:
+        return rows, "the time limit" if isinstance(stopped, _Over) else "Ctrl-C"
+
+
+def _candidates(bench: Bench, size: int, rows: list[Row]) -> Iterator[Candidate]:
+    """From what the others showed: eager ones, the fastest of these compiled, and the fastest with larger batches."""
+    yield Candidate("fp32", size)
+    gpu = bench.device(rows[0].candidate).device.type == "cuda"
+    precisions = ("fp32", "tf32", "bf16", "fp16") if gpu else ("fp32", "bf16")
+    kinds = [name for name in ATTENTION if gpu or name in ("flash", "math")] if bench.attends else []
+    layouts = [{}, *[{"channels_last": True}] * bench.images, *({"attention": name} for name in kinds)]
+    plain = [Candidate(precision, size, **layout) for layout in layouts for precision in precisions]
+    for one in plain[1:]:
+        yield one
+    for row in _good(rows):
+        yield replace(row.candidate, compile=True)
+    best = _good(rows)[:2]
+    for row, times in itertools.product(best, BATCHES[1:]):
+        yield replace(row.candidate, batch_size=times * size)
+
+
+def _good(rows: list[Row]) -> list[Row]:
+    return sorted((row for row in rows if not row.problem), key=lambda row: -row.samples_per_second)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def over(*_: Any) -> None:
+        raise _Over
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def recommended(rows: list[Row]) -> Row | None:
+    """The fastest with the batch size of the settings, or a simpler one that is nearly as fast."""
+    good = [row for row in _good(rows) if row.candidate.batch_size == rows[0].candidate.batch_size]
+
+    def effort(row: Row) -> tuple[bool, bool, bool, bool]:
+        one = row.candidate
+        return one.compile, bool(one.attention), one.channels_last, one.precision != "fp32"
+
+    near = [row for row in good if row.samples_per_second >= SIMPLER * good[0].samples_per_second]
+    return min(near, key=lambda row: (effort(row), -row.samples_per_second), default=None)
+
+
+def flags(one: Candidate, settings: Any) -> tuple[str, list[str]]:
+    """The options of train.py for a candidate, and what has no option, as code."""
+    number = one.precision.replace("tf32", "fp32")
+    wanted = {"dtype": f"--dtype {number}", "compile": "--compile" if one.compile else ""}
+    if number == "fp32":
+        wanted["tf32"] = "--tf32" if one.precision == "tf32" else "--no-tf32"
+    if one.channels_last:
+        wanted["channels_last"] = "--channels-last"
+    code = {"channels_last": "choose(..., channels_last=True)", "dtype": f'choose(..., dtype="{number}")'}
+    code |= {"tf32": f"choose(..., tf32={one.precision == 'tf32'})", "compile": "choose(..., compile=True)"}
+    known = {name: flag for name, flag in wanted.items() if hasattr(settings, name)}
+    other = [code[name] for name, flag in wanted.items() if flag and name not in known]
+    if one.attention:
+        other.append(f"torch.nn.attention.sdpa_kernel(SDPBackend.{ATTENTION[one.attention].name}) around the loop")
+    return " ".join(flag for flag in known.values() if flag), other
+
+
+def table(rows: list[Row]) -> str:
+    """A line per candidate, the fastest first; those without a speed last."""
+    lines = [("candidate", "samples/s", "x fp32", "memory", "loss difference", "")]
+    base = rows[0].samples_per_second if rows else 0.0
+    for row in sorted(rows, key=lambda row: -row.samples_per_second):
+        rate = row.samples_per_second
+        lines.append(
+            (
+                str(row.candidate),
+                f"{rate:,.0f}" if rate else "-",
+                f"{rate / base:.2f}" if rate and base else "-",
+                "-" if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
+                "-" if row.difference is None else f"{row.difference:.1e}",
+                row.problem,
+            )
+        )
+    widths = [max(len(line[place]) for line in lines) for place in range(5)]
+    shown = []
+    for line in lines:
+        numbers = (cell.rjust(width) for cell, width in zip(line[1:5], widths[1:], strict=True))
+        shown.append("  ".join([line[0].ljust(widths[0]), *numbers, line[5]]).rstrip())
+    return "\n".join(shown)
+
+
+def main(task: str | None, arguments: list[str], minutes: float, as_json: bool) -> int:
+    """Run the command; return its exit status. `arguments`: options of the training script."""
+    build, settings = load_task(task, arguments)
+    progress = (
+        (lambda text: print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)) if sys.stderr.isatty() else None
+    )
+    rows, ended = speed(
+        build, settings, seconds=60 * minutes, say=progress or (lambda text: print(text, file=sys.stderr, flush=True))
+    )
+    if progress:
+        progress("")
+    best = recommended(rows)
+    options, code = flags(best.candidate, settings) if best else ("", [])
+    if as_json:
+        found = {"rows": [asdict(row) for row in rows], "flags": options, "code": code, "ended_by": ended}
+        found |= {"tolerance": TOLERANCE, "recommended": asdict(best.candidate) if best else None}
+        print(json.dumps(found, indent=2))
+    elif rows:
+        print(table(rows))
+        print(f"Loss difference: the largest in {PARITY_STEPS} steps, relative to fp32 on the same batch.")
+    if ended and not as_json:
+        print(f"Ended by {ended}: other candidates were not measured.")
+    if best and not as_json:
+        print(f"Fastest with the same losses: {best.candidate}: use {options or 'the defaults'}")
+        for line in code:
+            print(f"In the code: {line}")
+        larger = max(_good(rows), key=lambda row: row.samples_per_second)
+        if larger.samples_per_second > best.samples_per_second / SIMPLER and larger.candidate != best.candidate:
+            times = larger.samples_per_second / best.samples_per_second
+            print(f"{times:.2f} times as fast: {larger.candidate}; a larger batch changes training, so adjust --lr.")
+    if not best and not as_json and rows:
+        print(f"Training does not work in fp32: {rows[0].problem}", file=sys.stderr)
+    return 130 if ended == "Ctrl-C" else 0 if best else 1
