@@ -1,4 +1,4 @@
-"""What the GPU and this process do during training, for the trackers: utilization, memory, power, waiting for data, MFU.
+"""What the GPU and this process do during training: utilization, memory, power, waiting for data, MFU.
 
 NVML by nvidia-ml-py, by its own calls: torch.cuda.utilization() and its like do not find a MIG device, and initialize
 NVML again at each call (torch 2.13).

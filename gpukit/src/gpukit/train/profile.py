@@ -51,9 +51,8 @@ class profiled:  # noqa: N801 - used like a function
             return
         self.profiler.stop()  # writes what was recorded
         if not self.recorded:
-            self.say(
-                f"Nothing was profiled: recording starts after {self.skip + WARM_UP} steps, and there were {self.done}."
-            )
+            first = self.skip + WARM_UP
+            self.say(f"Nothing was profiled: recording starts after {first} steps, and there were {self.done}.")
 
     def _write(self, profiler: profile) -> None:
         self.recorded = True
@@ -66,6 +65,6 @@ class profiled:  # noqa: N801 - used like a function
             self.say(f"The profile cannot be written to {self.folder} ({error}): training goes on without it.")
             return
         self.say(
-            f"Profile: {self.folder / TRACE} (open it in https://ui.perfetto.dev or in Chrome at chrome://tracing), and "
+            f"Profile: {self.folder / TRACE} (for https://ui.perfetto.dev or Chrome's chrome://tracing), and "
             f"the operators by time in {self.folder / OPERATORS}."
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import math
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ TOLERANCE = {"fp32": 1e-4} | dict.fromkeys(("tf32", "fp16"), 4 * 2**-10) | {"bf1
 WARM_UP, TIMED_SECONDS, MOST_STEPS = 2, 1.0, 50
 SAMPLES = 64  # different samples in a batch; larger ones repeat them
 SIMPLER = 0.95  # a simpler candidate is recommended if it reaches this share of the fastest
-BATCHES = (1, 2, 4)  # times the batch size of the settings
+TIMES = (2, 4)  # the batch size of the settings
 ATTENTION = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -81,14 +82,14 @@ class Bench:
     """What all candidates share: the settings, one batch, and the losses in fp32."""
 
     def __init__(self, build: Callable[..., Any], settings: Any) -> None:
-        self.build, self.settings = build, settings
+        self.build, self.settings, self.stack = build, settings, None
         with suppress(StackError):
             self.stack = load()
+        size = getattr(settings, "batch_size", 32)
+        self.batch_size = size if isinstance(size, int) else 32
         self.initial: dict[str, Tensor] = {}
         self.losses: list[float] = []
         self.noisy = self.images = self.attends = False
-
-    stack = None
 
     def device(self, one: Candidate) -> Device:
         """Raises SystemExit if it is not supported here."""
@@ -131,7 +132,8 @@ class Bench:
         except (Exception, SystemExit) as error:  # its frames hold tensors until this block is left
             text = str(error).strip().partition("\n")[0][:120] or type(error).__name__
             row.problem = "out of memory" if is_oom(error) else text
-        torch._dynamo.reset() if one.compile else None
+        if one.compile:
+            torch._dynamo.reset()
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -152,29 +154,32 @@ class Bench:
                 self._learn(task, step)
                 task = self.task(one, device)
                 step = _Step(task, device, batch, one.batch_size)
-            if one.batch_size == self.batch_size or first:
-                task.model.train(not self.noisy)
-                losses = [float(step(number)) for number in range(PARITY_STEPS)]
-                self.losses = losses if first else self.losses
-                row.difference = max(
-                    abs(mine - known) / max(abs(known), 1e-12) for mine, known in zip(losses, self.losses)
-                )
-                if not row.difference <= TOLERANCE[one.precision]:  # NaN too
-                    row.problem = f"other losses than fp32 (at most {TOLERANCE[one.precision]:.2g})"
-                task.model.train()
+            if one.batch_size == self.batch_size:
+                self._compare(task, step, row, first)
             row.samples_per_second = one.batch_size / self._seconds(step, gpu)
             row.memory_gb = torch.cuda.max_memory_allocated(gpu) / 1e9 if gpu else None
 
     def _learn(self, task: Any, step: _Step) -> None:
         """What there is to choose from, and whether the model draws random numbers, as dropout does."""
         with _Watch() as watch:
-            loss = float(step(0))
-        self.attends = watch.attends
-        self.images = any(each.ndim == 4 for each in task.model.parameters())
+            step(0)
+        self.attends, self.images = watch.attends, any(each.ndim == 4 for each in task.model.parameters())
         with torch.no_grad():
-            self.noisy = len({float(step.loss(seed)) for seed in (1, 2, 3)}) > 1 or loss != loss
+            self.noisy = len({float(step.loss(seed)) for seed in (1, 2, 3)}) > 1
 
-    batch_size = 0
+    def _compare(self, task: Any, step: _Step, row: Row, first: bool) -> None:
+        """In eval mode if there is dropout, whose masks differ between kernels."""
+        task.model.train(not self.noisy)
+        losses = [float(step(number)) for number in range(PARITY_STEPS)]
+        self.losses = losses if first else self.losses
+        task.model.train()
+        if not all(map(math.isfinite, losses)):
+            row.problem = "the loss is NaN or infinite"
+            return
+        pairs = zip(losses, self.losses, strict=True)
+        row.difference = max(abs(mine - known) / max(abs(known), 1e-12) for mine, known in pairs)
+        if row.difference > TOLERANCE[row.candidate.precision]:
+            row.problem = f"other losses than fp32 (at most {TOLERANCE[row.candidate.precision]:.1g})"
 
     def _seconds(self, step: _Step, gpu: torch.device | None) -> float:
         """Of a step: the fastest of three rounds."""
@@ -230,11 +235,9 @@ def speed(
     `say` receives a line before and after each candidate.
     """
     bench, rows, begun = Bench(build, settings), list[Row](), time.monotonic()
-    size = getattr(settings, "batch_size", 32)
-    bench.batch_size = size = size if isinstance(size, int) else 32
     try:
         with _time_limit(seconds):
-            for one in _candidates(bench, size, rows):
+            for one in _candidates(bench, rows):
                 say(f"[{span(time.monotonic() - begun)} of {span(seconds)}] {one} ...")
                 rows.append(bench.measure(one, first=not rows))
                 if len(rows) == 1 and rows[0].problem:
@@ -244,20 +247,19 @@ def speed(
         return rows, "the time limit" if isinstance(stopped, _Over) else "Ctrl-C"
 
 
-def _candidates(bench: Bench, size: int, rows: list[Row]) -> Iterator[Candidate]:
-    """From what the others showed: eager ones, the fastest of these compiled, and the fastest with larger batches."""
+def _candidates(bench: Bench, rows: list[Row]) -> Iterator[Candidate]:
+    """Eager ones, these compiled, fastest first, and the fastest with larger batches; each depends on earlier rows."""
+    size = bench.batch_size
     yield Candidate("fp32", size)
     gpu = bench.device(rows[0].candidate).device.type == "cuda"
     precisions = ("fp32", "tf32", "bf16", "fp16") if gpu else ("fp32", "bf16")
     kinds = [name for name in ATTENTION if gpu or name in ("flash", "math")] if bench.attends else []
     layouts = [{}, *[{"channels_last": True}] * bench.images, *({"attention": name} for name in kinds)]
     plain = [Candidate(precision, size, **layout) for layout in layouts for precision in precisions]
-    for one in plain[1:]:
-        yield one
+    yield from plain[1:]
     for row in _good(rows):
         yield replace(row.candidate, compile=True)
-    best = _good(rows)[:2]
-    for row, times in itertools.product(best, BATCHES[1:]):
+    for row, times in itertools.product(_good(rows)[:2], TIMES):
         yield replace(row.candidate, batch_size=times * size)
 
 
@@ -287,81 +289,76 @@ def recommended(rows: list[Row]) -> Row | None:
         one = row.candidate
         return one.compile, bool(one.attention), one.channels_last, one.precision != "fp32"
 
+    if not good:
+        return None
     near = [row for row in good if row.samples_per_second >= SIMPLER * good[0].samples_per_second]
-    return min(near, key=lambda row: (effort(row), -row.samples_per_second), default=None)
+    return min(near, key=lambda row: (effort(row), -row.samples_per_second))
 
 
 def flags(one: Candidate, settings: Any) -> tuple[str, list[str]]:
     """The options of train.py for a candidate, and what has no option, as code."""
-    number = one.precision.replace("tf32", "fp32")
-    wanted = {"dtype": f"--dtype {number}", "compile": "--compile" if one.compile else ""}
+    number, tf32 = one.precision.replace("tf32", "fp32"), one.precision == "tf32"
+    wanted = {"dtype": (f"--dtype {number}", f'dtype="{number}"')}
     if number == "fp32":
-        wanted["tf32"] = "--tf32" if one.precision == "tf32" else "--no-tf32"
+        wanted["tf32"] = ("--tf32" if tf32 else "--no-tf32", f"tf32={tf32}")
     if one.channels_last:
-        wanted["channels_last"] = "--channels-last"
-    code = {"channels_last": "choose(..., channels_last=True)", "dtype": f'choose(..., dtype="{number}")'}
-    code |= {"tf32": f"choose(..., tf32={one.precision == 'tf32'})", "compile": "choose(..., compile=True)"}
-    known = {name: flag for name, flag in wanted.items() if hasattr(settings, name)}
-    other = [code[name] for name, flag in wanted.items() if flag and name not in known]
+        wanted["channels_last"] = ("--channels-last", "channels_last=True")
+    if one.compile:
+        wanted["compile"] = ("--compile", "compile=True")
+    options = [option for name, (option, _) in wanted.items() if hasattr(settings, name)]
+    code = [f"choose(..., {argument})" for name, (_, argument) in wanted.items() if not hasattr(settings, name)]
     if one.attention:
-        other.append(f"torch.nn.attention.sdpa_kernel(SDPBackend.{ATTENTION[one.attention].name}) around the loop")
-    return " ".join(flag for flag in known.values() if flag), other
+        code.append(f"torch.nn.attention.sdpa_kernel(SDPBackend.{ATTENTION[one.attention].name}) around the loop")
+    return " ".join(options), code
 
 
 def table(rows: list[Row]) -> str:
     """A line per candidate, the fastest first; those without a speed last."""
     lines = [("candidate", "samples/s", "x fp32", "memory", "loss difference", "")]
-    base = rows[0].samples_per_second if rows else 0.0
     for row in sorted(rows, key=lambda row: -row.samples_per_second):
         rate = row.samples_per_second
-        lines.append(
-            (
-                str(row.candidate),
-                f"{rate:,.0f}" if rate else "-",
-                f"{rate / base:.2f}" if rate and base else "-",
-                "-" if row.memory_gb is None else f"{row.memory_gb:.2f} GB",
-                "-" if row.difference is None else f"{row.difference:.1e}",
-                row.problem,
-            )
-        )
-    widths = [max(len(line[place]) for line in lines) for place in range(5)]
-    shown = []
-    for line in lines:
-        numbers = (cell.rjust(width) for cell, width in zip(line[1:5], widths[1:], strict=True))
-        shown.append("  ".join([line[0].ljust(widths[0]), *numbers, line[5]]).rstrip())
-    return "\n".join(shown)
+        memory = "-" if row.memory_gb is None else f"{row.memory_gb:.2f} GB"
+        difference = "-" if row.difference is None else f"{row.difference:.1e}"
+        times = f"{rate / rows[0].samples_per_second:.2f}" if rate else "-"
+        lines.append((str(row.candidate), f"{rate:,.0f}" if rate else "-", times, memory, difference, row.problem))
+    first, *widths = (max(len(line[place]) for line in lines) for place in range(5))
+    rows_of_cells = ([line[0].ljust(first), *map(str.rjust, line[1:5], widths), line[5]] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in rows_of_cells)
+
+
+def report(rows: list[Row], settings: Any, ended: str) -> str:
+    """The table, and what to use."""
+    lines, best = [table(rows)], recommended(rows)
+    lines.append(f"Loss difference: the largest in {PARITY_STEPS} steps, relative to fp32 on the same batch.")
+    if ended:
+        lines.append(f"Ended by {ended}: other candidates were not measured.")
+    if best is None:
+        return "\n".join([*lines, f"The training step does not work in fp32: {rows[0].problem}."])
+    options, code = flags(best.candidate, settings)
+    lines.append(f"Fastest with the same losses: {best.candidate}: use {options or 'the defaults'}")
+    lines += [f"In the code: {line}" for line in code]
+    larger = _good(rows)[0]
+    if larger.samples_per_second > best.samples_per_second / SIMPLER and larger.candidate != best.candidate:
+        times = larger.samples_per_second / best.samples_per_second
+        lines.append(f"{times:.2f} times as fast: {larger.candidate}. A larger batch changes training: adjust --lr.")
+    return "\n".join(lines)
 
 
 def main(task: str | None, arguments: list[str], minutes: float, as_json: bool) -> int:
     """Run the command; return its exit status. `arguments`: options of the training script."""
     build, settings = load_task(task, arguments)
-    progress = (
-        (lambda text: print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)) if sys.stderr.isatty() else None
-    )
-    rows, ended = speed(
-        build, settings, seconds=60 * minutes, say=progress or (lambda text: print(text, file=sys.stderr, flush=True))
-    )
-    if progress:
-        progress("")
+    begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+
+    def say(text: str) -> None:
+        print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)
+
+    rows, ended = speed(build, settings, seconds=60 * minutes, say=say)
+    print(begin, end="", file=sys.stderr, flush=True)
     best = recommended(rows)
-    options, code = flags(best.candidate, settings) if best else ("", [])
     if as_json:
+        options, code = flags(best.candidate, settings) if best else ("", [])
         found = {"rows": [asdict(row) for row in rows], "flags": options, "code": code, "ended_by": ended}
-        found |= {"tolerance": TOLERANCE, "recommended": asdict(best.candidate) if best else None}
-        print(json.dumps(found, indent=2))
+        print(json.dumps({**found, "tolerance": TOLERANCE}, indent=2))
     elif rows:
-        print(table(rows))
-        print(f"Loss difference: the largest in {PARITY_STEPS} steps, relative to fp32 on the same batch.")
-    if ended and not as_json:
-        print(f"Ended by {ended}: other candidates were not measured.")
-    if best and not as_json:
-        print(f"Fastest with the same losses: {best.candidate}: use {options or 'the defaults'}")
-        for line in code:
-            print(f"In the code: {line}")
-        larger = max(_good(rows), key=lambda row: row.samples_per_second)
-        if larger.samples_per_second > best.samples_per_second / SIMPLER and larger.candidate != best.candidate:
-            times = larger.samples_per_second / best.samples_per_second
-            print(f"{times:.2f} times as fast: {larger.candidate}; a larger batch changes training, so adjust --lr.")
-    if not best and not as_json and rows:
-        print(f"Training does not work in fp32: {rows[0].problem}", file=sys.stderr)
+        print(report(rows, settings, ended))
     return 130 if ended == "Ctrl-C" else 0 if best else 1
