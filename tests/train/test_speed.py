@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import tyro
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -120,7 +121,9 @@ def test_attention_is_tried_with_each_kernel_and_one_that_does_not_exist_is_a_ro
     assert len(set(listed)) == 24 and "bf16, cudnn attention, batch 8" in listed
 
 
-def test_a_simpler_candidate_that_is_nearly_as_fast_is_recommended_with_its_flags() -> None:
+def test_a_simpler_candidate_that_is_nearly_as_fast_is_recommended_with_its_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plain, channels, compiled = (
         Candidate("bf16", 8),
         Candidate("bf16", 8, channels_last=True),
@@ -129,13 +132,15 @@ def test_a_simpler_candidate_that_is_nearly_as_fast_is_recommended_with_its_flag
     rows = [Row(Candidate("fp32", 8), 50.0), Row(plain, 96.0), Row(channels, 98.0), Row(compiled, 100.0)]
     assert recommended(rows).candidate == plain
     rows[3].samples_per_second = 200.0
-    assert flags(recommended(rows).candidate, Settings()) == (
-        "--dtype bf16 --compile",
-        ["choose(..., channels_last=True)"],
-    )
-    assert flags(Candidate("tf32", 8), Settings()) == ("--dtype fp32 --tf32", [])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    options, code = flags(compiled, Settings())
+    assert code == ["choose(..., channels_last=True)"] and recommended(rows).candidate == compiled
+    assert tyro.cli(Settings, args=options.split()) == Settings(dtype="bf16", compile=True)
+    for precision, tf32 in (("tf32", True), ("fp32", False)):
+        options, code = flags(Candidate(precision, 8), Settings())
+        assert tyro.cli(Settings, args=options.split()) == Settings(dtype="fp32", tf32=tf32) and not code
     options, code = flags(Candidate("fp16", 8, attention="flash"), object())
-    assert options == "" and code[0] == 'choose(..., dtype="fp16")' and "SDPBackend.FLASH_ATTENTION" in code[1]
+    assert options == "" and code[0] == "choose(..., dtype='fp16')" and "SDPBackend.FLASH_ATTENTION" in code[1]
 
 
 def test_the_command_prints_what_was_measured_until_ctrl_c_or_the_limit(
@@ -156,12 +161,12 @@ def test_the_command_prints_what_was_measured_until_ctrl_c_or_the_limit(
     assert module.main(None, [], 1.0, False) == 130
     out, err = capsys.readouterr()
     assert "Ended by Ctrl-C: other candidates were not measured." in out and "fp32, batch 8" in err
-    assert out.splitlines()[-1] == "Fastest with the same losses: fp32, batch 8: use --dtype fp32 --no-tf32"
+    assert out.splitlines()[-1] == "Fastest with the same losses: fp32, batch 8: use --dtype fp32"
     pressed = False
     assert module.main(None, [], 0.05, True) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ended_by"] == "the time limit" and [row["problem"] for row in found["rows"]] == [""]
-    assert found["flags"] == "--dtype fp32 --no-tf32"
+    assert found["flags"] == "--dtype fp32"
 
 
 def test_the_command_line_passes_the_options_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:

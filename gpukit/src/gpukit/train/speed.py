@@ -297,16 +297,19 @@ def recommended(rows: list[Row]) -> Row | None:
 
 def flags(one: Candidate, settings: Any) -> tuple[str, list[str]]:
     """The options of train.py for a candidate, and what has no option, as code."""
-    number, tf32 = one.precision.replace("tf32", "fp32"), one.precision == "tf32"
-    wanted = {"dtype": (f"--dtype {number}", f'dtype="{number}"')}
-    if number == "fp32":
-        wanted["tf32"] = ("--tf32" if tf32 else "--no-tf32", f"tf32={tf32}")
-    if one.channels_last:
-        wanted["channels_last"] = ("--channels-last", "channels_last=True")
-    if one.compile:
-        wanted["compile"] = ("--compile", "compile=True")
-    options = [option for name, (option, _) in wanted.items() if hasattr(settings, name)]
-    code = [f"choose(..., {argument})" for name, (_, argument) in wanted.items() if not hasattr(settings, name)]
+    number = one.precision.replace("tf32", "fp32")
+    wanted: dict[str, Any] = {"dtype": number}
+    if number == "fp32" and torch.cuda.is_available():
+        wanted["tf32"] = one.precision == "tf32"
+    wanted |= {name: True for name in ("channels_last", "compile") if getattr(one, name)}
+    types = {field.name: str(field.type) for field in fields(settings)} if is_dataclass(settings) else {}
+    options = [
+        # as tyro has them: an option with `None` takes a value
+        f"--{name.replace('_', '-')}" + f" {value}" * (value is not True or "None" in types[name])
+        for name, value in wanted.items()
+        if name in types
+    ]
+    code = [f"choose(..., {name}={value!r})" for name, value in wanted.items() if name not in types]
     if one.attention:
         code.append(f"torch.nn.attention.sdpa_kernel(SDPBackend.{ATTENTION[one.attention].name}) around the loop")
     return " ".join(options), code
