@@ -7,20 +7,26 @@ import os
 import sys
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 REDRAWN = 0.2  # seconds between two drawings of the bar
 BETWEEN = 1.0  # seconds between two lines without a terminal
 WINDOW = 30.0  # seconds over which the rate is computed
 ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
 ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
+
+
+JUPYTER = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)  # and ipywidgets is installed
+
+
+class _Bar(tqdm):
+    monitor_interval = 0  # no thread, beside which workers would be forked
 
 
 class Progress:
@@ -41,8 +47,8 @@ class Progress:
     ) -> None:
         self.total, self.samples, self.device, self.shown = total, samples, device, shown
         self.stream, self.clock = stream or sys.stdout, clock
-        self.drawn = shown and (self.stream.isatty() or _in_jupyter())
-        self.bar: tqdm | None = None
+        self.drawn = shown and (self.stream.isatty() or JUPYTER)
+        self.bar: _Bar | None = None
         self.loss: float | None = None
         self.values: dict[str, float] = {}
         self.timed: deque[tuple[float, int]] = deque()  # times, and the steps done then
@@ -104,7 +110,7 @@ class Progress:
         if self.bar is None:
             form = "{bar}  {desc}" if self.total else "{desc}"
             leave = not self.stream.isatty()
-            self.bar = _kind()(total=self.total, file=self.stream, bar_format=form, leave=leave, dynamic_ncols=True)
+            self.bar = _Bar(total=self.total, file=self.stream, bar_format=form, leave=leave, dynamic_ncols=True)
         self.bar.n = done
         self.bar.set_description_str(self.line(done))
 
@@ -132,19 +138,6 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
-
-
-def _in_jupyter() -> bool:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
-
-
-def _kind() -> type[tqdm]:
-    """The tqdm for this place: in Jupyter with ipywidgets, a widget."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tqdm warns if ipywidgets is not installed
-        from tqdm.auto import tqdm as kind
-    return type("Bar", (kind,), {"monitor_interval": 0})  # no thread, which workers would be forked beside
 
 
 @contextlib.contextmanager

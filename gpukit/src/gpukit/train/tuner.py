@@ -1,24 +1,23 @@
-"""The number of data loader workers, from what a few batches cost.
+"""The batches of a training loop, with the number of data loader workers chosen during the first steps.
 
-    loading = tune(dataset, batch_size=64, step_seconds=0.02)           # loading.reason says why
-    seconds = measure(dataset, batch_size=64)                           # seconds per batch, by number of workers
-
-One worker loads a few batches. How long it computes (CPU time, so that other programs do not count) and waits (for a
-disk or network), and what passing a batch to this process costs, bound the speed of any number of workers: each loads
-one batch at a time, all processes share the CPUs, and this process takes every batch for its next step. The smallest
-number that is as fast as any other is used. Until then, only the worker reads the data set: workers forked later would
-share the position of any file that this process had opened.
+One worker loads the first batches. How long it computes (CPU time, so that other programs do not count) and waits (for
+a disk or network), what passing a batch to this process costs, and how long a step takes bound the speed with any
+number of workers: each loads one batch at a time, all share the CPUs, and this process takes every batch for a step.
+The smallest number that is as fast as any other is used. The batches do not depend on it (data.py). Until then, only
+the worker reads the data set: workers forked later would share the position of any file that this process had opened.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -26,23 +25,21 @@ from torch.utils.data._utils import worker
 
 from gpukit.train.data import Loading, loader
 from gpukit.train.progress import announce
+from gpukit.train.ranks import Ranks
+from gpukit.train.task import Task
 from gpukit.train.workers import close, explain, stays, usable_cpus
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of workers to choose from
-SKIPPED = 2  # first batches, which are not counted: they open files and fill caches
-ENOUGH = 1.05  # a number of workers is as fast as another if it takes at most so much longer
-# Workers are used if they make loading at least this much faster, even if they make a step on the CPU take twice as much
-# CPU time: its threads wait for one another (benchmarks/loader.py, 2 CPUs, 2026-11-23).
-GAIN, CROWDED = 1.1, 2.0
-SECONDS = 0.5  # how long batches are timed, at least 3
+SECONDS, LEAST, SKIPPED = 0.5, 3, 2  # time batches for so long, at least so many, after those that open files
+# Workers are used if they make loading at least this much faster, even if a step on the CPU then takes twice the CPU
+# time: its threads wait for one another (2 CPUs, 4 workers, steps of 10 ms: up to 700 ms; 2026-11-23).
+CLOSE, GAIN, CROWDED = 1.05, 1.1, 2.0
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds per batch: `load`, the CPU time of a worker to load it, at `best`, and the time that it `wait`s; `send`,
-    the worker's CPU time to pass it on; `take`, how long this process takes to receive it. `step`: duration of a step;
-    `busy`: its CPU time. `size`: bytes of the batch's tensors.
-    """
+    """Seconds per batch: a worker's CPU time to load it (and at `best`), its waiting, its CPU time to `send` it, and
+    how long this process takes to receive it. `step`, `busy`: a step, and its CPU time. `size`: bytes of a batch."""
 
     load: float
     best: float
@@ -53,16 +50,8 @@ class Costs:
     busy: float = 0.0
     size: int = 0
 
-    @property
-    def alone(self) -> float:
-        """Seconds per batch without workers."""
-        return self.best + self.wait + self.step
-
     def period(self, workers: int, cpus: float, crowded: float = 1.0) -> float:
-        """Seconds per batch with workers: the slowest of this process, the workers, and all CPUs together.
-
-        `crowded`: a factor on the CPU time of a step.
-        """
+        """Seconds per batch with workers: the slowest of this process, the workers, and all CPUs together."""
         work = self.load + self.send
         return max(self.step + self.take, (work + self.wait) / workers, (work + crowded * self.busy) / cpus)
 
@@ -71,67 +60,102 @@ def choose(costs: Costs, batch_size: int) -> Loading:
     """The smallest number of workers that is as fast as any other, and that fits in /dev/shm."""
     shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this machine
     cpus = max(1.0, usable_cpus() / shared)
-    room = _shm() / shared / max(costs.size, 1) - 2  # batches; one is in use, and one on its way
-    counts = [each for each in COUNTS if each <= max(8, 2 * cpus)]
-    fitting = [each for each in counts if 2 * each <= room]
-    periods = {each: costs.period(each, cpus) for each in fitting}
-    workers = next((each for each in fitting if periods[each] <= ENOUGH * min(periods.values())), 0)
-    if workers and costs.alone <= GAIN * costs.period(workers, cpus, CROWDED):
-        workers = 0
-    load, hand = costs.best if workers == 0 else costs.load, costs.send + costs.take
-    reason = f"{workers} worker{'s' * (workers != 1)}: a batch of {batch_size} takes {_ms(load + costs.wait)} to load"
-    reason += f", {_ms(hand)} to pass on from a worker" + f", and a step {_ms(costs.step)}" * (costs.step > 0)
-    if fitting != counts and workers == max(fitting, default=0):
-        reason += "; more workers do not fit in /dev/shm"
+    room = (
+        0.8 * shutil.disk_usage("/dev/shm").free / shared / max(costs.size, 1) - 2
+    )  # one batch is used, one on its way
+    periods = {each: costs.period(each, cpus) for each in COUNTS if each <= max(8, 2 * cpus)}
+    wanted = next(each for each in periods if periods[each] <= CLOSE * min(periods.values()))
+    workers = max((each for each in periods if each <= wanted and 2 * each <= room), default=0)
+    if costs.best + costs.wait + costs.step <= GAIN * costs.period(wanted, cpus, CROWDED):
+        wanted = workers = 0
+    load = (costs.load if workers else costs.best) + costs.wait
+    reason = f"{workers} worker{'s' * (workers != 1)}: a batch of {batch_size} takes {_ms(load)} to load"
+    reason += f", {_ms(costs.send + costs.take)} to pass on from a worker"
+    if costs.step:
+        reason += f", and a step {_ms(costs.step)}"
+    if workers < wanted:
+        reason += "; /dev/shm has no room for more workers"
     return Loading(workers, prefetch=4 if 4 * workers <= room else 2, reason=reason)
 
 
-def tune(
-    dataset: Dataset,
-    batch_size: int,
-    *,
-    collate: Callable[[list[Any]], Any] | None = None,
-    step_seconds: float = 0.0,
-    device: torch.device | str = "cpu",
-) -> Loading:
-    """The settings with which batches of `batch_size` samples load fastest; `reason` says why. Takes a few batches.
+class Feed:
+    """Endless batches from `first_step` for one loop: this rank's part of `batch_size` samples each.
 
-    `step_seconds`: how long a training step on `device` takes, so that no more workers are used than it needs.
+    `source`: a data set, or a task with its data set and `collate`. `workers`: a number, or "auto". `loading`: the
+    current settings of the loader; `say` reports them once they are chosen. Raises the errors of `loader`.
     """
-    trial = Trial(loader(dataset, batch_size, 0, loading=Loading(1), collate=collate))
-    busy = step_seconds * (torch.get_num_threads() if torch.device(device).type == "cpu" else 1)
-    with announce("Tuning the data loader"):
-        try:
-            for _ in trial:
-                if trial.enough:
+
+    def __init__(
+        self,
+        source: Task | Dataset,
+        batch_size: int,
+        seed: int,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        first_step: int = 0,
+        workers: int | Literal["auto"] = "auto",
+        ranks: Ranks | None = None,
+        device: torch.device | str = "cpu",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        task = isinstance(source, Task)
+        self.dataset, self.collate = (source.dataset, source.collate) if task else (source, collate)
+        self.batch_size, self.seed, self.step = batch_size, seed, first_step
+        self.ranks, self.device, self.say = ranks or Ranks(), torch.device(device), say
+        self.tuned = workers != "auto"
+        self.loading = Loading(workers if self.tuned else 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.tuned:
+            yield from self._first()
+        yield from self._loader()
+
+    def _first(self) -> Iterator[Any]:
+        """The batches of the first steps, from one worker."""
+        trial, steps = Trial(self._loader()), []
+        with closing(iter(trial)) as batches:  # its worker would take CPUs from those that follow
+            while not trial.enough:
+                try:
+                    batch = next(batches)
+                except Exception as error:
+                    if not stays(error):
+                        raise
+                    reason = explain(error)
+                    self.loading = Loading(0, reason=f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}")
                     break
-        except Exception as error:
-            return alone(error)
-    return choose(trial.costs(step_seconds, busy), batch_size)
+                wall, work = time.perf_counter(), time.process_time()
+                yield batch
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                steps.append((time.perf_counter() - wall, time.process_time() - work))
+                self.step += 1
+            else:
+                costs = trial.costs(*(median(each) for each in zip(*steps, strict=True)))
+                self.loading = choose(costs, max(1, self.batch_size // self.ranks.world))
+        self.tuned = True
+        self.say(f"Loading data with {self.loading.reason}.")
 
-
-def alone(error: Exception) -> Loading:
-    """The settings without workers, if only workers fail with this error; otherwise, raise it."""
-    if not stays(error):
-        raise error
-    reason = explain(error)
-    return Loading(0, reason=f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}")
+    def _loader(self) -> DataLoader:
+        return loader(
+            self.dataset,
+            self.batch_size,
+            self.seed,
+            first_step=self.step,
+            loading=self.loading,
+            ranks=self.ranks,
+            collate=self.collate,
+            device=self.device,
+        )
 
 
 class Trial:
-    """The batches of a loader, from one worker, each of which is timed."""
+    """The batches of a loader, from one worker, each of which is timed until there are `enough`."""
 
     def __init__(self, batches: DataLoader) -> None:
         timed = _Timed(batches.dataset, batches.collate_fn)
-        self.batches = type(batches)(
-            timed,
-            batch_sampler=batches.batch_sampler,
-            num_workers=1,
-            collate_fn=timed.collated,
-            pin_memory=batches.pin_memory,
-            worker_init_fn=batches.worker_init_fn,
-            generator=batches.generator,
-        )
+        names = ("batch_sampler", "pin_memory", "worker_init_fn", "generator")
+        same = {name: getattr(batches, name) for name in names}
+        self.batches = type(batches)(timed, num_workers=1, collate_fn=timed.collated, **same)
         self.seen: list[tuple[float, ...]] = []
         self.size, self.enough = 0, False
 
@@ -140,27 +164,27 @@ class Trial:
         try:
             while True:
                 asked = time.perf_counter()
-                (*costs, ended), batch = next(batches)
+                (*costs, ready), batch = next(batches)
                 now = time.perf_counter()
-                self.seen.append((*costs, now - max(asked, ended)))
+                self.seen.append((*costs, now - max(asked, ready)))
                 self.size = max(self.size, _size(batch))
-                number = len(self.seen) - SKIPPED
-                self.enough = number >= 3 and now - began >= SECONDS
+                self.enough = len(self.seen) >= SKIPPED + LEAST and now - began >= SECONDS
                 yield batch
-                del batch  # so that only the loop holds it, and its release is part of the loop's step
+                del batch  # only the loop holds it now, so that its release counts as part of the step
         finally:
             close(batches)
 
-    def costs(self, step: float, busy: float) -> Costs:
+    def costs(self, step: float = 0.0, busy: float = 0.0) -> Costs:
         """The costs of the batches so far, with those of a step."""
         load, wait, total, take = zip(*self.seen[SKIPPED:], strict=True)
         send = max(0.0, median(total) - median(load))
-        return Costs(median(load), min(load), median(wait), send, median(take), step, busy, self.size)
+        soon = sorted(take)[len(take) // 4]  # a busy machine delays the others
+        return Costs(median(load), min(load), median(wait), send, soon, step, busy, self.size)
 
 
 class _Timed(Dataset):
-    """A loader's data set and `collate_fn`: each batch comes with the seconds that it computed and waited, the CPU time
-    of this worker since the batch before, and the time at which it was ready."""
+    """A loader's data set and `collate_fn`: with each batch come the seconds that it computed and waited, the CPU time
+    of this worker since the batch before, and when it was ready."""
 
     def __init__(self, dataset: Dataset, collate: Any) -> None:
         self.dataset, self.collate, self.inner = dataset, collate, collate.collate
@@ -175,13 +199,12 @@ class _Timed(Dataset):
         return self.dataset.__getitems__(keys)
 
     def _inner(self, samples: list[Any]) -> Any:
-        """The user's `collate`, as without workers: in one, torch's would allocate shared memory, which takes longer."""
+        """The user's `collate`, as without workers: torch's would allocate shared memory, which takes longer."""
         info, worker._worker_info = worker._worker_info, None
         try:
             return self.inner(samples)
         finally:
-            worker._worker_info = info
-            self.ended = _clocks()
+            worker._worker_info, self.ended = info, _clocks()
 
     def collated(self, samples: list[Any]) -> Any:
         batch = self.collate(samples)
@@ -199,49 +222,38 @@ def _clocks() -> tuple[float, float, float]:
     return time.perf_counter(), time.thread_time(), queued
 
 
-def measure(
-    dataset: Dataset,
-    batch_size: int,
-    *,
-    collate: Callable[[list[Any]], Any] | None = None,
-    workers: Iterable[int] = (),
-    seconds: float = 1.0,
-) -> dict[int, float]:
-    """Seconds per batch, measured for each number of workers (default: 0, 1, 2, 4, ... up to twice the CPUs).
+def tune(
+    dataset: Dataset, batch_size: int, *, collate: Callable[[list[Any]], Any] | None = None, seconds: float = 1.0
+) -> tuple[Loading, dict[int, float]]:
+    """The settings with which batches load fastest, without a step; and, measured for `seconds` each, the seconds per
+    batch with that number of workers and with 0, 1, 2, 4, 8. The last one measured is 0, which reads samples here."""
 
-    The last one measured is 0, so that the files that this process opens are not shared with workers.
-    """
-    counts = sorted(set(workers) or {0, *(each for each in COUNTS if each <= 2 * usable_cpus())}, reverse=True)
-    found = {}
-    with announce(f"Measuring data loading with {', '.join(map(str, counts))} workers"):
-        for count in counts:
-            batches = iter(loader(dataset, batch_size, 0, loading=Loading(count, prefetch=2), collate=collate))
+    def load(loading: Loading) -> DataLoader:
+        return loader(dataset, batch_size, 0, loading=loading, collate=collate)
+
+    with announce("Tuning the data loader"):
+        trial, found = Trial(load(Loading(1))), {}
+        next(None for _ in trial if trial.enough)
+        chosen = choose(trial.costs(), batch_size)
+        for count in sorted({0, 1, 2, 4, 8, chosen.workers}, reverse=True):
+            batches = iter(load(Loading(count)))
             try:
                 for _ in range(max(SKIPPED, 2 * count)):  # those that were loaded while the workers started
                     next(batches)
                 number, began = 0, time.perf_counter()
-                while number < 3 or number % max(1, count) or time.perf_counter() - began < seconds:
+                while number < LEAST or number % max(1, count) or time.perf_counter() - began < seconds:
                     next(batches)
                     number += 1
                 found[count] = (time.perf_counter() - began) / number
             finally:
                 close(batches)
-    return dict(sorted(found.items()))
-
-
-def _shm() -> float:
-    """Bytes of /dev/shm that batches may use."""
-    try:
-        shm = os.statvfs("/dev/shm")
-    except OSError:
-        return 0.0
-    return 0.8 * shm.f_bavail * shm.f_frsize
+    return chosen, dict(sorted(found.items()))
 
 
 def _size(batch: Any) -> int:
     """Bytes of the tensors in a batch."""
     if isinstance(batch, torch.Tensor):
-        return batch.numel() * batch.element_size()
+        return batch.nbytes
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     return sum(_size(part) for part in parts)
 
