@@ -45,7 +45,7 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.samples, self.device, self.shown = total, samples, device, shown
+        self.total, self.done, self.samples, self.device, self.shown = total, done, samples, device, shown
         self.stream, self.clock = stream or sys.stdout, clock
         self.drawn = shown and (self.stream.isatty() or JUPYTER)
         self.bar: _Bar | None = None
@@ -57,7 +57,7 @@ class Progress:
     def step(self, done: int) -> None:
         """Call this after each step. Costs one clock reading, unless the bar is drawn."""
         now = self.clock()
-        if now < self.next:
+        if now < self.next and done != self.total:
             return
         self.next = now + REDRAWN
         self.timed.append((now, done))  # the first time: after the first step, which may compile
@@ -68,10 +68,12 @@ class Progress:
 
     def report(self, done: int, loss: float | None = None, **values: float) -> None:
         """Report the loss, and other values to show with it."""
-        if self.loss is None or done == self.total:
+        if done == self.total:
             self.printed = -BETWEEN
         self.loss, self.values = loss, values
-        if self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
+        if self.drawn and done == self.total:
+            self._draw(done)
+        elif self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
             self.printed = self.clock()
             self._print(self.line(done))
 
@@ -108,9 +110,9 @@ class Progress:
 
     def _draw(self, done: int) -> None:
         if self.bar is None:
-            form = "{bar}  {desc}" if self.total else "{desc}"
-            leave = not self.stream.isatty()
-            self.bar = _Bar(total=self.total, file=self.stream, bar_format=form, leave=leave, dynamic_ncols=True)
+            how = {"bar_format": "{bar}  {desc}" if self.total else "{desc}", "dynamic_ncols": True}
+            how |= {"file": self.stream, "leave": not self.stream.isatty()}
+            self.bar = _Bar(total=self.total, initial=self.done, **how)
         self.bar.n = done
         self.bar.set_description_str(self.line(done))
 

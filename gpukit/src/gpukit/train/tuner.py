@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -30,7 +31,8 @@ from gpukit.train.task import Task
 from gpukit.train.workers import close, explain, stays, usable_cpus
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of workers to choose from
-SECONDS, LEAST, SKIPPED = 0.5, 3, 2  # time batches for so long, at least so many, after those that open files
+SKIPPED = 2  # first batches, which open files and fill caches
+LEAST, MOST, SECONDS = 3, 30, 0.5  # batches to time after them: for so long, within these numbers
 # Workers are used if they make loading at least this much faster, even if a step on the CPU then takes twice the CPU
 # time: its threads wait for one another (2 CPUs, 4 workers, steps of 10 ms: up to 700 ms; 2026-11-23).
 CLOSE, GAIN, CROWDED = 1.05, 1.1, 2.0
@@ -98,21 +100,21 @@ class Feed:
         device: torch.device | str = "cpu",
         say: Callable[[str], object] = print,
     ) -> None:
-        task = isinstance(source, Task)
-        self.dataset, self.collate = (source.dataset, source.collate) if task else (source, collate)
-        self.batch_size, self.seed, self.step = batch_size, seed, first_step
-        self.ranks, self.device, self.say = ranks or Ranks(), torch.device(device), say
+        dataset, collate = (source.dataset, source.collate) if isinstance(source, Task) else (source, collate)
+        self.batches = partial(loader, dataset, batch_size, seed, ranks=ranks, collate=collate, device=device)
+        self.mine = max(1, batch_size // (ranks.world if ranks else 1))
+        self.step, self.device, self.say = first_step, torch.device(device), say
         self.tuned = workers != "auto"
         self.loading = Loading(workers if self.tuned else 1)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.tuned:
             yield from self._first()
-        yield from self._loader()
+        yield from self.batches(first_step=self.step, loading=self.loading)
 
     def _first(self) -> Iterator[Any]:
         """The batches of the first steps, from one worker."""
-        trial, steps = Trial(self._loader()), []
+        trial, steps = Trial(self.batches(first_step=self.step, loading=self.loading)), []
         with closing(iter(trial)) as batches:  # its worker would take CPUs from those that follow
             while not trial.enough:
                 try:
@@ -131,21 +133,9 @@ class Feed:
                 self.step += 1
             else:
                 costs = trial.costs(*(median(each) for each in zip(*steps, strict=True)))
-                self.loading = choose(costs, max(1, self.batch_size // self.ranks.world))
+                self.loading = choose(costs, self.mine)
         self.tuned = True
         self.say(f"Loading data with {self.loading.reason}.")
-
-    def _loader(self) -> DataLoader:
-        return loader(
-            self.dataset,
-            self.batch_size,
-            self.seed,
-            first_step=self.step,
-            loading=self.loading,
-            ranks=self.ranks,
-            collate=self.collate,
-            device=self.device,
-        )
 
 
 class Trial:
@@ -168,7 +158,8 @@ class Trial:
                 now = time.perf_counter()
                 self.seen.append((*costs, now - max(asked, ready)))
                 self.size = max(self.size, _size(batch))
-                self.enough = len(self.seen) >= SKIPPED + LEAST and now - began >= SECONDS
+                number = len(self.seen) - SKIPPED
+                self.enough = number >= MOST or (number >= LEAST and now - began >= SECONDS)
                 yield batch
                 del batch  # only the loop holds it now, so that its release counts as part of the step
         finally:
