@@ -20,8 +20,8 @@ from gpukit.project.stack import load
 from gpukit.train import checkpoint
 from gpukit.train import run as module
 from gpukit.train.errors import TrainingError
+from gpukit.train.path import Folder, git_state, on_main, versions
 from gpukit.train.ranks import Ranks
-from gpukit.train.run import Run, git_state, on_main, versions
 from tests.conftest import git
 from tests.gpukit.conftest import DATA
 
@@ -40,20 +40,20 @@ def start(tmp_path: Path, stack, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(module, "git_state", lambda folder: None)
 
-    def started(name: str = "", resume: bool = True, settings: dict = SETTINGS) -> Run:
-        with Run.start(tmp_path / "outputs", name, resume, settings, stack) as run:
+    def started(name: str = "", resume: bool = True, settings: dict = SETTINGS) -> Folder:
+        with Folder.start(tmp_path / "outputs", name, resume, settings, stack) as run:
             return run
 
     return started
 
 
-def save(run: Run, step: int = 1) -> None:
-    checkpoint.save(run.folder, step, {"w": torch.ones(2)}, {}, about={})
+def save(run: Folder, step: int = 1) -> None:
+    checkpoint.save(run.path, step, {"w": torch.ones(2)}, {}, about={})
 
 
 def test_run_json_has_all_that_a_run_began_with(start) -> None:
     run = start("a")
-    facts = json.loads((run.folder / "run.json").read_text())
+    facts = json.loads((run.path / "run.json").read_text())
     assert facts == run.facts
     assert (facts["settings"], facts["named"]) == ({"lr": 0.1, "output_dir": "outputs"}, True)
     assert facts["stack"] == {
@@ -74,14 +74,14 @@ def test_facts_are_added_and_stay(start) -> None:
     run = start("a")
     run.keep(batch_size=64)
     assert start("a").facts["batch_size"] == 64
-    assert sorted(path.name for path in run.folder.iterdir()) == ["checkpoints", "run.json"]
+    assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "run.json"]
 
 
 def test_a_name_is_gone_on_with_or_refused(start) -> None:
     run = start("a")
-    assert start("a", resume=False).folder == run.folder  # nothing was saved there: nothing can be lost
+    assert start("a", resume=False).path == run.path  # nothing was saved there: nothing can be lost
     save(run)
-    assert start("a").folder == run.folder
+    assert start("a").path == run.path
     with pytest.raises(TrainingError, match="already has a run"):
         start("a", resume=False)
 
@@ -89,17 +89,17 @@ def test_a_name_is_gone_on_with_or_refused(start) -> None:
 def test_without_a_name_the_one_started_last_goes_on(start) -> None:
     start("named")
     first = start()
-    assert start().folder == first.folder
+    assert start().path == first.path
     second = start(resume=False)
-    assert second.folder != first.folder
-    assert start().folder == second.folder
-    with_name = start(first.folder.name)
-    assert with_name.folder == first.folder
-    assert start().folder == first.folder
+    assert second.path != first.path
+    assert start().path == second.path
+    with_name = start(first.path.name)
+    assert with_name.path == first.path
+    assert start().path == first.path
 
 
 def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
-    folder = start("a").folder
+    folder = start("a").path
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from gpukit.train import checkpoint\n"
         "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
@@ -111,7 +111,7 @@ def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
         with pytest.raises(checkpoint.CheckpointError, match="Another process"):
             start("a")
         other.kill()
-    assert start("a").folder == folder
+    assert start("a").path == folder
 
 
 def test_runs_of_the_template_before_are_left_alone(start, tmp_path: Path) -> None:
@@ -131,27 +131,27 @@ def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
 
 def test_a_broken_run_json_starts_from_scratch(start) -> None:
     run = start("a")
-    (run.folder / "run.json").write_text('{"starts": [')
+    (run.path / "run.json").write_text('{"starts": [')
     assert len(start("a").facts["starts"]) == 1
 
 
 @pytest.mark.parametrize("text", ["", '{"starts": [', '{"settings": 3, "starts": 7}'])
 def test_without_a_name_checkpoints_without_a_run_json_are_not_passed_over(text: str, start) -> None:
     run = start()
-    (run.folder / "run.json").write_text(text)
-    assert start().folder != run.folder  # it has no checkpoints: nothing is lost
+    (run.path / "run.json").write_text(text)
+    assert start().path != run.path  # it has no checkpoints: nothing is lost
     time.sleep(0.01)  # the clock of a file system is coarse
     save(run)
-    (run.folder / "run.json").write_text(text)
-    with pytest.raises(TrainingError, match=f"{run.folder} has checkpoints, but its run.json cannot be read: .*--name"):
+    (run.path / "run.json").write_text(text)
+    with pytest.raises(TrainingError, match=f"{run.path} has checkpoints, but its run.json cannot be read: .*--name"):
         start()
     other = start(resume=False)
-    assert start().folder == other.folder  # the last one
-    assert start(run.folder.name).folder == run.folder
+    assert start().path == other.path  # the last one
+    assert start(run.path.name).path == run.path
 
 
 def test_no_room_for_run_json(start, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = start("a").folder / "run.json"
+    file = start("a").path / "run.json"
     before = file.read_text()
 
     def full(_: int) -> None:
@@ -231,11 +231,11 @@ def test_the_newest_checkpoint_on_all_ranks(start) -> None:
 
 def test_other_ranks_write_nothing(start) -> None:
     run = start("a")
-    before = (run.folder / "run.json").read_text()
+    before = (run.path / "run.json").read_text()
     other = replace(run, claim=None)
     other.keep(batch_size=3)
     assert other.facts["batch_size"] == 3
-    assert (run.folder / "run.json").read_text() == before
+    assert (run.path / "run.json").read_text() == before
 
 
 def test_every_file_is_listed() -> None:
