@@ -119,3 +119,15 @@ def _reseed(generator: Any, seed: int) -> None:
         generator.bit_generator.state = type(generator.bit_generator)(seed).state
     else:
         generator.seed(seed & 0xFFFF_FFFF)
+
+
+def snapshot() -> tuple:
+    """The states of this process's global CPU generators: torch, `random`, NumPy's legacy functions."""
+    return torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+
+
+def restore(states: tuple) -> None:
+    """Set the global CPU generators to the states that `snapshot` returned."""
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    numpy.random.set_state(states[2])
