@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import multiprocessing
 import os
 import pickle
 import random
@@ -90,13 +91,19 @@ class Liar(IterableDataset):
         self.count = state["count"]
 
 
-def hugging(folder, shuffled=False, batched=False):
+def hugging(shuffled=False, batched=False):
+    import datasets
+
+    found = datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": list(range(len(SHARDS)))})
+    if shuffled:
+        found = found.shuffle(seed=1, buffer_size=12)
+    return found.map(noisy_batch, batched=True, batch_size=7) if batched else found.map(noisy)
+
+
+def parquet(folder):
     import datasets
 
     datasets.disable_progress_bars()
-    if shuffled:  # not from Parquet: datasets 5.2 then waits 5 s at the end of each pass
-        found = datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": list(range(len(SHARDS)))})
-        return found.shuffle(seed=1, buffer_size=12).map(noisy)
     folder = folder.parent / "parquet"
     if not folder.exists():
         aside = folder.with_name(f"parquet-{os.getpid()}")
@@ -104,10 +111,8 @@ def hugging(folder, shuffled=False, batched=False):
             datasets.Dataset.from_list(list(numbers([shard]))).to_parquet(aside / f"{shard}.parquet")
         aside.rename(folder)
     files = sorted(map(str, folder.glob("*.parquet")))
-    found = datasets.load_dataset(
-        "parquet", data_files=files, split="train", streaming=True, cache_dir=str(folder.parent / "cache")
-    )
-    return found.map(noisy_batch, batched=True, batch_size=7) if batched else found.map(noisy)
+    options = {"data_files": files, "split": "train", "streaming": True, "cache_dir": str(folder.parent / "cache")}
+    return datasets.load_dataset("parquet", **options).map(noisy)
 
 
 def tar_files(folder):
@@ -143,31 +148,31 @@ def stateful_loader(dataset, workers):
     return StatefulDataLoader(dataset, batch_size=4, num_workers=workers)
 
 
+def loader(dataset, workers, **options):
+    return DataLoader(dataset, batch_size=4, num_workers=workers, **options)
+
+
 KINDS = {
-    "huggingface": lambda folder, workers: DataLoader(hugging(folder), batch_size=4, num_workers=workers),
-    "huggingface, StatefulDataLoader": lambda folder, workers: stateful_loader(hugging(folder), workers),
-    "huggingface, shuffled": lambda folder, workers: DataLoader(
-        hugging(folder, shuffled=True), batch_size=4, num_workers=workers
-    ),
-    "huggingface, batched map": lambda folder, workers: DataLoader(
-        hugging(folder, batched=True), batch_size=4, num_workers=workers
-    ),
+    "huggingface": lambda folder, workers: loader(hugging(), workers),
+    "huggingface, shuffled": lambda folder, workers: loader(hugging(shuffled=True), workers),
+    "huggingface, batched map": lambda folder, workers: loader(hugging(batched=True), workers),
+    "huggingface, StatefulDataLoader": lambda folder, workers: stateful_loader(hugging(), workers),
+    "huggingface, Parquet files": lambda folder, workers: loader(parquet(folder), workers),
     "webdataset": web,
-    "state with a buffer": lambda folder, workers: DataLoader(
-        Buffered(), batch_size=4, num_workers=workers, persistent_workers=workers > 0
-    ),
-    "state that is not restored": lambda folder, workers: DataLoader(Liar(), batch_size=4, num_workers=workers),
-    "without state": lambda folder, workers: DataLoader(Stateless(), batch_size=4, num_workers=workers),
+    "state with a buffer": lambda folder, workers: loader(Buffered(), workers, persistent_workers=workers > 0),
+    "state that is not restored": lambda folder, workers: loader(Liar(), workers),
+    "without state": lambda folder, workers: loader(Stateless(), workers),
 }
 ALONE = {  # without a loader
-    "huggingface alone": lambda folder, workers: hugging(folder),
-    "huggingface alone, batches": lambda folder, workers: hugging(folder).batch(4),
+    "huggingface alone": lambda folder, workers: hugging(),
+    "huggingface alone, batches": lambda folder, workers: hugging().batch(4),
     "generator": lambda folder, workers: map(noisy, numbers(range(len(SHARDS)))),
 }
 
 
 def run(kind, workers, folder, kill_after=None):
     """Train for PASSES passes, from the last state saved; after `kill_after` batches, the process kills itself."""
+    multiprocessing.set_start_method("fork", force=True)  # a process of a fork server would start another one
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)
