@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from gpukit.train import streams
 from gpukit.train.seeds import restore, snapshot
@@ -91,6 +91,17 @@ class Liar(IterableDataset):
         self.count = state["count"]
 
 
+class Mixed:
+    """A collate function with a generator of its own."""
+
+    def __init__(self):
+        self.own = random.Random(0)
+
+    def __call__(self, samples):
+        self.own.shuffle(samples)
+        return default_collate(samples)
+
+
 def hugging(shuffled=False, batched=False):
     import datasets
 
@@ -159,7 +170,9 @@ KINDS = {
     "huggingface, StatefulDataLoader": lambda folder, workers: stateful_loader(hugging(), workers),
     "huggingface, Parquet files": lambda folder, workers: loader(parquet(folder), workers),
     "webdataset": web,
-    "state with a buffer": lambda folder, workers: loader(Buffered(), workers, persistent_workers=workers > 0),
+    "state with a buffer": lambda folder, workers: loader(
+        Buffered(), workers, persistent_workers=workers > 0, collate_fn=Mixed()
+    ),
     "state that is not restored": lambda folder, workers: loader(Liar(), workers),
     "without state": lambda folder, workers: loader(Stateless(), workers),
 }
@@ -183,14 +196,16 @@ def run(kind, workers, folder, kill_after=None):
         saved = torch.load(file, weights_only=True)
         first, key, state = saved["pass"], saved["key"], saved["state"]
     with (folder / "log").open("a") as log:
-        log.write("started\n")
         for number in range(first, PASSES):
             if kind == "generator":
                 source = make(folder, workers)
             if state is None:
                 key = torch.randint(2**63 - 1, ()).item()
-            batches = streams.begin(source, key, state)
+            said = []
+            batches = streams.begin(source, key, state, say=said.append)
             if state is not None:
+                again = state["parts"] is None or any("does not continue" in text for text in said)
+                log.write("resumed\n" + "by state\n" * (not again))
                 restore(streams.numpied(saved["generators"]))
             for batch in batches:
                 dropout = torch.rand(()).item() + random.random() + numpy.random.rand()
@@ -204,7 +219,6 @@ def run(kind, workers, folder, kill_after=None):
                     torch.save({**values, "generators": streams.plain(snapshot())}, folder / "new.pt")
                     (folder / "new.pt").rename(file)
             state = None
-        log.write("ended\n")
 
 
 def as_lists(value):
@@ -217,7 +231,7 @@ def read(folder: Path):
     """What was logged for each batch, and whether a batch was logged twice with different values."""
     found, equal = {}, True
     for line in (folder / "log").read_text().splitlines():
-        if line not in ("started", "ended"):
+        if line not in ("resumed", "by state"):
             number, step, *values = line.split()
             equal &= found.setdefault((int(number), int(step)), values) == values
     return found, equal

@@ -139,18 +139,18 @@ class Pass(Iterator[Any]):
         if isinstance(source, DataLoader):
             source = copy.copy(source)
             source._iterator, source.in_order = None, True  # persistent workers would continue their generators
-            source.worker_init_fn = _Start(source.worker_init_fn, taken if self.inside else [])
+            source.worker_init_fn = _Start(source.worker_init_fn, taken if self.inside else [], source.collate_fn)
         # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
         if parts and not self.workers:
             if isinstance(source, DataLoader):
                 vars(source)["dataset"] = copy.deepcopy(source.dataset)
             else:
                 source = copy.deepcopy(source)
-        recorded = source.dataset if self.inside else source
+        recorded, collate = (source.dataset, source.collate_fn) if self.inside else (source, None)
         if self.inside:
-            source.collate_fn = _Recorded(source.collate_fn, None if self.workers else recorded)
+            source.collate_fn = _Recorded(collate, None if self.workers else recorded)
         elif _stateful(source):
-            self.recorder = _Recorder(recorded)
+            self.recorder = _Recorder(recorded, None)
         here = taken[0] if taken and not (self.inside and self.workers) else None
         outside = snapshot()
         try:
@@ -163,7 +163,7 @@ class Pass(Iterator[Any]):
             else:
                 self.iterator = iter(source)
             if here:
-                _restore(recorded, here)
+                _restore(recorded, collate, here)
             self.generators = snapshot()
         finally:
             restore(outside)
@@ -246,8 +246,8 @@ class Pass(Iterator[Any]):
 class _Start:
     """A loader's worker_init_fn: signals, the user's own function, and the worker's state."""
 
-    def __init__(self, own: Callable[[int], object] | None, taken: list[tuple | None]) -> None:
-        self.own, self.taken = own, taken
+    def __init__(self, own: Callable[[int], object] | None, taken: list[tuple | None], collate: Any) -> None:
+        self.own, self.taken, self.collate = own, taken, collate
 
     def __call__(self, worker: int) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
@@ -257,7 +257,7 @@ class _Start:
         if self.taken and self.taken[worker]:
             dataset = get_worker_info().dataset
             dataset.load_state_dict(numpied(self.taken[worker][0]))
-            _restore(dataset, self.taken[worker])
+            _restore(dataset, self.collate, self.taken[worker])
 
 
 class _Recorded:
@@ -269,15 +269,15 @@ class _Recorded:
     def __call__(self, samples: Any) -> tuple[Any, int, bytes | None]:
         batch, worker = self.collate(samples), get_worker_info()
         if self.recorder is None:
-            self.recorder = _Recorder(worker.dataset if worker else self.dataset)
+            self.recorder = _Recorder(worker.dataset if worker else self.dataset, self.collate)
         return batch, worker.id if worker else 0, self.recorder()
 
 
 class _Recorder:
-    """The state of a stream and of its generators, or None if the last one was taken too recently."""
+    """The state of a stream, and of its and its collate function's generators; None if the last one is too recent."""
 
-    def __init__(self, source: Any) -> None:
-        self.source, self.held, self.due = source, _held(source), 0.0
+    def __init__(self, source: Any, collate: Any) -> None:
+        self.source, self.held, self.due = source, _held([source, collate]), 0.0
 
     def __call__(self) -> bytes | None:
         began = time.monotonic()
@@ -289,10 +289,10 @@ class _Recorder:
         return taken
 
 
-def _restore(source: Any, taken: tuple) -> None:
+def _restore(source: Any, collate: Any, taken: tuple) -> None:
     _, states, own = numpied(taken)
     restore(states)
-    for each, state in zip(_held(source), own, strict=True):
+    for each, state in zip(_held([source, collate]), own, strict=True):
         _set(each, state)
 
 
@@ -342,7 +342,7 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
         elif isinstance(part, DataLoader) and part is not source:
             part._iterator = None
             if not isinstance(part.worker_init_fn, _Start):
-                part.worker_init_fn = _Start(part.worker_init_fn, [])
+                part.worker_init_fn = _Start(part.worker_init_fn, [], None)
     seed_these(_held(source), key)
     for each in _fixed(source):
         entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
