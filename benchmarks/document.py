@@ -19,6 +19,7 @@ ORDER = [
     "launchers",
     "resume",
     "resume_others",
+    "streams",
     "checkpoint",
 ]
 ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "loading", "seeding"]

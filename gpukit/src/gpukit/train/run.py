@@ -288,8 +288,8 @@ class Run:
         """
         if self._pending:
             raise TrainingError(
-                f"{self.folder} was saved in other loops than those of this script: resume it with the script that began "
-                "it, or use another folder."
+                f"{self.folder} was saved in other loops than those of this script: resume it with the script that "
+                "began it, or use another folder."
             )
         if self._loops:
             if self._loops[-1].steps:
