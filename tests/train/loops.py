@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy
 import torch
-from gpukit.train.run import Run
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+
+from gpukit.train.run import Run
 
 Report = Callable[..., None]
 LOOPS: dict[str, Callable[[Path, Report], None]] = {}
@@ -145,7 +146,9 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
     """As word_language_model: a hidden state in a function's local variable, a learning rate without an optimizer."""
     seed()
     text = torch.randint(10, (4, 61), generator=torch.Generator().manual_seed(2))
-    model = nn.ModuleDict({"embed": nn.Embedding(10, 8), "lstm": nn.LSTM(8, 8, 2, dropout=0.2), "out": nn.Linear(8, 10)})
+    model = nn.ModuleDict(
+        {"embed": nn.Embedding(10, 8), "lstm": nn.LSTM(8, 8, 2, dropout=0.2), "out": nn.Linear(8, 10)}
+    )
     state = {"lr": 1.0, "best": None}
     run = Run(folder, save_steps=1)
     run.keep(model=model)
@@ -221,7 +224,7 @@ def second_order(folder: Path, report: Report) -> None:
                 return loss
 
             loss = optimizer.step(closure)
-            scheduler.step(loss)
+            scheduler.step(loss.detach())
             report(epoch, i, loss.item(), optimizer.param_groups[0]["lr"])
             run.step(loss=loss)
 

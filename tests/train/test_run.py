@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,29 +27,23 @@ def start(loop: Callable[..., None], folder: Path, log: Path, pause: float = 0.0
     status = 1
     try:
         os.setsid()
+        atexit._clear()  # those of pytest's process
         torch.set_num_threads(1)
-        with log.open("a") as file:
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            errors = os.open(log.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(nothing, 1)
-            os.dup2(errors, 2)
+        with log.open("a") as file, log.with_suffix(".err").open("a") as sys.stderr:
+            sys.stdout = sys.stderr
 
             def report(*values: object) -> None:
                 file.write(json.dumps(values) + "\n")
                 file.flush()
                 time.sleep(pause)
 
-            loop(folder, report)
-        status = 0
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
+            try:
+                loop(folder, report)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            atexit._run_exitfuncs()
     finally:
-        import atexit
-
-        atexit._run_exitfuncs()
-        sys.stderr.flush()
         os._exit(status)
 
 

@@ -96,6 +96,7 @@ class View:
         held = generators([base.sampler, base.batch_sampler, base.generator])
         self.generators = [one for one in held if one is not torch.default_generator]
         self.name = type(base.dataset).__name__
+        self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
         vars(base).update(
             dataset=Keyed(base.dataset),
@@ -117,9 +118,17 @@ class View:
                         f"{self.name} has {self.settings[name]} {name} instead of {before} when the run was saved: "
                         "resume with the same data and batch size, or start a new run."
                     )
-            for generator, saved in zip(self.generators, restored(state["generators"]), strict=True):
-                put_back(generator, saved, "a sampler's generator")
+            self.restore_generators(state["generators"])
         return Pass(self, key, state["done"] if state else 0)
+
+    def generator_states(self) -> Any:
+        """The states of the generators that belong to the loader or its sampler."""
+        return values([capture(one, "a generator") for one in self.generators], "generators")
+
+    def restore_generators(self, states: Any) -> None:
+        """Restore them."""
+        for generator, saved in zip(self.generators, restored(states)):
+            put_back(generator, saved, "a sampler's generator")
 
 
 class Pass(Iterator[Any]):
@@ -127,7 +136,7 @@ class Pass(Iterator[Any]):
 
     def __init__(self, view: View, key: int, done: int) -> None:
         self.view, self.key, self.done = view, key, done
-        self.begun = values([capture(one, "a generator") for one in view.generators], "generators")
+        self.begun = view.generator_states()
         view.order.key, view.order.skip = key, done
         with workers.signals_later():
             self.batches = iter(view.loader)
@@ -173,17 +182,28 @@ def map_style(source: Any) -> bool:
 
 
 class Sources:
-    """Begins passes; keeps one view for each loader, so that persistent workers stay."""
+    """Begins passes; keeps one view for each loader, so that persistent workers stay.
 
-    def __init__(self) -> None:
+    `saved`: the result of `generator_states` in the run that is resumed.
+    """
+
+    def __init__(self, saved: dict[str, Any]) -> None:
         self.views: dict[int, tuple[Any, View]] = {}  # with the loader, so that its id stays its own
+        self.saved = dict(saved)
 
     def begin(self, source: Any, key: int, state: dict[str, Any] | None) -> Any:
         """The batches of a pass over a loader, a sequence, or any other iterable (streams.py)."""
         if map_style(source):
             if id(source) not in self.views:
-                self.views[id(source)] = (source, View(source))
+                view = View(source)
+                view.place += f" {sum(other.place.startswith(view.place) for _, other in self.views.values())}"
+                view.restore_generators(self.saved.pop(view.place, []))
+                self.views[id(source)] = (source, view)
             return self.views[id(source)][1].begin(key, state)
         if isinstance(source, (range, list, tuple)):
             return Items(source, state)
         return streams.begin(source, key, state)
+
+    def generator_states(self) -> dict[str, Any]:
+        """The generators of all loaders, also of those that a resumed run has not used again yet."""
+        return self.saved | {view.place: view.generator_states() for _, view in self.views.values()}

@@ -101,9 +101,10 @@ class Run:
         self._objects: dict[str, Any] = {}
         self._namespaces: list[tuple[dict[str, Any], tuple[str, ...]]] = []
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
-        self._sources, self._loops, self._inner = Sources(), list[_Loop](), list[bool]()
+        self._loops, self._inner = list[_Loop](), list[bool]()
         self._sites: list[tuple[CodeType, int]] = []
         self._mine = restored(self.saved.state["ranks"][self.ranks.rank]) if self.saved else {}
+        self._sources = Sources(self._mine.get("loaders", {}))
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._values: dict[str, Any] = dict(self._mine.get("values", {}))
         self.steps = self.saved.step if self.saved else 0
@@ -359,7 +360,7 @@ class Run:
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
         figures = {name: value for name, value in metrics.items() if value is not None}
         if loss is not None:
-            figures = {"loss": float(loss), **figures}
+            figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
         self.progress.report(self.steps, figures.get("loss"))
         if self.ranks.main:
             self._tracker.log(self.steps, **figures, **self._monitor.values())
@@ -392,6 +393,7 @@ class Run:
             {
                 "loops": loops,
                 "depth": len(loops),
+                "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names in self._namespaces],

@@ -18,6 +18,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import Optimizer
 
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.seeds import KINDS, restore, snapshot
@@ -74,6 +75,8 @@ def _put_back(kept: Any, state: Any) -> None:
         _set_generator(kept, state)
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         kept.load_state_dict(state)
+        if isinstance(kept, Optimizer):
+            kept._opt_called = True  # otherwise, a scheduler that is stepped next warns that no step was made before
     elif isinstance(kept, Tensor):
         with torch.no_grad():
             kept.copy_(state)
