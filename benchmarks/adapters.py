@@ -195,7 +195,7 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
     import warnings
 
     import torch
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import LightningModule, Trainer, seed_everything
     from lightning.pytorch.callbacks import EarlyStopping
     from torch.utils.data import DataLoader
 
@@ -204,6 +204,7 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
     warnings.filterwarnings("ignore")
     messages.getLogger("lightning.pytorch").setLevel(messages.ERROR)
     lines = Lines(folder)
+    seed_everything(1, verbose=False)
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -251,12 +252,13 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
 def accelerate(folder: Path, workers: int, accumulate: int) -> None:
     import torch
     from accelerate import Accelerator
+    from accelerate.utils import set_seed
     from torch.utils.data import DataLoader
 
     from gpukit.train.run import Run
 
     lines = Lines(folder)
-    torch.manual_seed(2)
+    set_seed(2)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -385,6 +387,7 @@ def main() -> None:
     from measure import machine, write
 
     load = machine()["load"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes
     PROCESSES.set_forkserver_preload(LIBRARIES)
     settings = [
         (script, workers, accumulate)

@@ -39,7 +39,7 @@ from gpukit.train import checkpoint
 from gpukit.train.adapters.keyed import parts
 from gpukit.train.errors import TrainingError
 
-TENSORS = "state_dict"
+TENSORS, KEPT = "state_dict", "gpukit"
 LEFT_OUT = ("hparams_name", "hyper_parameters", "hparams_type", "datamodule_hparams_name", "datamodule_hyper_parameters")
 
 
@@ -57,7 +57,7 @@ class ExactResume(Callback):
         self.folder, self.every, self.keep, self.seed = Path(folder), every, keep, seed
         self.saved = 0  # the step of the newest checkpoint
         self.batches: Loader | None = None
-        self.states: list[Any] | None = None  # of the generators, to be restored before the next batch
+        self.kept: dict[str, Any] = {}  # to be restored before the next batch
 
     def loader(self, loader: DataLoader) -> Loader:
         """The batches of `loader`, which must make batches from a map-style data set."""
@@ -77,8 +77,8 @@ class ExactResume(Callback):
             if trainer.is_global_zero:
                 print(message, file=sys.stderr, flush=True)
         self.saved, state = found.step, dict(found.state)
-        self.states = state.pop("generators")
-        self.batches.order.first = state.pop("batches")
+        self.kept = state.pop(KEPT)
+        self.batches.order.first = self.kept["batches"]
         connector = trainer._checkpoint_connector
         connector._loaded_checkpoint = {**state, TENSORS: found.weights}  # the Trainer restores the loops from it
         connector.restore_datamodule()
@@ -87,9 +87,11 @@ class ExactResume(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Save if it is time, or restore the generators as they were here."""
-        if self.states is not None:
-            _restore(self.states[trainer.global_rank])
-            self.states = None
+        if self.kept:
+            _restore(self.kept["generators"][trainer.global_rank])
+            trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
+            trainer.fit_loop.restarting = False  # otherwise a ReduceLROnPlateau makes no step after this epoch
+            self.kept = {}
         due = trainer.global_step // self.every > self.saved // self.every
         if due and batch_idx % trainer.accumulate_grad_batches == 0:
             self._save(trainer, batch_idx)
@@ -126,7 +128,8 @@ class ExactResume(Callback):
             dist.all_gather_object(generators, _generators())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
         state = {name: one for name, one in state.items() if name not in LEFT_OUT}
-        state |= {"generators": generators, "batches": batches}
+        metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
+        state[KEPT] = {"generators": generators, "batches": batches, "metrics": metrics}
         self.saved = trainer.global_step
         if trainer.is_global_zero:
             checkpoint.save(self.folder, self.saved, weights, state, about=self._about(trainer), keep=self.keep)
