@@ -69,3 +69,70 @@ def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None
     assert measured["memory"]["wrong"] == []
     end = measured["end"]
     assert end["caught"] and end["works"] and end["kept"] <= 0
+
+
+def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
+    """Under load, with plausible values; a value that this GPU does not report is missing, and not 0."""
+    import time
+
+    import torch
+
+    from gpukit.train.monitor import Monitor
+
+    pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
+    x = torch.randn(4096, 4096, device=device)
+    with Monitor(torch.device(device), interval=0.2) as monitor:
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            x @ x
+            torch.cuda.synchronize(device)
+        measured.update(monitor.values())
+    assert measured.get("gpu_utilization", 100) > 20 and 0 <= measured["waiting_for_data"] <= 1
+    assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
+    assert 10 < measured.get("gpu_temperature_c", 50) < 110
+    assert len([name for name in measured if name.startswith("gpu_")]) >= 1
+
+
+def small_task(settings: Any, device: Any) -> Any:
+    import torch
+
+    from gpukit.train.task import Task
+
+    torch.manual_seed(20)
+    layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten()]
+    model = device.prepare(torch.nn.Sequential(*layers, torch.nn.Linear(64 * 28 * 28, 10)))
+    data = torch.utils.data.TensorDataset(torch.randn(256, 3, 32, 32), torch.randint(10, (256,)))
+    return Task(
+        model,
+        torch.optim.AdamW(model.parameters(), lr=1e-4),
+        data,
+        lambda model, batch: torch.nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="sum"),
+    )
+
+
+def test_speed_compares_the_settings_of_this_gpu(device: str, measured: dict[str, Any]) -> None:
+    """Eager candidates have the losses of fp32, within what their formats allow; lower precision is not slower."""
+    from types import SimpleNamespace
+
+    from gpukit.train.speed import recommended, speed, table
+
+    rows, _ = speed(small_task, SimpleNamespace(batch_size=128, device=device), seconds=90, say=lambda text: None)
+    measured["table"] = table(rows).splitlines()
+    tried = {row.candidate.precision for row in rows if not row.problem}
+    assert "fp32" in tried and all(row.memory_gb for row in rows if not row.problem)
+    assert all("losses" not in row.problem for row in rows), table(rows)
+    assert recommended(rows).samples_per_second >= rows[0].samples_per_second
+
+
+def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
+    import torch
+
+    from gpukit.train.profile import OPERATORS, TRACE, profiled
+
+    x = torch.randn(512, 512, device=device)
+    with profiled(tmp_path, 2, skip=1, say=lambda text: None) as profile:
+        for _ in range(6):
+            (x @ x).sum().item()
+            profile.step()
+    assert (tmp_path / TRACE).stat().st_size > 1000
+    assert "Self CUDA" in (tmp_path / OPERATORS).read_text(encoding="utf-8")

@@ -176,7 +176,10 @@ def test_variables_and_ports_that_cannot_be_had(small: Path, arguments: list[str
     assert said in sentence(launch(small, "--cpu", "run", *arguments, "--", "true", docker=docker))
 
 
-@pytest.mark.parametrize("command", ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify"])
+COMMANDS = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_no_secret_is_shown(small: Path, command: str) -> None:
     words = {"run": ["--", "true"], "add": ["einops"]}.get(command, [])
     (small / ".env").write_text("WANDB_API_KEY=planted-two\n")
@@ -201,6 +204,8 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     options = cli.parse(["--gpus", "0", "run", "-d", "--name", "a", "python", "--", "x"])
     assert (options.detach, options.name, options.gpus, options.rest) == (True, "a", "0", ["python", "--", "x"])
     assert cli.parse(["verify", "--json", "--cpu", "--only", "torch"]).rest == ["--json", "--only", "torch"]
+    done = launch(small, "--cpu", "--dry-run", "speed", "--lr", "1", "--json", "--task", "a:b", docker="exit 1")
+    assert done.stdout.rstrip().endswith("gpukit speed --task a:b --minutes 3.0 --json --lr 1"), done.stdout
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -158,7 +158,7 @@ def test_a_gpukit_of_the_users_own_is_not_run(small: Path, path: str, tmp_path: 
         works(run(small, path, cwd=folder))
 
 
-@pytest.mark.parametrize("command", ["run -- python -m x.train", "run -d -- true", "up", "notebook", "verify"])
+@pytest.mark.parametrize("command", ["run -- python -m x.train", "run -d -- true", "up", "notebook", "verify", "speed"])
 @pytest.mark.parametrize("name", ["gpukit.py", "gpukit/__init__.py", "src/gpukit.py", "src/gpukit/__init__.py"])
 def test_a_gpukit_that_training_would_import_is_named(small: Path, path: str, command: str, name: str) -> None:
     (small / name).parent.mkdir(parents=True, exist_ok=True)
@@ -186,9 +186,10 @@ def test_inside_the_container_verify_runs_from_the_installed_gpukit(tmp_path: Pa
         raise SystemExit(0)
 
     monkeypatch.setattr(os, "execvp", execvp)
-    with pytest.raises(SystemExit):
-        main.main(["verify", "--quick"])
-    assert started == [["gpukit", "verify", "--quick"]]
+    for words in (["verify", "--quick"], ["speed", "--minutes", "2.0", "--lr", "1"]):
+        with pytest.raises(SystemExit):
+            main.main(words)
+        assert started.pop() == ["gpukit", *words]
 
 
 def test_conflict_markers_in_stack_json(small: Path, path: str) -> None:

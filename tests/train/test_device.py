@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import resource
 import subprocess
 import sys
 from collections import UserDict, namedtuple
@@ -90,7 +89,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             (tmp_path / name).write_text(text, encoding="ascii")
 
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return put
 
 
@@ -322,12 +320,6 @@ def test_the_tightest_of_nested_cgroups_counts(files: Any):
         }
     )
     assert budget(CPU).total == 2 * GIB
-
-
-def test_a_bound_on_the_address_space(files: Any, monkeypatch: pytest.MonkeyPatch):
-    files()
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (3 * GIB, resource.RLIM_INFINITY))
-    assert budget(CPU) == Budget(3 * GIB - 1000 * resource.getpagesize(), 3 * GIB, "ulimit -v")
 
 
 def test_never_less_than_nothing(files: Any):

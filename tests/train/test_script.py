@@ -409,7 +409,7 @@ def init(**_):
         ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server responds at none.invalid:9"),
         ("wandb", {"FAKE": "none"}, 0, "Wandb is not used: no network"),
         ("wandb", {"FAKE": "breaks"}, 0, "Wandb is not used from here on: the line broke"),
-        ("wandb", {"FAKE": "hangs"}, 3, "it did not respond for"),
+        ("wandb", {"FAKE": "hangs"}, 3, "it does not respond"),
     ],
     ids=["no server named", "no server", "no network", "line breaks", "hangs"],
 )

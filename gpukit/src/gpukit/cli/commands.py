@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from importlib import import_module
+from importlib.util import find_spec
 
 from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
@@ -24,9 +25,19 @@ def act(options: argparse.Namespace) -> int:
             raise RefusalError(f"{error}.") from None
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
-    if command == "verify" and import_module("gpukit.image.guard").RECORD.is_file():  # inside the container
-        if ".whl" in __file__:  # ./launch runs without site-packages, and verify needs torch
-            os.execvp("gpukit", ["gpukit", "verify", *options.rest])
+    if command == "speed":
+        given_task = ["--task", options.task] if options.task else []
+        asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
+    inside = import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed") else False
+    if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
+        os.execvp("gpukit", ["gpukit", command, *(asked if command == "speed" else options.rest)])
+    if command == "speed" and (inside or find_root() is None):
+        if not find_spec("torch"):
+            raise RefusalError("`speed` needs PyTorch, which is not installed here: run it in a project.")
+        return import_module("gpukit.train.speed").main(
+            options.task or None, options.rest, options.minutes, options.json
+        )
+    if inside:
         return import_module("gpukit.verify.main").main(options.rest)
     if command == "verify" and find_root() is None:
         return import_module("gpukit.verify.standalone").main(options.rest)
@@ -36,7 +47,9 @@ def act(options: argparse.Namespace) -> int:
     from gpukit.launch import container, torchrun
 
     project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
-    if command in ("run", "up", "notebook", "verify"):
+    if command == "speed":
+        options.rest = asked
+    if command in ("run", "up", "notebook", "verify", "speed"):
         project.refuse_another_gpukit()
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
@@ -46,8 +59,8 @@ def act(options: argparse.Namespace) -> int:
         return container.run_detached(project, options.rest, options.name, options.variables, options.ports)
     if command == "run":
         return container.run(project, options.rest, options.variables, options.ports)
-    if command == "verify":
-        return container.run(project, ["gpukit", "verify", *options.rest])
+    if command in ("verify", "speed"):
+        return container.run(project, ["gpukit", command, *options.rest])
     if command == "shell":
         return container.shell(project, options.rest)
     if command == "logs":

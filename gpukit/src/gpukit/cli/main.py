@@ -31,6 +31,10 @@ COMMANDS = {
     "shell": ("open a shell in the running container, VS Code's or ours, or start one", ["CMD"]),
     "notebook": ("start JupyterLab in the background and print its address", []),
     "verify": ("check the container and its GPU; outside a project, check PyTorch on this GPU", []),
+    "speed": (
+        "time the training step in each precision, layout, and batch size; accepts all options of train.py",
+        ["--task", "--minutes", "--json"],
+    ),
     "doctor": ("check this machine, and what its GPU needs", []),
     "explain": (
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
@@ -91,7 +95,13 @@ ARGUMENTS = {
     },
     "--in-container": {"choices": ("yes", "no"), "default": "", "help": "whether the error occurred in a container"},
     "--worked-before": {"choices": ("yes", "no"), "default": "", "help": "whether it worked on that machine before"},
-    "--json": {"action": "store_true", "help": "print the diagnosis as JSON"},
+    "--json": {"action": "store_true", "help": "print the result as JSON"},
+    "--task": {
+        "default": "",
+        "metavar": "MODULE:FUNCTION",
+        "help": "the function that builds the task (default: this project's)",
+    },
+    "--minutes": {"type": float, "default": 3.0, "metavar": "N", "help": "measure for at most N minutes (default: 3)"},
     "--report": {"default": "", "metavar": "FILE", "help": "also write a Markdown file for an issue, without secrets"},
     "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
     "--digest": {"action": "store_true", "help": "also pin the base image's digest in the Dockerfile"},
@@ -145,6 +155,10 @@ examples:
 examples:
   ./launch shell
   ./launch shell -- nvidia-smi""",
+    "speed": """\
+examples:
+  ./launch speed                          the same in a shell of the container: gpukit speed
+  ./launch speed --batch-size 128 --json""",
     "add": """\
 examples:
   ./launch add einops 'datasets>=4'""",
@@ -257,7 +271,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
-    if options.command in OWN_PARSER:
+    if options.command in (*OWN_PARSER, "speed"):
         options.rest = unknown
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")

@@ -135,8 +135,8 @@ def act(project: Project, options: Any) -> int:
         if options.detach:
             return detach(project, options.rest, options.name, values)
         return run(project, options.rest, values)
-    if command == "verify":
-        return run(project, ["gpukit", "verify", *options.rest])
+    if command in ("verify", "speed"):
+        return run(project, ["gpukit", command, *options.rest])
     if command == "shell":
         return shell(project, options.rest)
     if command == "notebook":

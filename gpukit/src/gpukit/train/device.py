@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import resource
 import shutil
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,9 @@ _VECTOR_MATH = (
 def _settle_vector_math() -> None:
     """Call each function of _VECTOR_MATH in one thread, so that MKL chooses its code for it now; about 1 ms.
 
-    It chooses at a function's first call. Where that comes from two threads at once, as for any tensor of some thousand
-    numbers, one of them may compute with 12 good bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2,
-    as in the wheels of 2.13): 2 to 10 % of processes on two cores, and their runs then differ from all others.
+    It chooses at a function's first call. If that comes from two threads at once, one of them may compute with 12 good
+    bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2, as in the wheels of 2.13): 2 to 10 % of
+    processes on two cores, and their runs then differ from all others.
     """
     for dtype in (torch.float32, torch.float64):
         one = torch.full((1,), 0.5, dtype=dtype)
@@ -262,7 +261,7 @@ def budget(device: Device) -> Budget:
 
     A GPU with its own memory: cudaMemGetInfo, which knows MIG slices, and the fraction set for this process. Unified
     memory: cudaMemGetInfo counts the page cache as used, and too large an allocation triggers the kernel's OOM killer;
-    so what the kernel reports as available, or the cgroup's limit, minus a reserve. The CPU: the same, and `ulimit -v`.
+    so what the kernel reports as available, or the cgroup's limit, minus a reserve. The CPU: the same.
     Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
     """
     if device.device.type != "cuda":
@@ -272,7 +271,7 @@ def budget(device: Device) -> Budget:
     held, cached = torch.cuda.memory_allocated(place), torch.cuda.memory_reserved(place)
     bounds = [Budget(free + cached - held, total, "cudaMemGetInfo")]
     if unified(device):
-        bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in _host(limits=False)]
+        bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in _host()]
     share = torch.cuda.get_per_process_memory_fraction(place)
     if share < 1:
         bounds.append(Budget(int(share * total) - held, total, f"the limit of {share:.0%} for this process"))
@@ -299,52 +298,42 @@ def limit(device: Device, stack: Stack | None) -> Budget | None:
     return budget(device)
 
 
-def _host(limits: bool = True) -> list[Budget]:
-    """All limits on this process's memory. `limits`: including its address space, which GPU mappings exceed."""
-    meminfo = _table(ROOT / "proc/meminfo", 1024)
-    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
-    bounds = [Budget(int(available - RESERVE * total), total, "MemAvailable"), *_cgroup()]
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limits and most != resource.RLIM_INFINITY:
-        pages = int((ROOT / "proc/self/statm").read_text(encoding="ascii").split()[0])
-        bounds.append(Budget(most - pages * resource.getpagesize(), most, "ulimit -v"))
-    return [Budget(max(0, bound.free), bound.total, bound.how) for bound in bounds]
-
-
-def _cgroup() -> Iterator[Budget]:
-    """The memory limits of this process's cgroup and of those above it, version 1 or 2.
+def _host() -> list[Budget]:
+    """The limits on this process's memory: the machine's, and its cgroups', version 1 or 2, with those above them.
 
     What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
-    try:
-        lines = (ROOT / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
+    meminfo = _table(ROOT / "proc/meminfo", 1024)
+    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
+    bounds = [Budget(int(available - RESERVE * total), total, "MemAvailable")]
+    cgroups = ROOT / "proc/self/cgroup"
+    for line in cgroups.read_text(encoding="utf-8").splitlines() if cgroups.exists() else ():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             top, names = ROOT / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             top = ROOT / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
         folder = top / path.lstrip("/")
         for place in [folder, *folder.parents]:
             if place.is_relative_to(top):  # in a container the path may be the host's, and only the top be there
-                yield from _limit_of(place, *names)
+                bounds += _limit_of(place, *names)
+    return [Budget(max(0, bound.free), bound.total, bound.how) for bound in bounds]
 
 
-def _limit_of(folder: Path, most_name: str, used_name: str, cache_name: str) -> Iterator[Budget]:
+def _limit_of(folder: Path, most_name: str, used_name: str, cache_name: str) -> list[Budget]:
     try:
         most = (folder / most_name).read_text(encoding="ascii").strip()
         used = int((folder / used_name).read_text(encoding="ascii"))
         cache = _table(folder / "memory.stat").get(cache_name, 0)
     except OSError:
-        return
-    if most != "max" and int(most) < 1 << 60:  # version 1 says "none" with a number near 2**63
-        yield Budget(int(int(most) * (1 - RESERVE)) - used + cache, int(most), "the container's limit")
+        return []
+    if most == "max" or int(most) >= 1 << 60:  # version 1 says "none" with a number near 2**63
+        return []
+    return [Budget(int(int(most) * (1 - RESERVE)) - used + cache, int(most), "the container's limit")]
 
 
 def _table(file: Path, unit: int = 1) -> dict[str, int]:

@@ -16,7 +16,7 @@ from gpukit.train.batch import is_oom
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.data import DataError, explain
 from gpukit.train.ranks import Ranks
-from gpukit.train.track import Tracker, end
+from gpukit.train.track import HUNG, Tracker, end
 
 TRACKER_FAILED = 3  # exit code if training finished, but a tracker did not accept its metrics
 
@@ -103,11 +103,6 @@ def tracked(tracker: Tracker) -> Iterator[Tracker]:
     finally:
         for sentence in tracker.finish(status):
             print(sentence, file=sys.stderr, flush=True)
-        if tracker.hung:
-            _hung.append(tracker)
-
-
-_hung: list[Tracker] = []
 
 
 @contextlib.contextmanager
@@ -139,7 +134,7 @@ def _leave(code: int | str | None) -> None:
     if isinstance(code, str):
         print(code, file=sys.stderr, flush=True)
         code = 1
-    if _hung:
+    if HUNG:
         end(code or TRACKER_FAILED)
     if os.environ.get("WORLD_SIZE", "1") != "1":
         # gloo's threads may abort the interpreter during its shutdown, after a successful run

@@ -18,9 +18,12 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn
 from urllib.parse import urlsplit
 
 from gpukit.findings.private import mask
@@ -31,68 +34,72 @@ LINES = "metrics.jsonl"
 STARTUP = 8.0  # seconds that the run waits for trackers to start
 RETRY = 2.0  # seconds between two looks for a server that does not respond
 PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
+STUCK = 2.0  # seconds that it gets if it has not responded for longer than that already
 MOST = 4  # times PATIENCE is the overall limit
-ROOM = 10_000  # length of a tracker's queue
+ROOM = 10_000  # length of a tracker's queue, and lines that wait for a full disk
 LONGEST = 300  # characters of an error message
 PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
+HUNG: list[Tracker] = []  # if there are any, the process must exit with `end`
 Rows = list[tuple[int, dict[str, float]]]
 
 
-class Backend(Protocol):
-    """A tracker, called from one thread. Its constructor starts it.
+class Backend:
+    """A tracker, called from one thread; after an error, it is not called again.
 
-    While its server does not respond, the constructor calls `wait(problem)`, which pauses, and raises an error with
-    that text if the run ends. `page` is the address of the run to print at the end, if the tracker does not print it.
+    Its constructor starts it. While its server does not respond, the constructor calls `wait(problem)`, which pauses,
+    and raises an error if the run ends. `page`: the address of the run, if the tracker does not print it.
     """
 
     module: ClassVar[str]
-    page: str
+    page = ""
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None: ...
 
-    def log(self, rows: Rows) -> None:
-        """Log metrics, (step, name -> value), in order. After an error, the tracker is not called again."""
+    def log(self, rows: Rows) -> None: ...
 
-    def artifact(self, path: Path) -> None:
-        """Upload a file of the run."""
+    def artifact(self, path: Path) -> None: ...
 
-    def finish(self, status: str) -> None:
-        """Send what is left; `status`: finished, stopped, or failed."""
+    def finish(self, status: str) -> None: ...
 
 
-class TensorBoard:
-    """Event files in the folder of the run."""
+class TensorBoard(Backend):
+    """An event file in the folder of the run.
+
+    Not by SummaryWriter: on a full disk, its thread prints a traceback (tried with tensorboard 2.21.0).
+    """
 
     module = "torch.utils.tensorboard"
-    page = ""
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    def __init__(self, run: Path, *_: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self.writer = SummaryWriter(run)
+        self.event = Event
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.writer = RecordWriter((run / name).open("ab", buffering=0))
+        self.write(file_version="brain.Event:2")
+
+    def write(self, **fields: Any) -> None:
+        self.writer.write(self.event(wall_time=time.time(), **fields).SerializeToString())
 
     def log(self, rows: Rows) -> None:
-        """One scalar per metric (SummaryWriter.add_scalar)."""
+        from torch.utils.tensorboard.summary import scalar
+
         for step, figures in rows:
             for name, value in figures.items():
-                self.writer.add_scalar(name, value, step)
-
-    def artifact(self, path: Path) -> None:
-        """Nothing to do: the file is in the same folder."""
+                self.write(step=step, summary=scalar(name, value))
 
     def finish(self, status: str) -> None:
-        """Write buffered events (SummaryWriter.close)."""
         self.writer.close()
 
 
-class Wandb:
+class Wandb(Backend):
     """Online with WANDB_API_KEY; without it, the run stays in wandb/ next to the run's folder until `wandb sync`.
 
     wandb reads WANDB_PROJECT, WANDB_ENTITY, and WANDB_BASE_URL itself.
     """
 
     module = "wandb"
-    page = ""
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
         import wandb
@@ -111,32 +118,25 @@ class Wandb:
         known.write_text(self.run.id)
 
     def log(self, rows: Rows) -> None:
-        """One row of the run's history per step (wandb.Run.log)."""
         for step, figures in rows:
             self.run.log(figures, step=step)
 
     def artifact(self, path: Path) -> None:
-        """Upload the file now (wandb.Run.save)."""
         self.run.save(path, base_path=path.parent, policy="now")
 
     def finish(self, status: str) -> None:
-        """Upload what is left, for at most a minute (wandb.Run.finish)."""
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
-class MLflow:
+class MLflow(Backend):
     """The server at MLFLOW_TRACKING_URI; the experiment is the project, or MLFLOW_EXPERIMENT_NAME or _ID."""
 
     module = "mlflow"
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
         address = os.environ.get("MLFLOW_TRACKING_URI", "")
-        server = _on_the_host(address) or _without_password(address)
-        certificate = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
-        if certificate and not Path(certificate).exists():
-            what = f"MLFLOW_TRACKING_SERVER_CERT_PATH is {certificate}, which does not exist here"
-            raise RuntimeError(f"{what}; use a path in the project, relative to its folder")
         _answering(address, wait)
+        server = _for_a_browser(address)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         if server:  # MLflow's own links have the address among containers, which no browser can open, or the password
@@ -159,20 +159,17 @@ class MLflow:
         self.page = f"{server}/#/{place}" if server else ""
 
     def log(self, rows: Rows) -> None:
-        """Log up to 1000 metrics per request, the server's limit."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
         metrics = [Metric(name, value, now, step) for step, figures in rows for name, value in figures.items()]
-        for start in range(0, len(metrics), 1000):
+        for start in range(0, len(metrics), 1000):  # the server's limit
             self.mlflow.MlflowClient().log_batch(self.id, metrics=metrics[start : start + 1000])
 
     def artifact(self, path: Path) -> None:
-        """Upload an artifact (mlflow.log_artifact)."""
         self.mlflow.log_artifact(str(path))
 
     def finish(self, status: str) -> None:
-        """Set the run's status (mlflow.end_run)."""
         self.mlflow.end_run({"finished": "FINISHED", "failed": "FAILED"}.get(status, "KILLED"))
 
 
@@ -183,6 +180,7 @@ class Tracker:
     """Logs metrics to metrics.jsonl and to trackers. `log` and `artifact` return at once; `say` reports problems.
 
     `trackers`: names in `KINDS` (stack.json, "tracking"). `main`: False on all ranks but one, where it does nothing.
+    `hung`: whether a tracker did not respond at the end: exit with `end` then.
     """
 
     def __init__(
@@ -199,8 +197,13 @@ class Tracker:
         self.lines = _Lines(run / LINES) if main else None
         self.couriers = [_Courier(KINDS[name], run, settings, project) for name in trackers if main]
         until = time.monotonic() + STARTUP
-        for courier in self.couriers:
-            courier.settled.wait(max(0.0, until - time.monotonic()))
+        try:
+            for courier in self.couriers:
+                if not courier.settled.wait(max(0.0, until - time.monotonic())):
+                    courier.delayed(f"it has not responded for {STARTUP:g} s")
+        except KeyboardInterrupt:
+            self.finish("stopped", patience=0)
+            raise
         self._report()
 
     def log(self, step: int, **figures: Any) -> None:
@@ -218,33 +221,29 @@ class Tracker:
         for courier in self.couriers:
             courier.put("artifact", path)
 
-    def finish(self, status: str, patience: float = PATIENCE) -> list[str]:
+    def finish(self, status: str, patience: float | None = None) -> list[str]:
         """Wait for the trackers; return a message for each that lacks metrics.
 
-        A tracker without progress for `patience` seconds is abandoned, each of them after `MOST` times as long, and all
-        of them on KeyboardInterrupt. `status`: "finished", "stopped", or "failed". Sets `hung` if one did not respond:
-        exit with `end` then.
+        A tracker without progress for `patience` seconds (default: `PATIENCE`) is abandoned, each of them after `MOST`
+        times as long, and all of them on KeyboardInterrupt. `status`: "finished", "stopped", or "failed".
         """
+        patience = PATIENCE if patience is None else patience
+        self._report()
         for courier in self.couriers:
             courier.ending.set()
             courier.put("finish", status)
         interrupted = not self._waited(patience)
+        known = [courier for courier in self.couriers if courier.failed and not courier.messages]
         for courier in self.couriers:
             if not courier.done.is_set():
                 self.hung = True
-                slow = time.monotonic() - courier.moved < patience
-                courier.leave_out(
-                    "Ctrl-C was pressed while waiting for it"
-                    if interrupted
-                    else f"it had not finished {MOST * patience:g} s after the end"
-                    if slow
-                    else f"it did not respond for {patience:g} s at the end"
-                )
-        for courier in self.couriers:
-            if courier.page and not courier.problem:
+                courier.leave_out("Ctrl-C was pressed while waiting for it" if interrupted else "it does not respond")
+            elif courier.page and not courier.failed:
                 self.say(f"{courier.name}: {courier.page}")
-        lacking = [one.lacking() for one in self._all() if one.problem and one.problem == one.reported]
-        return self._new_messages() + lacking
+        if self.hung:
+            HUNG.append(self)
+        messages = [message for courier in self.couriers for message in courier.messages]
+        return [*messages, *self.lines.lacking(), *(one.lacking() for one in known)] if self.lines else messages
 
     def _waited(self, patience: float) -> bool:
         """Wait until each is done or abandoned; False on Ctrl-C."""
@@ -260,22 +259,10 @@ class Tracker:
             return True
         return False
 
-    def _all(self) -> list[_Lines | _Courier]:
-        return [*([self.lines] if self.lines else []), *self.couriers]
-
     def _report(self) -> None:
-        for courier in self.couriers:
-            message = courier.delayed()
-            if message:
-                self.say(message)
-        for message in self._new_messages():
-            self.say(message)
-
-    def _new_messages(self) -> list[str]:
-        new = [one for one in self._all() if one.problem and one.problem != one.reported]
-        for one in new:
-            one.reported = one.problem
-        return [one.problem for one in new]
+        for one in (self.lines, *self.couriers):
+            while one is not None and one.messages:
+                self.say(one.messages.popleft())
 
 
 def end(code: int) -> NoReturn:
@@ -292,7 +279,8 @@ def read(run: Path) -> list[dict[str, Any]]:
     If a killed run was resumed from a checkpoint, the steps that it repeated replace the earlier ones.
     """
     steps: dict[int, dict[str, Any]] = {}
-    for line in (run / LINES).read_text(encoding="utf-8", errors="replace").splitlines():
+    text = (run / LINES).read_text(encoding="utf-8", errors="replace") if (run / LINES).exists() else ""
+    for line in text.splitlines():
         try:
             figures = json.loads(line)
             step = figures["step"]
@@ -306,53 +294,58 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 class _Lines:
-    """metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed."""
+    """metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed.
+
+    Lines that cannot be written, because the disk is full or the folder is gone, are written when that is possible.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.problem, self.reported = path, "", ""
-        self.begin = b"\n" if _cut_off(path) else b""
+        self.path, self.messages, self.reported = path, deque[str](), False
+        self.waiting: deque[bytes] = deque(maxlen=ROOM)
+        self.begin = b""
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            self.begin = b"\n" if file.read() != b"\n" else b""  # a kill cut the last line off
 
     def write(self, step: int, figures: dict[str, Any]) -> None:
-        valid = {
-            name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in figures.items()
-        }
-        line = self.begin + json.dumps({"step": step, **valid}, default=str).encode() + b"\n"
+        invalid = {name: None for name, one in figures.items() if isinstance(one, float) and not math.isfinite(one)}
+        self.waiting.append(json.dumps({"step": step, **figures, **invalid}, default=str).encode() + b"\n")
+        self._flush()
+
+    def _flush(self) -> None:
+        text = self.begin + b"".join(self.waiting)
         try:
             with self.path.open("ab", buffering=0) as file:
-                if file.write(line) < len(line):
+                if file.write(text) < len(text):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.begin = b""
         except OSError as error:
             self.begin = b"\n"
-            self.since = step
-            self.problem = (
-                self.problem or f"{self.path} cannot be written ({error.strerror}): metrics are lost from here on."
-            )
+            if not self.reported:
+                why = f"{self.path} cannot be written ({error.strerror})"
+                self.messages.append(f"{why}. Training goes on; the metrics are written as soon as that is possible.")
+            self.reported = True
+            return
+        self.begin = b""
+        self.waiting.clear()
 
-    def lacking(self) -> str:
-        return f"{self.path} lacks metrics, the last at step {self.since}."
-
-
-def _cut_off(path: Path) -> bool:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() != b"\n"
-    return False
+    def lacking(self) -> list[str]:
+        if self.waiting:
+            self._flush()
+        lines = f"{len(self.waiting)} line{'s' * (len(self.waiting) > 1)}"
+        return [f"{self.path} lacks the last {lines} of metrics: it could not be written."] if self.waiting else []
 
 
 class _Courier:
     """Sends metrics to a tracker, from a thread that may hang."""
 
     def __init__(self, kind: type[Backend], run: Path, settings: dict[str, Any], project: str) -> None:
-        self.name, self.problem, self.reported, self.page = kind.__name__, "", "", ""
-        self.started = self.late = False
-        self.delay = ""  # why it has not started yet
+        self.name, self.page, self.messages = kind.__name__, "", deque[str]()
+        self.started = self.late = self.failed = False
         self.settled = threading.Event()  # it has started, failed, or waits for its server
-        self.ending = threading.Event()
+        self.ending, self.done = threading.Event(), threading.Event()
         self.taken: int | None = None  # the last step
-        self.moved = 0.0
+        self.moved = self.called = time.monotonic()  # of the last progress, and of the current call (0: none)
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
-        self.done = threading.Event()
         with contextlib.suppress(Exception):  # the thread reports it
             # Not in the thread: a worker forked meanwhile would wait forever for a half-finished import.
             importlib.import_module(kind.module)
@@ -360,108 +353,105 @@ class _Courier:
 
     def put(self, what: str, argument: Any) -> None:
         try:
-            if not self.problem:
+            if not self.failed:
                 self.queue.put_nowait((what, argument))
         except queue.Full:
             self.leave_out(f"its queue of {ROOM} entries is full")
 
     def leave_out(self, why: str) -> None:
-        self.problem = self.problem or f"{self.name} is not used from here on: {why}."
+        if not self.failed:
+            self.messages.append(f"{self.name} is not used from here on: {why}.")
+        self.failed = True
 
     def over(self, begun: float, patience: float) -> bool:
         """Whether its time at the end of the run is over."""
-        return time.monotonic() > min(max(self.moved, begun) + patience, begun + MOST * patience)
+        stuck = 0 < self.called < begun - patience
+        until = max(self.moved, begun) + (min(STUCK, patience) if stuck else patience)
+        return time.monotonic() > min(until, begun + MOST * patience)
 
     def lacking(self) -> str:
         what = "has no metrics" if self.taken is None else f"lacks the metrics after step {self.taken}"
         return f"{self.name} {what}; {LINES} has them."
 
-    def delayed(self) -> str:
-        """What to report of a start that takes long: once that it does, and once that it is over."""
-        if self.problem or self.late == (not self.started):
-            return ""
-        self.late = not self.started
-        if self.started:
-            return f"{self.name} responds now and gets all metrics."
-        why = self.delay or f"it has not responded for {STARTUP:g} s"
-        return f"{self.name} is not used yet: {why}. Training goes on, with all metrics in {LINES}."
+    def delayed(self, why: str) -> None:
+        if not self.late:
+            self.messages.append(f"{self.name} is not used yet: {why}. Training goes on, with all metrics in {LINES}.")
+        self.late = True
 
     def _wait(self, problem: str) -> None:
-        self.delay, self.reported = problem, f"{self.name} is not used: {problem}."
+        self.delayed(problem)
         self.settled.set()
         if self.ending.wait(RETRY):
             raise ConnectionError(problem)
 
-    def _work(self, *given: Any) -> None:
-        kind, *rest = given
+    def _work(self, kind: type[Backend], *given: Any) -> None:
         try:
-            tracker = kind(*rest, self._wait)
-            self.started, self.moved, self.page = True, time.monotonic(), tracker.page
-        except BaseException as error:
-            self.problem = f"{self.name} is not used: {_one_line(error)}."
-            self.done.set()
-            return
-        finally:
+            tracker = kind(*given, self._wait)
+            if self.late and not self.ending.is_set():
+                self.messages.append(f"{self.name} responds now and gets all metrics.")
+            self.started, self.page = True, tracker.page
             self.settled.set()
-        try:
             self._deliver(tracker)
         except BaseException as error:
-            self.leave_out(_one_line(error))
+            if self.started:
+                self.leave_out(_one_line(error))
+            elif not self.failed and not (self.late and self.ending.is_set()):
+                self.messages.append(f"{self.name} is not used: {_one_line(error)}.")
+            self.failed = True
+        self.settled.set()
         self.done.set()
 
     def _deliver(self, tracker: Backend) -> None:
         what = ""
-        while what != "finish" and not self.problem:
-            what, argument = self.queue.get()
-            rows = []
-            while what == "log":  # everything in the queue, at once
-                rows.append(argument)
-                try:
-                    what, argument = self.queue.get_nowait()
-                except queue.Empty:
-                    what = ""
-            if rows:
-                tracker.log(rows)
-                self.taken = rows[-1][0]
-                self.moved = time.monotonic()
-            if what:
-                getattr(tracker, what)(argument)
-                self.moved = time.monotonic()
+        while what != "finish" and not self.failed:
+            self.moved, self.called = time.monotonic(), 0.0
+            entries = [self.queue.get()]
+            self.called = time.monotonic()
+            while not self.queue.empty():
+                entries.append(self.queue.get())
+            for what, group in groupby(entries, key=itemgetter(0)):
+                arguments = [argument for _, argument in group]
+                if what == "log":  # all rows at once
+                    tracker.log(arguments)
+                    self.taken = arguments[-1][0]
+                    continue
+                for argument in arguments:
+                    self.moved = self.called = time.monotonic()
+                    getattr(tracker, what)(argument)
 
 
 def _one_line(error: BaseException) -> str:
     """The first line of the message, without secrets."""
     text = mask(root())(str(error)).strip() or type(error).__name__
-    line = text.splitlines()[0].rstrip(".")
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+    return text.splitlines()[0].rstrip(".")[:LONGEST]
 
 
-def _on_the_host(address: str) -> str:
-    """Where a browser finds the project's own MLflow server; "" for another server."""
+def _is_the_projects(address: str) -> str:
+    """The port of the project's own MLflow server on the host, if the address is that server's; "" for another."""
     port = {**dotenv(root() / ".env"), **os.environ}.get("MLFLOW_PORT") or "5000"
     ours = (PROJECTS_MLFLOW, f"http://127.0.0.1:{port}")  # from a container; with --native
-    return f"http://localhost:{port}" if address.rstrip("/") in ours else ""
+    return port if address.rstrip("/") in ours else ""
 
 
-def _without_password(address: str) -> str:
-    """A server's address without the user name and password in it; "" if it has none."""
+def _for_a_browser(address: str) -> str:
+    """Where a browser finds a server, without the password in the address; "" if it is no web server."""
+    if port := _is_the_projects(address):
+        return f"http://localhost:{port}"
     server = urlsplit(address)
-    given, _, host = server.netloc.rpartition("@")
-    return server._replace(netloc=host).geturl().rstrip("/") if given and server.scheme in ("http", "https") else ""
+    return server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/") * (server.scheme[:4] == "http")
 
 
 def _answering(address: str, wait: Callable[[str], None]) -> None:
     """Wait until a server responds at the address; without one, the client would hang for minutes."""
     server = urlsplit(address)
-    if not address or (server.scheme in ("http", "https") and not server.hostname):
+    web = server.scheme in ("http", "https")
+    if not address or (web and not server.hostname):
         raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
-    if server.scheme not in ("http", "https") or (
-        server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)
-    ):
+    if not web or (server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)):
         return  # a database, Databricks, or a server behind a proxy: only the client can tell
     port = server.port or (443 if server.scheme == "https" else 80)
     remedy = "check MLFLOW_TRACKING_URI"
-    if _on_the_host(address):
+    if _is_the_projects(address):
         remedy = "start it with `./launch up`"
     elif server.hostname in ("localhost", "127.0.0.1", "::1") and Path("/etc/gpukit").is_dir():
         remedy = "in the container, localhost is the container itself, so use this machine's address"
