@@ -111,6 +111,10 @@ def network() -> Any:
     return Network()
 
 
+def states(model: Any, optimizer: Any, others: Any) -> dict[str, Any]:
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()["state"], "others": others}
+
+
 def arguments(kind: Any, folder: Path, workers: int, accumulate: int, **options: Any) -> Any:
     return kind(
         str(folder / "run"),
@@ -156,7 +160,7 @@ def hugging_face(folder: Path, workers: int, accumulate: int) -> None:
         model=network(), args=settings, train_dataset=samples(), eval_dataset=samples(8), callbacks=[logging(lines)]
     )
     trainer.train()
-    lines.end(model=trainer.model.state_dict(), optimizer=trainer.optimizer.state_dict()["state"], state=trainer.lr_scheduler.state_dict())
+    lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
 def trl(folder: Path, workers: int, accumulate: int) -> None:
@@ -187,7 +191,7 @@ def trl(folder: Path, workers: int, accumulate: int) -> None:
         callbacks=[logging(lines)],
     )
     trainer.train()
-    lines.end(model=trainer.model.state_dict(), optimizer=trainer.optimizer.state_dict()["state"], state=trainer.lr_scheduler.state_dict())
+    lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
 def lightning(folder: Path, workers: int, accumulate: int) -> None:
@@ -246,7 +250,7 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
     trainer.fit(module, exact.loader(train), DataLoader(samples(8), batch_size=4))  # 3
     stopping = trainer.callbacks[0].state_dict()
     schedulers = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
-    lines.end(model=module.state_dict(), optimizer=module.optimizers().state_dict()["state"], state=[stopping, schedulers])
+    lines.end(**states(module, module.optimizers(), [stopping, schedulers]))
 
 
 def accelerate(folder: Path, workers: int, accumulate: int) -> None:
@@ -279,7 +283,7 @@ def accelerate(folder: Path, workers: int, accumulate: int) -> None:
             step = epoch * len(loader) + number + 1
             lines(step, loss=loss, rate=scheduler.get_last_lr()[0])
             run.step(loss=loss)  # 5
-    lines.end(model=model.state_dict(), optimizer=optimizer.state_dict()["state"], state=scheduler.state_dict())
+    lines.end(**states(model, optimizer, scheduler.state_dict()))
 
 
 SCRIPTS: dict[str, Callable[[Path, int, int], None]] = {
@@ -382,24 +386,16 @@ def compare(script: str, workers: int, accumulate: int, kills: int, spare: Path)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10, help="kills in each setting (10)")
-    parser.add_argument("--only", choices=SCRIPTS, help="one library; no result is written")
+    parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS), help="some of the libraries")
     given = parser.parse_args()
     from measure import machine, write
 
     load = machine()["load"]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes
     PROCESSES.set_forkserver_preload(LIBRARIES)
-    settings = [
-        (script, workers, accumulate)
-        for script in SCRIPTS
-        if given.only in (None, script)
-        for workers in (0, 2)
-        for accumulate in (1, 2)
-    ]
+    settings = [(script, workers, accumulate) for script in given.only for workers in (0, 2) for accumulate in (1, 2)]
     with tempfile.TemporaryDirectory(prefix="benchmark-") as spare, ThreadPoolExecutor(2) as pool:
         rows = list(pool.map(lambda setting: compare(*setting, given.kills, Path(spare)), settings))
-    if given.only:
-        return print(*rows, sep="\n")
     total = [sum(int(row[4].split()[at]) for row in rows) for at in (0, 2)]
     write(
         "adapters",

@@ -81,7 +81,7 @@ class ExactResume:
         False: start from the beginning. A folder: resume from it.
 
         Raises:
-            CheckpointError: no checkpoint can be used, another process trains in `output_dir`, or the folder is damaged.
+            CheckpointError: no checkpoint can be used, the folder is damaged, or another process uses `output_dir`.
         """
         settings = self.args
         if settings.save_only_model:
@@ -121,7 +121,7 @@ class ExactResume:
             )
             return prepared
         if not isinstance(prepared, DataLoaderShard):
-            raise TrainingError("dispatch_batches reads the data in one process: set it to False in accelerator_config.")
+            raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
         dataset, options = parts(prepared.base_dataloader, self._data_seed())
         return DataLoaderShard(dataset, device=prepared.device, _non_blocking=prepared._non_blocking, **options)
 

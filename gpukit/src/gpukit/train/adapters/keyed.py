@@ -62,10 +62,9 @@ def parts(loader: DataLoader, seed: int) -> tuple[Keyed, dict[str, Any]]:
         DataError: its data set is a stream, or `loader` does not make batches.
     """
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-        what = type(loader.dataset).__name__ if loader.batch_sampler is not None else "A DataLoader with batch_size=None"
         raise DataError(
-            f"{what} has no batches of indices, so an epoch could not be resumed: use a map-style data set with "
-            "`__getitem__` and `__len__`."
+            f"A DataLoader of {type(loader.dataset).__name__} with batch_size={loader.batch_size} has no batches of "
+            "indices, so an epoch could not be resumed: use a map-style data set with `__getitem__` and `__len__`."
         )
     options = {name: getattr(loader, name) for name in KEPT}
     options["worker_init_fn"] = partial(_begin, loader.worker_init_fn)

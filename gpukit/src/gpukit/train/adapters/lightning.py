@@ -20,6 +20,7 @@ the optimizer's step.
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from gpukit.train.adapters.keyed import parts
 from gpukit.train.errors import TrainingError
 
 TENSORS, KEPT = "state_dict", "gpukit"
-LEFT_OUT = ("hparams_name", "hyper_parameters", "hparams_type", "datamodule_hparams_name", "datamodule_hyper_parameters")
+LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
 
 
 class ExactResume(Callback):
@@ -127,7 +128,7 @@ class ExactResume(Callback):
             generators *= trainer.world_size
             dist.all_gather_object(generators, _generators())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
-        state = {name: one for name, one in state.items() if name not in LEFT_OUT}
+        state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
         metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
         state[KEPT] = {"generators": generators, "batches": batches, "metrics": metrics}
         self.saved = trainer.global_step

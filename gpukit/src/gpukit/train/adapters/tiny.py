@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -32,7 +33,8 @@ def tiny_data() -> str:
 
 
 def _made(path: Path, make: Callable[[Path], None]) -> str:
-    if not path.exists():
+    several = dist.is_initialized()
+    if not path.exists() and not (several and dist.get_rank()):  # transformers saves a model on the first rank only
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{os.getpid()}-{path.name}")
         make(temporary)
@@ -40,6 +42,8 @@ def _made(path: Path, make: Callable[[Path], None]) -> str:
             temporary.rename(path)
         except OSError:  # another process created the same
             shutil.rmtree(temporary)
+    if several:
+        dist.all_reduce(torch.zeros(()))  # the others wait
     return str(path)
 
 

@@ -38,6 +38,7 @@ from trl import SFTConfig, SFTTrainer
 
 from gpukit.train import checkpoint, sharded
 from gpukit.train.adapters.huggingface import seed_part
+from gpukit.train.adapters.text import is_chat
 from gpukit.train.batch import describe_batch, is_oom
 from gpukit.train.checkpoint import Loaded
 from gpukit.train.curve import curve
@@ -53,7 +54,7 @@ from gpukit.train.stop import StopSignals
 from gpukit.train.task import Task
 from gpukit.train.track import Tracker
 
-TOKENS = ("input_ids", "labels", "completion_mask", "assistant_masks", "seq_lengths")  # columns that TRL's collator reads
+TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
 EVALUATION_BATCH = 8
 
@@ -100,6 +101,10 @@ class Trainer(SFTTrainer):
         microbatch: int | None = None,
         **options: Any,
     ) -> None:
+        data, tokenizer = options["train_dataset"], options["processing_class"]
+        if is_chat(data) and tokenizer.chat_template is None:
+            remedy = "use the chat version of the model, or data with `text`"
+            raise TrainingError(f"The data has chats, but {tokenizer.name_or_path} has no chat template: {remedy}.")
         super().__init__(*args, **options)
         self.remove_callback(PrinterCallback)
         self.device, self.ranks, self.batch_size = device, ranks or Ranks(), batch_size
