@@ -402,7 +402,7 @@ def main() -> None:
         load,
         engine=False,
         packages=("torch", "transformers", "trl", "accelerate", "lightning"),
-        what="Kills and exact resume with the loops of other libraries",
+        title="Resuming the loops of other libraries after kill -9",
         results=[{"what": "kills after which all is equal", "value": total[0], "unit": "kills", "at_least": total[1]}],
         table={
             "columns": ["loop", "lines besides the import", "workers", "accumulation", "kills, all equal", "different"],
