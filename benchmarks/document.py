@@ -19,6 +19,7 @@ ORDER = [
     "launchers",
     "resume",
     "resume_others",
+    "adapters",
     "checkpoint",
 ]
 ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "seeding"]
