@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT / "gpukit/src"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 from gpukit.train import checkpoint
+from gpukit.train.saver import Saver
 
 LAYERS = 8
 MIB = 1 << 20
@@ -93,6 +94,18 @@ class Ours:
         """The files of the newest checkpoint."""
         newest = max(self.folder.glob("checkpoints/step-*"))
         return [path for path in newest.rglob("*") if path.is_file()]
+
+
+class Background(Ours):
+    name = "`gpukit.train.saver`, asynchronous"
+
+    def __init__(self, folder: Path, training: Training) -> None:
+        super().__init__(folder, training)
+        self.saver = Saver(folder, about={}, keep=3)
+
+    def save(self, step: int) -> None:
+        state = self.training.state()
+        self.saver.save(step, state["model"], {"optimizer": state["optimizer"]})
 
 
 class TorchSave(Ours):
@@ -335,6 +348,47 @@ def cost(size: int, times: int, folder: Path) -> dict[str, float]:
     return {name: statistics.median(all_) for name, all_ in seconds.items()}
 
 
+def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
+    """Seconds that a save takes from a training loop, in turn: one save, and 400 steps with a save at the 20th."""
+    training = Training(size)
+    ours, background = (kind(folder / kind.__name__, training) for kind in (Ours, Background))
+    numbers = torch.rand(640, 640)
+    seconds: dict[str, list[float]] = {}
+
+    def measure(what: str, do: Callable[[], object]) -> float:
+        os.sync()
+        started = time.perf_counter()
+        do()
+        seconds.setdefault(what, []).append(time.perf_counter() - started)
+        return seconds[what][-1]
+
+    def steps(save: Callable[[int], object] = lambda number: None, number: int = 0) -> None:
+        for step in range(400):
+            torch.mm(numbers, numbers)
+            if step == 20:
+                save(number)
+
+    for number in range(times + 2):
+        training.set(number)
+        measure("synchronous", lambda: ours.save(number))  # noqa: B023
+        measure("stall", lambda: background.save(number))  # noqa: B023
+        background.saver.wait()
+        without = measure("steps", steps)
+        for what, writer in (("synchronous", ours), ("asynchronous", background)):
+            took = measure("steps with a save", lambda: steps(writer.save, number))  # noqa: B023
+            background.saver.wait()
+            seconds.setdefault(f"lost, {what}", []).append(took - without)
+        progress(f"stall at {size / MIB:g} MiB: round {number + 1} of {times + 2}")
+    return {what: all_[-times:] for what, all_ in seconds.items()}  # the first rounds allocate memory
+
+
+def spread(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    quarter = len(ordered) // 4
+    low, high = ordered[quarter], ordered[-1 - quarter]
+    return f"{1000 * statistics.median(seconds):.0f} ms ({1000 * low:.0f} to {1000 * high:.0f})"
+
+
 def progress(text: str) -> None:
     """Print at most every two seconds."""
     if time.monotonic() > progress.last + 2:
@@ -348,8 +402,9 @@ progress.last = 0.0
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--kills", type=int, default=1000, help="kills while gpukit saves (1000)")
+    parser.add_argument("--background", type=int, default=500, help="kills while gpukit saves asynchronously (500)")
     parser.add_argument("--flips", type=int, default=1000, help="bits flipped in gpukit's files (1000)")
-    parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100)")
+    parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100); 0: none")
     parser.add_argument("--times", type=int, default=15, help="measured rounds of the cost (15)")
     parser.add_argument("--size", type=float, default=16, help="MiB saved for kills and flipped bits (16)")
     parser.add_argument(
@@ -368,8 +423,9 @@ def main() -> None:
     rows: dict[str, list[Any]] = {}
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=given.folder) as spare:
-        for kind in (Ours, TorchSave, Trainer, Distributed, Accelerate):
-            count, bits = (given.kills, given.flips) if kind is Ours else (given.beside, given.beside)
+        for kind in (Ours, Background, *((TorchSave, Trainer, Distributed, Accelerate) if given.beside else ())):
+            counts = {Ours: (given.kills, given.flips), Background: (given.background, given.beside or 5)}
+            count, bits = counts.get(kind, (given.beside, given.beside))
             writer = kind(Path(spare, kind.__name__), Training(round(given.size * MIB)))
             broken, met = kills(writer, count, chance)
             reported, older = flips(writer, bits, chance)
@@ -378,6 +434,8 @@ def main() -> None:
                 f"{kind.name}: {broken} of {count} kills left no usable checkpoint, {reported} of {bits} flipped bits"
             )
             shutil.rmtree(writer.folder)
+            if kind is Background:
+                results.append({"what": "asynchronous: unusable after a kill", "value": broken, "at_most": 0})
             if kind is Ours:
                 results += [
                     {"what": "kills that left no usable checkpoint", "value": broken, "at_most": 0},
@@ -390,6 +448,25 @@ def main() -> None:
                     },
                 ]
         costs = {size: cost(round(size * MIB), given.times, Path(spare)) for size in given.sizes}
+        for path in Path(spare).iterdir():
+            shutil.rmtree(path)
+        large = max(given.sizes)
+        waits = stall(round(large * MIB), given.times, Path(spare))
+    ratios = [stalled / saved for stalled, saved in zip(waits["stall"], waits["synchronous"], strict=True)]
+    ratio, lost = statistics.median(ratios), statistics.median(waits["lost, asynchronous"])
+    results += [
+        {
+            "what": f"{large:g} MiB: asynchronous / synchronous wait",
+            "value": round(ratio, 2),
+            "unit": "times",
+            "at_most": 0.2,
+        },
+        {
+            "what": f"{large:g} MiB: asynchronous / synchronous total time lost",
+            "value": round(lost / statistics.median(waits["lost, synchronous"]), 2),
+            "unit": "times",
+        },
+    ]
     for size, seconds in costs.items():
         for beside, goal in ((TorchSave, {"at_most": 2}), (Synced, {})):
             ratio = round(seconds[Ours.name] / seconds[beside.name], 2)
@@ -421,6 +498,10 @@ def main() -> None:
             "from a random file.",
             "Each library is used as shown first in its documentation. DCP and accelerate would do better with one "
             "folder per step.",
+            f"Waits at {large:g} MiB, median and quartiles: synchronous {spread(waits['synchronous'])}, asynchronous "
+            f"{spread(waits['stall'])}. Time lost by a loop of 400 matrix products in one thread, in which one "
+            f"checkpoint is saved: synchronous {spread(waits['lost, synchronous'])}, asynchronous "
+            f"{spread(waits['lost, asynchronous'])}; the loop takes {spread(waits['steps'])}.",
             "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",
         ],
     )

@@ -22,7 +22,7 @@ ORDER = [
     "adapters",
     "checkpoint",
 ]
-ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "seeding"]
+ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "loading", "seeding"]
 TOP = """\
 # Benchmarks
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
 import random
 import re
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,16 +44,6 @@ class Crops(Samples):
         return (image.flip(2) if random.random() < 0.5 else image) / 255, index % 10
 
 
-class Rows(Samples):
-    """Lines of a table in memory, split and parsed."""
-
-    def __init__(self) -> None:
-        self.lines = [",".join(str((row * column) % 997 / 10) for column in range(20)) for row in range(SAMPLES)]
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor([float(cell) for cell in self.lines[index].split(",")])
-
-
 class Worked(Samples):
     """Each sample waits and then computes for some milliseconds; a share of samples takes `times` as long."""
 
@@ -68,19 +55,6 @@ class Worked(Samples):
         if self.waits:
             time.sleep(self.waits * times / 1000)
         return torch.full((32,), compute(self.computes * times))
-
-
-class Files(Samples):
-    """A small file for each sample."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "files"
-        self.folder.mkdir(exist_ok=True)
-        for index in range(2000):
-            numpy.save(self.folder / f"{index}.npy", numpy.full((64, 16), index, dtype=numpy.float32))
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(numpy.load(self.folder / f"{index % 2000}.npy"))
 
 
 class Large(Samples):
@@ -114,27 +88,6 @@ class Photos(Samples):
         return torch.from_numpy(numpy.array(image)).permute(2, 0, 1).float() / 255, index % 10
 
 
-class Tokens(Samples):
-    """Windows of 1024 tokens from one large memory-mapped file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "tokens.bin"
-        numpy.arange(20_000_000, dtype=numpy.uint16).tofile(self.file)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = numpy.memmap(self.file, dtype=numpy.uint16, mode="r")
-        window = torch.from_numpy(tokens[index * 3000 : index * 3000 + 1025].astype(numpy.int64))
-        return window[:-1], window[1:]
-
-
-class Sequences(Samples):
-    """Sequences of 20 to 600 steps, normalized; batches are padded."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        sequence = torch.arange((20 + index * 37 % 580) * 8, dtype=torch.float32).view(-1, 8)
-        return (sequence - sequence.mean(0)) / sequence.std(0)
-
-
 class Texts(Samples):
     """Texts of 50 to 400 words: lower-cased, split into words, mapped to ids; batches are padded."""
 
@@ -148,18 +101,6 @@ class Texts(Samples):
         return torch.tensor([self.vocabulary.get(word, 0) for word in found])
 
 
-class Records(Samples):
-    """Compressed JSON records."""
-
-    def __init__(self) -> None:
-        record = {"text": "what is it " * 40, "numbers": [number / 7 for number in range(200)], "label": 3}
-        self.records = [zlib.compress(json.dumps({**record, "id": index}).encode()) for index in range(500)]
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        record = json.load(io.BytesIO(zlib.decompress(self.records[index % 500])))
-        return torch.tensor(record["numbers"]), record["label"]
-
-
 def padded(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
@@ -169,21 +110,15 @@ MEMORY = "tensors in memory"
 KINDS: dict[str, Kind] = {
     MEMORY: (lambda folder: TensorDataset(torch.randn(SAMPLES, 32), torch.arange(SAMPLES)), 64, None),
     "small images in memory, augmented": (lambda folder: Crops(), 64, None),
-    "rows of a table, parsed": (lambda folder: Rows(), 64, None),
     "Python code, 2 ms per sample": (lambda folder: Worked(computes=2), 16, None),
     "network disk, 2 ms per sample": (lambda folder: Worked(waits=2), 16, None),
-    "remote storage, 20 ms per sample": (lambda folder: Worked(waits=20, computes=0.2), 8, None),
     "half waiting, half computing": (lambda folder: Worked(waits=1.5, computes=1.5), 16, None),
     "uneven: one in 30 takes 20 times as long": (
         lambda folder: Worked(computes=0.5, seldom=1 / 30, times=20),
         16,
         None,
     ),
-    "many small files": (Files, 64, None),
     "large samples in memory": (lambda folder: Large(), 16, None),
     "JPEG files": (Photos, 16, None),
-    "tokens in a memory-mapped file": (Tokens, 32, None),
-    "sequences of unequal length, padded": (lambda folder: Sequences(), 64, padded),
     "text, split into words": (lambda folder: Texts(), 32, padded),
-    "compressed records": (lambda folder: Records(), 32, None),
 }

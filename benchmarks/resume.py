@@ -56,7 +56,7 @@ def read_project(folder: Path) -> Trained:
     if STEPS not in losses:
         return Trained(losses, "")
     manifest = json.loads((checkpoint.newest(run).path / "manifest.json").read_text(encoding="utf-8"))
-    return Trained(losses, manifest["files"]["model.safetensors"]["sha256"])
+    return Trained(losses, manifest["files"]["model.pt"]["sha256"])
 
 
 def read_library(folder: Path) -> Trained:

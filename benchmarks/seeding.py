@@ -1,4 +1,4 @@
-"""The cost of seeding a sample, compared with torch.manual_seed: python benchmarks/seeding.py"""
+"""The cost of seeding samples and of an order, compared with torch.manual_seed: python benchmarks/seeding.py"""
 
 from __future__ import annotations
 
@@ -16,66 +16,72 @@ import numpy
 import torch
 from torch.utils.data import Dataset
 
-from gpukit.train.data import Seeded, mix
+from gpukit.train.data import Keyed, Order, mix
 
-LOOPS, ROUNDS = 200, 20  # many short rounds, most of which are not interrupted by other processes
+LOOPS, ROUNDS = 20, 20  # many short rounds, most of which are not interrupted by other processes
 BATCH = 64
+LARGE = 100_000_000
+GENERATOR = numpy.random.default_rng()
+DRAWS: dict[str, Callable[[], object]] = {
+    "no random numbers": lambda: None,
+    "torch": lambda: torch.rand(()),
+    "`random`": random.random,
+    "numpy.random": numpy.random.random,
+    "a NumPy Generator": GENERATOR.random,
+    "torch, `random`, and numpy.random": lambda: (torch.rand(()), random.random(), numpy.random.random()),
+}
 
 
-class Nothing(Dataset):
-    """Samples that cost nothing, so that only the seeding is measured."""
+class Drawing(Dataset):
+    """Samples that cost nothing else, so that only the seeding is measured."""
 
-    def __len__(self) -> int:
-        return 1_000_000
+    def __init__(self, draw: Callable[[], object]) -> None:
+        self.draw = draw
 
-    def __getitem__(self, index: int) -> int:
-        return index
+    def __getitem__(self, index: int) -> object:
+        return self.draw()
 
 
-def seconds(what: Callable[[int], object], loops: int) -> float:
-    begun = time.perf_counter()
-    for index in range(loops):
-        what(index)
-    return (time.perf_counter() - begun) / loops
+def seconds(what: Callable[[], object], loops: int) -> float:
+    begun = time.process_time()
+    for _ in range(loops):
+        what()
+    return (time.process_time() - begun) / loops
+
+
+def order() -> float:
+    """CPU seconds for the order of an epoch of LARGE samples."""
+    return seconds(lambda: Order(LARGE, BATCH, 0).epoch(1), 1)
 
 
 def main() -> None:
     given = options(__doc__)
     load = machine()["load"]
-    plain = Nothing()
-    seeded, batches = Seeded(plain, seed=0), Seeded(plain, seed=0)
-    keys = [(1, index) for index in range(BATCH)]
-    batches.__getitems__(keys)
+    torch.set_num_threads(1)
+    pairs = [(1, index) for index in range(BATCH)]
+    ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
+    for name, draw in DRAWS.items():
+        plain, keyed = Drawing(draw), Keyed(Drawing(draw))
+        ways[name] = (
+            lambda plain=plain: [plain[index] for _, index in pairs],
+            lambda keyed=keyed: keyed.__getitems__(pairs),
+        )
+    plain = Drawing(DRAWS["torch"])
 
-    def by_hand(index: int) -> int:
-        torch.manual_seed(mix(0, 1, index))
-        return plain[index]
+    def by_hand() -> None:
+        for key, index in pairs:
+            torch.manual_seed(mix(key, index))
+            plain[index]
 
-    def all_by_hand(index: int) -> int:
-        torch.manual_seed(mix(0, 1, index))
-        random.seed(index)
-        numpy.random.seed(index)
-        return plain[index]
-
-    ways = {
-        "nothing": (lambda index: plain[index], LOOPS),
-        "`Seeded`: torch, random, and NumPy": (lambda index: seeded[1, index], LOOPS),
-        "`torch.manual_seed`": (by_hand, LOOPS),
-        "`torch.manual_seed`, `random.seed`, `numpy.random.seed`": (all_by_hand, LOOPS),
-        "a batch, nothing seeded": (lambda index: [plain[index] for _, index in keys], LOOPS // 10),
-        "Seeded: a batch whose samples use no random numbers": (lambda index: batches.__getitems__(keys), LOOPS // 10),
-    }
+    ways["`torch.manual_seed` for each sample"] = ways["torch"][0], by_hand
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(given.times * ROUNDS + 1):
-        for name, (what, loops) in ways.items():
+        for name, (without, seeded) in ways.items():
+            cost = seconds(seeded, LOOPS) - seconds(without, LOOPS)
             if number:
-                found[name].append(seconds(what, loops))
-            else:
-                what(0)
-    medians = {name: statistics.median(values) * 1e6 for name, values in found.items()}
-    cost = {name: medians[name] - medians["nothing"] for name in ways if "batch" not in name and name != "nothing"}
-    quiet = medians["Seeded: a batch whose samples use no random numbers"] - medians["a batch, nothing seeded"]
-    ours, torchs, hand = cost.values()
+                found[name].append(cost)
+    medians = {name: statistics.median(values) / BATCH * 1e6 for name, values in found.items()}
+    orders = [order() for _ in range(3)]
     write(
         "seeding",
         load,
@@ -84,21 +90,23 @@ def main() -> None:
         title="Seeding samples",
         repeats=given.times * ROUNDS,
         table={
-            "columns": ["method", f"µs, median of {given.times * ROUNDS}"],
-            "rows": [[name, round(value, 1)] for name, value in cost.items()]
-            + [[f"`Seeded`, in a batch of {BATCH} whose samples use no random numbers", round(quiet / BATCH, 2)]],
+            "columns": ["samples draw from", f"µs for each, median of {given.times * ROUNDS}"],
+            "rows": [[name, round(value, 2)] for name, value in medians.items()],
         },
         results=[
             {
                 "what": "seeding torch, random, and NumPy for a sample",
-                "value": round(ours, 1),
+                "value": round(medians["torch, `random`, and numpy.random"], 1),
                 "unit": "µs",
                 "at_most": 10,
             },
-            {"what": "`torch.manual_seed` / `Seeded`", "value": round(torchs / ours, 1), "unit": "times"},
-            {"what": "all three functions / `Seeded`", "value": round(hand / ours, 1), "unit": "times"},
+            {"what": "a sample that draws nothing", "value": round(medians["no random numbers"], 2), "unit": "µs"},
+            {"what": "an order of 1e8 samples", "value": round(min(orders), 2), "unit": "s", "at_most": 5},
         ],
-        notes=[f"Time per sample, minus the time of an empty `dataset[index]`; {LOOPS} samples in each round."],
+        notes=[
+            f"CPU time of `Keyed` for a sample in a batch of {BATCH}, without workers, minus that of `dataset[index]`.",
+            f"The order: minimum of {len(orders)} ({', '.join(f'{one:.2f}' for one in orders)} s).",
+        ],
     )
 
 

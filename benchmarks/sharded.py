@@ -29,7 +29,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 sys.path.insert(0, str(ROOT / "gpukit/src"))
 
-from gpukit.train import sharded
+from gpukit.train.adapters import sharded
 from gpukit.train.ranks import Ranks
 
 WORLD = 2
@@ -45,7 +45,7 @@ def tensors(step: int, size: int) -> dict[str, torch.Tensor]:
 
 
 class Ours:
-    name = "`gpukit.train.sharded`"
+    name = "`gpukit.train.adapters.sharded`"
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder, self.size = folder, size

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from gpukit.train import ranks as gpukit_ranks
-from gpukit.train import sharded
+from gpukit.train.adapters import sharded
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.ranks import Ranks
 

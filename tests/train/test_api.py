@@ -59,9 +59,9 @@ def imported() -> Iterator[tuple[str, str]]:
         assert not re.search(r"^\W*import gpukit|from gpukit[\w.]* import \(", text, re.MULTILINE), path
         for module, names in re.findall(r"from (gpukit[\w.]*) import ([\w, ]+)", text):
             for name in names.split(", "):
-                if module == "gpukit.train":
+                if module in ("gpukit.train", "gpukit.train.adapters"):
                     members = re.findall(rf"(?<![\w.\"]){name}\.(\w+)", text)
-                    yield from ((path.name, f"gpukit.train.{name}.{member}") for member in members)
+                    yield from ((path.name, f"{module}.{name}.{member}") for member in members)
                 else:
                     yield path.name, f"{module}.{name}"
 

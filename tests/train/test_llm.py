@@ -314,12 +314,12 @@ def test_a_run_of_another_kind_is_not_resumed(saved: Trainee, tmp_path: Path) ->
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(saved: Trainee) -> None:
-    weights = saved.run_folder("run") / "checkpoints/step-00000002/model.safetensors"
+    weights = saved.run_folder("run") / "checkpoints/step-00000002/model.pt"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
     messages = saved.train(*GO_ON)
-    assert "step-00000002 is skipped: model.safetensors has a wrong SHA-256" in messages
+    assert "step-00000002 is skipped: model.pt has a wrong SHA-256" in messages
     assert "at step 1." in messages
 
 

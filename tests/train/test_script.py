@@ -455,7 +455,7 @@ def test_the_batch_size_is_found_once(trainee) -> None:
 def test_the_loader_is_tuned_while_it_trains(trainee) -> None:
     """With the losses that any other number of workers gives."""
     project = trainee()
-    steps = (*EVERY_STEP, "--max-steps", "20", "--save-steps", "20")
+    steps = (*EVERY_STEP, "--max-steps", "40", "--save-steps", "40")
     assert "Loading data with" in project.train(*steps, "--name", "tuned", "--workers", "auto")
     project.train(*steps, "--name", "plain")
     assert project.losses("tuned") == project.losses("plain")

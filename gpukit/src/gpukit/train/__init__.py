@@ -8,8 +8,9 @@
     data        batches that depend only on the seed and the step, and their loader (seeds, workers)
     tuner       the fastest number of loader processes (costs, timing, sweep)  python -m gpukit.train.sweep
     feed        the batches of a training loop, with a loader that is tuned during the first steps
-    checkpoint  checkpoints that are verified when they are loaded (hashed, weights)
-    sharded     checkpoints of a model that is sharded across processes
+    checkpoint  checkpoints that are verified when they are loaded (hashed)
+    saver       saving while training continues
+    adapters    exact resume inside of the training loops of other libraries (sharded: models across processes)
     stop        signals that stop a run at the end of a step
     track       metrics.jsonl and experiment trackers
     run         the folder of a run, its settings and versions

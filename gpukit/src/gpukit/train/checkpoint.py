@@ -19,22 +19,20 @@ import pickle
 import re
 import shutil
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.serialization import config
 
-from gpukit.train import weights as safetensors
-from gpukit.train.hashed import CHUNK, DamageError, Written, readable, sync_folder, verify
+from gpukit.train.hashed import DamageError, Written, readable, sync, verify
 
-FORMAT = 1
-FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.safetensors", "state.pt"
+FORMAT = 2
+FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
@@ -42,15 +40,37 @@ RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks 
 NEW_RUN = "or start a new run with another --name"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
+UNCHANGED = "Earlier checkpoints are unchanged."
+_FULL = ("The disk is full, so no checkpoint was saved in {}", "free space, then resume")
+_NO_FOLDER = ("{} is not a folder", "move the file away, or use another --name")
+_NOT_ALLOWED = ("No permission to use {}", "change its owner, or use another --output-dir")
+REASONS = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: ("No checkpoint was saved in {}", "raise the limit that `ulimit -f` shows, then resume"),
+    errno.EROFS: ("{} is on a read-only file system", "remount it, or use another --output-dir"),
+    errno.ENOENT: ("{} was deleted while it was in use", "run the same command again"),
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EEXIST: _NO_FOLDER,
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+}
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be saved or loaded; the message is one sentence for the user, with the remedy."""
+    """A checkpoint cannot be saved or loaded; the message is one sentence for the user, with the remedy.
+
+    `full`: the cause, if it is that the disk is full or its quota exceeded; otherwise empty.
+    """
+
+    def __init__(self, message: str, full: str = "") -> None:
+        super().__init__(message)
+        self.full = full
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The contents of a checkpoint, on the CPU; the weights are views of one buffer.
+    """The contents of a checkpoint, on the CPU.
 
     `passed_over`: a message for each newer checkpoint that cannot be used.
     """
@@ -85,27 +105,58 @@ def save(
     `weights`: a state_dict. `state`: nested dicts and lists of tensors and plain values that
     torch.load(weights_only=True) accepts. Both may be on any device; one tensor at a time is copied to memory.
     `about` identifies the run, in JSON values. The `keep` newest checkpoints and the one with the lowest `metric` are
-    kept (NaN is never the best).
+    kept (NaN is never the best). If the folder was deleted, it is created again.
 
     Raises:
         CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
     """
-    _check(weights, state, keep)
-    folder, name = run / FOLDER, f"step-{step:08d}"
-    with _file_errors(folder), claim(run):
-        _sweep(folder)
-        _room(folder, safetensors.size(weights) + _size(state))
-        spare = folder / f".{name}{SPARE}"
+    return write(run, step, *prepare(weights, state, keep), about=about, keep=keep, metric=metric)
+
+
+Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
+
+
+def prepare(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> tuple[Contents, int]:
+    """The files and their size. CheckpointError for what a checkpoint cannot hold."""
+    if keep < 1:
+        raise CheckpointError(f"keep is {keep}, but must be at least 1.")
+    values = {WEIGHTS: dict(weights), STATE: state}
+    needed = sum((storages(values[WEIGHTS], "weights") | storages(state, "state")).values())
+    return {name: partial(dump, one) for name, one in values.items()}, needed
+
+
+def dump(values: dict[str, Any], file: Any) -> None:
+    """torch.save without its checksums: the manifest has better ones."""
+    with config.patch({"save.compute_crc32": False}):
+        torch.save(values, file)
+
+
+def write(
+    run: Path, step: int, contents: Contents, needed: int, *, about: dict[str, Any], keep: int, metric: float | None
+) -> Path:
+    """`save`, after `prepare`."""
+    folder, path = run / FOLDER, run / FOLDER / f"step-{step:08d}"
+    with file_errors(folder), claim(run):
         try:
-            spare.mkdir()
-            manifest = {"format": FORMAT, "step": step, "metric": _metric(metric), "about": about}
-            _write(spare, weights, state, manifest)
-            _place(spare, folder / name)
-        except BaseException:
-            shutil.rmtree(spare, ignore_errors=True)
-            raise
-        _prune(folder, step, keep)
-    return folder / name
+            _write(path, contents, needed, step=step, about=about, metric=metric)
+        except FileNotFoundError:  # the folder was deleted
+            with claim(run):
+                _write(path, contents, needed, step=step, about=about, metric=metric)
+        prune(folder, step, keep)
+    return path
+
+
+def _write(path: Path, contents: Contents, needed: int, **manifest: Any) -> None:
+    spare = path.with_name(f".{path.name}{SPARE}")
+    sweep(path.parent)
+    check_room(path.parent, needed)
+    try:
+        spare.mkdir()
+        seal(spare, files=write_files(spare, contents), **manifest)
+        place(spare, path)
+    except BaseException:
+        shutil.rmtree(spare, ignore_errors=True)
+        raise
 
 
 def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
@@ -154,24 +205,31 @@ def claim(run: Path) -> Iterator[None]:
     """Lock the run for this process; CheckpointError if another process holds the lock. May be nested.
 
     The lock belongs to the process (POSIX, fcntl(2)): its data loader workers do not inherit it, and it is released
-    when the process ends.
+    when the process ends. If the folder was deleted, a nested claim recreates and locks it.
     """
     folder = run / FOLDER
-    with _file_errors(folder):
+    with file_errors(folder):
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(run)
+            sync(run)
         holder = (os.getpid(), folder.resolve())
-        lock = None if holder in _holders else _lock(folder / LOCK)
-    if lock is None:
-        yield
-        return
-    _holders.add(holder)
+        held = _held.get(holder)
+        if held is None or not _is(held, folder / LOCK):
+            _held[holder] = _lock(folder / LOCK)
+            if held is not None:
+                os.close(held)
     try:
         yield
     finally:
-        _holders.discard(holder)
-        os.close(lock)
+        if held is None:
+            os.close(_held.pop(holder))
+
+
+_held: dict[tuple[int, Path], int] = {}  # the open lock files: closing another handle of one would release the lock
+
+
+def _is(file: int, path: Path) -> bool:
+    return path.exists() and os.path.samestat(os.fstat(file), path.stat())
 
 
 def _lock(path: Path) -> int:
@@ -189,36 +247,23 @@ def _lock(path: Path) -> int:
     return file
 
 
-_holders: set[tuple[int, Path]] = set()
+def write_files(folder: Path, contents: Contents) -> dict[str, Any]:
+    """Write the files; return their sizes and hashes."""
+    entries = {}
+    for name, put in contents.items():
+        with Written(folder / name) as file:
+            put(file)
+            entries[name] = file.end()
+    return entries
 
 
-def _write(folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any], manifest: dict[str, Any]) -> None:
-    """Write the three files and flush them to disk."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # the thread below copies on another stream
-    with contextlib.ExitStack() as files, ThreadPoolExecutor(4) as threads:
-        one, other, last = (files.enter_context(Written(folder / name, threads)) for name in (WEIGHTS, STATE, MANIFEST))
-        put_weights = partial(safetensors.write, weights, one.write)
-        beside = threads.submit(put_weights) if safetensors.size(weights) > CHUNK else put_weights()
-        torch.save(state, other)
-        if beside is not None:
-            beside.result()
-        last.write(_sealed(manifest | {"files": {WEIGHTS: one.end(), STATE: other.end()}}))
-        last.end()
-        for file in (one, other, last):  # `end` started writing all of them, so that one journal commit covers them
-            file.sync()
-        sync_folder(folder)
-
-
-def _metric(value: float | None) -> float | None:
-    """The metric as the manifest stores it: None if it is NaN or infinite."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest in bytes; its first line is the checksum of the others."""
-    below = json.dumps(manifest, indent=1)[2:].encode()
-    return _first_line(below) + below
+def seal(folder: Path, *, metric: float | None, **manifest: Any) -> None:
+    """Write the manifest, whose first line is the checksum of the others, and flush everything to disk."""
+    finite = metric if metric is not None and math.isfinite(metric) else None
+    below = json.dumps({"format": FORMAT, "metric": finite} | manifest, indent=1)[2:].encode()
+    write_files(folder, {MANIFEST: lambda file: file.write(_first_line(below) + below)})
+    for path in (*folder.iterdir(), folder):  # at the end: one journal commit covers all
+        sync(path)
 
 
 def _first_line(below: bytes) -> bytes:
@@ -245,28 +290,18 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _load(path: Path, manifest: dict[str, Any]) -> Loaded:
     if RANKS in manifest:
         raise CheckpointError(f"{path} is a sharded checkpoint: resume with --fsdp, {NEW_RUN}.")
-    with ThreadPoolExecutor(2) as threads:
-        reads = {name: threads.submit(read, path / name, manifest["files"][name]) for name, read in READERS.items()}
-    weights, state = (reads[name].result() for name in (WEIGHTS, STATE))
+    weights, state = (read(path / name, manifest["files"][name]) for name in (WEIGHTS, STATE))
     return Loaded(path, manifest["step"], weights, state, manifest["about"], manifest["metric"])
 
 
-def _read_weights(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
-    data = torch.empty(entry["bytes"], dtype=torch.uint8)
-    verify(path, entry, memoryview(data.numpy()))
-    return safetensors.read(data)
-
-
-def _read_state(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
+def read(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    """What `write_files` wrote to this file; DamageError if it is not unchanged."""
     verify(path, entry)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         message = str(error).strip().partition("\n")[0]
         raise DamageError(f"{path.name} is intact, but torch {torch.__version__} cannot load it: {message}") from error
-
-
-READERS = {WEIGHTS: _read_weights, STATE: _read_state}
 
 
 def _compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -292,100 +327,54 @@ def _remedy(key: str, before: Any) -> str:
     return f"resume with the same {key.replace('_', ' ')}"
 
 
-def _check(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> None:
-    if keep < 1:
-        raise CheckpointError(f"keep is {keep}, but must be at least 1.")
-    for name, tensor in weights.items():
-        if not safetensors.plain(tensor):
-            raise CheckpointError(
-                f"weights[{name!r}] is {_kind(tensor)}, which cannot be saved: convert it to an ordinary tensor."
-            )
-    _check_plain(state, "state")
+def storages(value: Any, where: str) -> dict[int, int]:
+    """Address -> bytes of the memory of all tensors in `value`.
 
-
-def _check_plain(value: Any, where: str) -> None:
-    """CheckpointError if torch.load(weights_only=True) would refuse the value: now, instead of when it is loaded."""
-    if safetensors.plain(value):
-        _check_plain(vars(value), where)
-    elif type(value) not in PLAIN:
+    CheckpointError if torch.load(weights_only=True) would refuse the value: now, instead of when it is loaded.
+    """
+    tensor = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided and value.device.type != "meta"
+    if not tensor and type(value) not in PLAIN:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        form = f" ({value.layout}, on {value.device})" if isinstance(value, Tensor) else ""
         raise CheckpointError(
-            f"{where} is {_kind(value)}, but checkpoints contain only tensors and plain values: "
-            "remove it, or convert it to a number, a string, a list, or a dict."
+            f"{where} is a {kind}{form}, but checkpoints contain only ordinary tensors and plain values: "
+            "remove it, or convert it to a tensor, a number, a string, a list, or a dict."
         )
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            _check_plain(key, f"a key of {where}")
-            _check_plain(one, f"{where}[{key!r}]")
-    elif isinstance(value, (list, tuple, set)):
-        for number, one in enumerate(value):
-            _check_plain(one, f"{where}[{number}]")
+    found = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()} if tensor else {}
+    inner = vars(value) if tensor else value
+    if isinstance(inner, dict):
+        for key, one in inner.items():
+            found |= storages(key, f"a key of {where}") | storages(one, f"{where}[{key!r}]")
+    elif isinstance(inner, (list, tuple, set)):
+        for number, one in enumerate(inner):
+            found |= storages(one, f"{where}[{number}]")
+    return found
 
 
-def _kind(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
-    if type(value) not in (Tensor, nn.Parameter):
-        return f"a {type(value).__name__}"
-    form = "quantized" if value.is_quantized else str(value.layout)[6:]
-    return f"a {form} tensor on {value.device}"
-
-
-def _size(state: Any) -> int:
-    """Bytes of all tensors in `state`; shared memory counts once."""
-    found: dict[int, int] = {}
-
-    def look(value: Any) -> None:
-        if isinstance(value, Tensor):
-            found[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-        elif isinstance(value, dict):
-            for one in value.values():
-                look(one)
-        elif isinstance(value, (list, tuple)):
-            for one in value:
-                look(one)
-
-    look(state)
-    return sum(found.values())
-
-
-def _room(folder: Path, needed: int) -> None:
+def check_room(folder: Path, needed: int) -> None:
     needed += needed // 50 + (1 << 20)  # names, checksums, and blocks
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:
-        raise CheckpointError(
-            f"{folder} has {free / 1e6:,.1f} MB free, but the checkpoint needs {needed / 1e6:,.1f} MB: free space or "
-            "use a smaller --keep, then resume. Earlier checkpoints are unchanged."
-        )
+        cause = f"{folder} has {free / 1e6:,.1f} MB free, but the checkpoint needs {needed / 1e6:,.1f} MB"
+        raise CheckpointError(f"{cause}: free space or use a smaller --keep, then resume. {UNCHANGED}", cause)
 
 
 @contextlib.contextmanager
-def _file_errors(folder: Path) -> Iterator[None]:
+def file_errors(folder: Path) -> Iterator[None]:
     """Report errors of the file system as CheckpointError."""
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{_reason(folder, error)}. Earlier checkpoints are unchanged.") from error
-
-
-def _reason(folder: Path, error: OSError) -> str:
-    text = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk is full, so no checkpoint was saved in {folder} ({text}): free space, then resume"
-    if error.errno == errno.EFBIG:
-        return f"No checkpoint was saved in {folder} ({text}): raise the limit that `ulimit -f` shows, then resume"
-    if error.errno == errno.EROFS:
-        return f"{folder} is on a read-only file system ({text}): remount it, or use another --output-dir"
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"{folder} is not a folder ({text}): move the file away, or use another --name"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"No permission to use {folder} ({text}): change its owner, or use another --output-dir"
-    return f"{folder} cannot be read or written ({text}): check its disk, then resume"
+        cause, remedy = REASONS.get(error.errno, ("{} cannot be read or written", "check its disk, then resume"))
+        cause = f"{cause.format(folder)} ({error.strerror or error})"
+        full = cause if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise CheckpointError(f"{cause}: {remedy}. {UNCHANGED}", full) from error
 
 
 def _saved(folder: Path) -> list[Path]:
     """The folders of all checkpoints, intact or not, newest first."""
-    with _file_errors(folder):
+    with file_errors(folder):
         try:
             found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
         except FileNotFoundError:
@@ -397,7 +386,7 @@ def _step(path: Path) -> int:
     return int(NAME.fullmatch(path.name)[1])
 
 
-def _place(spare: Path, path: Path) -> None:
+def place(spare: Path, path: Path) -> None:
     """Rename and sync. An existing folder of that name stays a valid checkpoint until the new one replaces it."""
     old = path.with_name(f"{path.name}.old")
     if path.exists():
@@ -405,12 +394,12 @@ def _place(spare: Path, path: Path) -> None:
             _remove(old)
         path.rename(old)
     spare.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
     if old.exists():
         _remove(old)
 
 
-def _prune(folder: Path, step: int, keep: int) -> None:
+def prune(folder: Path, step: int, keep: int) -> None:
     """Remove all but the `keep` newest up to `step` and the best. Damaged ones are neither counted nor removed."""
     metrics: dict[Path, float] = {}
     for path in _saved(folder):
@@ -418,7 +407,7 @@ def _prune(folder: Path, step: int, keep: int) -> None:
             metric = _manifest(path)["metric"]
             metrics[path] = math.inf if metric is None else metric
     ours = [path for path in metrics if _step(path) <= step]
-    best = min(reversed(metrics), key=metrics.__getitem__)
+    best = min(reversed(metrics), key=metrics.__getitem__, default=None)
     for path in ours[keep:]:
         if path != best or math.isinf(metrics[best]):
             with contextlib.suppress(OSError):
@@ -426,20 +415,14 @@ def _prune(folder: Path, step: int, keep: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Rename, then remove, so that a partly removed folder is not mistaken for a checkpoint.
-
-    The names are gone when this returns. Freeing the blocks takes about 1 ms per MiB, so a thread does it while
-    training continues.
-    """
+    """Rename, then remove, so that a partly removed folder is not mistaken for a checkpoint."""
     spare = path.with_name(f".{path.name}{SPARE}")
     shutil.rmtree(spare, ignore_errors=True)
     path.rename(spare)
-    files = [file.open("rb") for file in spare.iterdir() if os.access(file, os.R_OK)]
     shutil.rmtree(spare, ignore_errors=True)
-    Thread(target=lambda: [file.close() for file in files]).start()
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove what a killed process left behind. The caller holds the lock, so nothing is being written."""
     for path in folder.glob(f".step-*{SPARE}"):
         shutil.rmtree(path, ignore_errors=True)

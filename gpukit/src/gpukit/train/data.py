@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 
 from gpukit.train.seeds import COLLATE, ORDER, SAMPLE, Draws, mix, numpy_generator, seed_all, seed_step
-from gpukit.train.workers import begin, close, explain, frozen, signals_later, usable_cpus
+from gpukit.train.workers import begin, close, explain, signals_later, usable_cpus
 
 __all__ = [
     "Collated",
@@ -77,15 +77,13 @@ class Order(Sampler[list[tuple[int, int]]]):
         self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
         self.rank, self.world, self.shuffle = rank, world, shuffle
         self.batches_per_epoch = math.ceil(length / batch_size)
-        smallest = min(self._start(last + 1) - self._start(last) for last in self._last_two())
+        last = self.batches_per_epoch - 1
+        smallest = min(self._start(each + 1) - self._start(each) for each in {max(0, last - 1), last})
         if smallest < world:
             raise DataError(
                 f"The smallest batch of an epoch has {smallest} samples for {world} processes: with {length} samples "
                 f"in total, use --batch-size {2 * world} or more, or fewer processes."
             )
-
-    def _last_two(self) -> range:
-        return range(max(0, self.batches_per_epoch - 2), self.batches_per_epoch)
 
     def _start(self, position: int) -> int:
         """Where in an epoch the batch at this position begins."""
@@ -217,13 +215,11 @@ class Collated:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
-    if threads > 1:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        if threads > 1:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
 
 
 def _share(batch: Any) -> None:
@@ -232,9 +228,8 @@ def _share(batch: Any) -> None:
     The queue would do it in another thread, where the error is only printed, and the training process would wait for
     the batch forever.
     """
-    if isinstance(batch, torch.Tensor):
-        if batch.layout == torch.strided:
-            batch.share_memory_()
+    if isinstance(batch, torch.Tensor) and batch.layout == torch.strided:
+        batch.share_memory_()
     elif isinstance(batch, Mapping | list | tuple):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
             _share(part)
@@ -306,7 +301,7 @@ def loader(
 class _Loader(DataLoader):
     def __iter__(self) -> Iterator[Any]:
         """Defer signals until all workers have started: torch loses track of workers if their start is interrupted."""
-        with signals_later(), frozen():
+        with signals_later():
             return super().__iter__()
 
     def check_worker_number_rationality(self) -> None:

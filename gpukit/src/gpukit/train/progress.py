@@ -1,10 +1,9 @@
-"""Progress output: one line that is redrawn on a terminal, or a new line every second elsewhere."""
+"""Progress output: a bar, drawn by tqdm, on a terminal and in Jupyter; elsewhere, a new line every second."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import threading
 import time
@@ -14,26 +13,30 @@ from pathlib import Path
 from typing import TextIO
 
 import torch
+from tqdm.auto import tqdm
 
-REDRAWN = 0.2  # seconds between two drawings of the line
+REDRAWN = 0.2  # seconds between two drawings of the bar
 BETWEEN = 1.0  # seconds between two lines without a terminal
-WINDOW = 50  # drawings over which the rate is computed
-# The first steps compile, and the data loader is tuned after the first 12 (feed.py). They are not timed, unless steps
-# take so long that this makes little difference.
-WARM_UP, LONG_WARM_UP = 13, (3, 20.0)  # steps; or steps and seconds
+WINDOW = 30.0  # seconds over which the rate is computed
 ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
 ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
 
 
-class Progress:
-    """Shows loss, rate, memory, and remaining time. `shown`: False on all ranks but the first, to print nothing.
+JUPYTER = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)  # and ipywidgets is installed
 
-    `samples`: samples per step.
+
+class _Bar(tqdm):
+    monitor_interval = 0  # no thread, beside which workers would be forked
+
+
+class Progress:
+    """Shows the steps done, loss, rate, memory, and remaining time. `total`: steps, None if unknown; `samples`: per
+    step. `shown`: False on all ranks but the first, to print nothing.
     """
 
     def __init__(
         self,
-        total: int,
+        total: int | None,
         done: int = 0,
         *,
         samples: int,
@@ -42,57 +45,46 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.samples, self.device, self.shown = total, samples, device, shown
+        self.total, self.done, self.samples, self.device, self.shown = total, done, samples, device, shown
         self.stream, self.clock = stream or sys.stdout, clock
-        self.redrawn = shown and self.stream.isatty()
+        self.drawn = shown and (self.stream.isatty() or JUPYTER)
+        self.bar: _Bar | None = None
         self.loss: float | None = None
-        self.timed: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # times, and the steps done then
-        self.first: tuple[float, int] | None = None
-        self.warm = False
-        self.next = 0.0
+        self.values: dict[str, float] = {}
+        self.timed: deque[tuple[float, int]] = deque()  # times, and the steps done then
+        self.next, self.printed = -REDRAWN, -BETWEEN
 
     def step(self, done: int) -> None:
-        """Call this after each step. Costs one clock reading, unless the line is redrawn."""
+        """Call this after each step. Costs one clock reading, unless the bar is drawn."""
         now = self.clock()
-        if not self.warm:
-            self._warm_up(now, done)
-        if now < self.next:
+        if now < self.next and done != self.total:
             return
         self.next = now + REDRAWN
-        self.timed.append((now, done))
-        if self.redrawn:
-            self._draw(self.line(done))
+        self.timed.append((now, done))  # the first time: after the first step, which may compile
+        while len(self.timed) > ENOUGH[0] + 1 and now - self.timed[0][0] > WINDOW:
+            self.timed.popleft()
+        if self.drawn:
+            self._draw(done)
 
-    def _warm_up(self, now: float, done: int) -> None:
-        """Start timing after the first step, and again after the warm-up."""
-        if self.first is None:
-            self.first = (now, done)
-            self.timed.append(self.first)
-        since, first = self.first
-        steps, (few, seconds) = done - first + 1, LONG_WARM_UP
-        if steps >= WARM_UP or (steps >= few and now - since >= seconds):
-            self.warm = True
-            self.timed.clear()
-            self.timed.append((now, done))
-
-    def report(self, done: int, loss: float) -> None:
-        """Report a loss."""
-        if self.loss is None or done == self.total:
+    def report(self, done: int, loss: float | None = None, **values: float) -> None:
+        """Report the loss, and other values to show with it."""
+        if done == self.total:
             self.printed = -BETWEEN
-        self.loss = loss
-        if self.shown and not self.redrawn and self.clock() - self.printed >= BETWEEN:
+        self.loss, self.values = loss, values
+        if self.drawn and done == self.total:
+            self._draw(done)
+        elif self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
             self.printed = self.clock()
-            self.timed.append((self.printed, done))
-            self._print(f"{self.line(done)}\n")
+            self._print(self.line(done))
 
     def say(self, text: str) -> None:
-        """Print a message above the line."""
+        """Print a message above the bar."""
         if self.shown:
-            self._print(f"{self._clear()}{text}\n")
+            self._print(text)
 
     @property
     def rate(self) -> float:
-        """Steps per second over the last few seconds; 0 before the second step."""
+        """Steps per second over the last half minute; 0 before the second step."""
         steps, seconds = self._measured()
         return steps / seconds if seconds else 0.0
 
@@ -104,47 +96,50 @@ class Progress:
         return last - first, until - since
 
     def line(self, done: int) -> str:
-        """The progress line."""
-        parts = [f"step {done}/{self.total}"]
+        """The progress as text."""
+        parts = [f"step {done}" + (f"/{self.total}" if self.total else "")]
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4f}")
         if self.rate:
             parts.append(f"{self.rate * self.samples:,.0f} samples/s")
         parts.append(memory(self.device))
         steps, seconds = self._measured()
-        if self.warm and steps >= ENOUGH[0] and seconds >= ENOUGH[1] and done < self.total:
-            parts.append(f"{span((self.total - done) / self.rate)} left")
-        return "  ".join(parts)
+        if self.total and done < self.total and steps >= ENOUGH[0] and seconds >= ENOUGH[1]:
+            parts.append(f"{tqdm.format_interval((self.total - done) / self.rate)} left")
+        return "  ".join(parts + [f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.values.items()])
 
-    def _draw(self, text: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        room = min(30, width - len(text) - 2)
-        if room >= 5:
-            filled = room * self.timed[-1][1] // max(self.total, 1)
-            text = f"{'━' * filled}{'╌' * (room - filled)}  {text}"
-        self._print(f"\r\033[K{text[:width]}")
+    def _draw(self, done: int) -> None:
+        if self.bar is None:
+            how = {"bar_format": "{bar}  {desc}" if self.total else "{desc}", "dynamic_ncols": True}
+            how |= {"file": self.stream, "leave": not self.stream.isatty()}
+            self.bar = _Bar(total=self.total, initial=self.done, **how)
+        self.bar.n = done
+        self.bar.set_description_str(self.line(done))
 
     def _print(self, text: str) -> None:
-        """If the reader is gone, since Ctrl-C also ends the `tee` of `... | tee log`, training continues and saves.
+        """Training continues without a reader (Ctrl-C also ends the `tee` of `... | tee log`) and on a full disk.
 
         Source: https://docs.python.org/3/library/signal.html#note-on-sigpipe
         """
         try:
-            print(text, end="", file=self.stream, flush=True)
+            if self.bar is not None:
+                self.bar.write(text, file=self.stream)
+            else:
+                print(text, file=self.stream, flush=True)
         except BrokenPipeError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stream.fileno())
             os.close(nowhere)
-
-    def _clear(self) -> str:
-        return "\r\033[K" if self.redrawn else ""
+        except OSError:
+            pass
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.redrawn:
-            self._print(self._clear())
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
 
 
 @contextlib.contextmanager
@@ -166,10 +161,3 @@ def memory(device: torch.device) -> str:
         return f"{torch.cuda.max_memory_reserved(device) / 1e9:.1f} GB"
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return f"{pages * 4096 / 1e9:.1f} GB"
-
-
-def span(seconds: float) -> str:
-    """1:05 for 65 seconds, 2:03:00 for two hours and three minutes."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
+from itertools import compress, count
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -19,6 +20,7 @@ ORDER, SAMPLE, COLLATE, STEP = 1, 2, 3, 4
 # The generators behind the functions of torch (on the CPU), `random`, and numpy.random. (`torch.manual_seed` seeds
 # every backend and takes 80 us; a sample is loaded on the CPU and needs one.)
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)
+_WORDS = 2500  # bytes: 624 words of the Mersenne Twister, and a position
 KINDS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
 
 
@@ -49,19 +51,19 @@ def seed_all(seed: int) -> None:
 
 def seed_these(these: list[Any], number: int) -> None:
     """Seed the global generators, as `seed_all` does, and these."""
-    for seed in map(_seeder, range(len(GLOBAL) + len(these)), (*GLOBAL, *these)):
-        seed(number & WORD)
+    for one in (*_GLOBAL, *map(_source, these, count(len(_GLOBAL)))):
+        one.seed(number & WORD)
 
 
 def snapshot() -> tuple[Any, ...]:
     """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
-    return tuple(map(_state, GLOBAL))
+    return tuple(one.state() for one in _GLOBAL)
 
 
 def restore(states: tuple[Any, ...]) -> None:
     """Restore the states from `snapshot`."""
-    for generator, state in zip(GLOBAL, states, strict=True):
-        _set_state(generator, state)
+    for one, state in zip(_GLOBAL, states, strict=True):
+        one.restore(state)
 
 
 def numpy_generator() -> numpy.random.Generator:
@@ -84,113 +86,119 @@ class Draws:
     """
 
     def __init__(self, root: Any) -> None:
-        self.root, self.known, self.drawn = root, list[Any](), list[int]()
-        self.seeders: list[Callable[[int], object]] = []
+        self.root, self.drawn, self.quiet = root, list[_Source](), list(_GLOBAL)
         self.find()
 
     def find(self) -> None:
         """Look for generators again, since `root` may have created some."""
-        drawn = {id(self.known[place]) for place in self.drawn}
-        self.known = [*GLOBAL, *generators(self.root)]
-        self._notice(place for place, each in enumerate(self.known) if id(each) in drawn)
+        known = [id(one.generator) for one in self.drawn]
+        found = [*_GLOBAL, *map(_source, generators(self.root), count(len(_GLOBAL)))]
+        self.drawn = [one for one in found if id(one.generator) in known]
+        self.quiet = [one for one in found if id(one.generator) not in known]
 
-    def _notice(self, places: Iterable[int]) -> None:
-        self.drawn = list(places)
-        self.seeders = [_seeder(place, self.known[place]) for place in self.drawn]
-
-    def call(self, code: Callable[[Callable[[int], None]], Any]) -> Any:
+    def call(self, code: Callable[[Callable[[int], object]], Any]) -> Any:
         """The result of `code`, which is passed a function that seeds. In a process that is not a worker, the
         generators keep their state, so that a training loop draws the same numbers with and without workers."""
-        before = list(map(_state, self.known))
+        kept = [(one, one.state()) for one in self.drawn]
+        before = [(one, one.state()) for one in self.quiet]
         try:
             while True:
-                result = code(self._seed)
-                quiet = (place for place in range(len(self.known)) if place not in self.drawn)
-                noticed = [place for place in quiet if not _same(before[place], _state(self.known[place]))]
-                if not noticed:
+                result = code(self.drawn[0].seed if len(self.drawn) == 1 else self._seed)
+                drawn = [not same(state, one.state()) for one, state in before]
+                if not any(drawn):
                     return result
-                self._notice([*self.drawn, *noticed])
+                kept += compress(before, drawn)
+                before = [each for each, was in zip(before, drawn, strict=True) if not was]
+                self.drawn, self.quiet = [one for one, _ in kept], [one for one, _ in before]
         finally:
             if get_worker_info() is None:
-                for place in self.drawn:
-                    _set_state(self.known[place], before[place])
+                for one, state in kept:
+                    one.restore(state)
 
     def _seed(self, number: int) -> None:
-        for seed in self.seeders:
-            seed(number)
+        for one in self.drawn:
+            one.seed(number)
 
 
-def _seeder(place: int, generator: Any) -> Callable[[int], object]:
-    """A function that seeds a generator from a 64-bit number. `place` makes equal generators draw other numbers."""
-    if generator is GLOBAL[0]:
-        return generator.manual_seed
-    if generator is GLOBAL[1]:
-        return generator.seed
-    if isinstance(generator, torch.Generator):
-        return lambda number: generator.manual_seed(mix(place, state=number))
+class _Source(NamedTuple):
+    """How a generator is seeded from a 64-bit number, and how its state is read and restored."""
+
+    generator: Any
+    seed: Callable[[int], object]
+    state: Callable[[], Any]
+    restore: Callable[[Any], object]
+
+
+def _source(generator: Any, place: int) -> _Source:
+    """`place`: generators in different places draw different numbers for the same seed."""
+    shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
-        return _bits_seeder(place, generator.bit_generator)
-    return lambda number: generator.seed(mix(place, state=number) >> 32)
+        bits = generator.bit_generator
+        like = type(bits)(0).state
 
+        def seed_bits(number: int) -> None:
+            number = number + shift & WORD
+            if "inc" in like["state"]:  # of a PCG64 (the default); to create one takes 7 us
+                like["state"]["state"] = number << 64 | mix(number)
+            bits.state = like if "inc" in like["state"] else type(bits)(number).state
 
-def _bits_seeder(place: int, bits: Any) -> Callable[[int], object]:
-    """The same for a Generator. The state of a PCG64 (the default) is set directly: a new one takes 7 us."""
-    state = type(bits)(0).state
-    if "inc" not in state["state"]:
-        return lambda number: setattr(bits, "state", type(bits)(mix(place, state=number)).state)
-
-    def seed(number: int) -> None:
-        state["state"]["state"] = mix(place, state=number) << 64 | number
-        bits.state = state
-
-    return seed
-
-
-def _state(generator: Any) -> Any:
+        return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):
-        return generator.get_state()
+        seed = generator.manual_seed
+        return _Source(generator, lambda number: seed(number + shift & WORD), generator.get_state, generator.set_state)
     if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, numpy.random.Generator):
-        return generator.bit_generator.state
-    return _numpy_state() if generator is GLOBAL[2] else generator.get_state(legacy=False)
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, numpy.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
+        get, put = generator.getstate, generator.setstate
     else:
-        generator.set_state(state)
+        get, put = partial(generator.get_state, legacy=False), generator.set_state
+    known = _Known(generator, get, put) if generator in GLOBAL else None
+    state, restore = (known.state, known.restore) if known else (get, put)
+    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), state, restore)
 
 
-def _same(one: Any, other: Any) -> bool:
+class _Known:
+    """The state of Python's or NumPy's global generator, which takes 6 or 28 us to read. It is read only if the
+    generator's words in memory have changed since: these take 0.3 us.
+
+    Source: https://numpy.org/doc/stable/reference/random/bit_generators/generated/numpy.random.MT19937.ctypes.html
+    """
+
+    def __init__(self, generator: Any, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
+        self.generator, self.get, self.put = generator, get, put
+        self.words, self.last = None, None
+
+    def state(self) -> Any:
+        words = self._words()
+        if words is None or words != self.words:
+            self.words, self.last = words, self.get()
+        return self.last
+
+    def restore(self, state: Any) -> None:
+        self.put(state)
+        self.words, self.last = self._words(), state
+
+    def _words(self) -> Any:
+        if isinstance(self.generator, random.Random):
+            start = id(self.generator) + object.__basicsize__
+            return ctypes.string_at(start, _WORDS), self.generator.gauss_next
+        bits = self.generator._bit_generator
+        # It keeps every second normal number, and returns it without a change of its words.
+        if not isinstance(bits, numpy.random.MT19937) or (self.last and self.last["has_gauss"]):
+            return None
+        return ctypes.string_at(bits.ctypes.state_address, _WORDS)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are equal."""
     if one is other:
         return True
+    if isinstance(one, dict):
+        return all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, torch.Tensor):
         return one.numpy().tobytes() == other.numpy().tobytes()
-    if isinstance(one, dict):
-        return all(_same(value, other[key]) for key, value in one.items())
     return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else one == other
 
 
-_numpy: tuple[bytes, dict[str, Any]] = (b"", {})  # what was last seen of NumPy's legacy generator
-
-
-def _numpy_state() -> dict[str, Any]:
-    """The state of NumPy's legacy generator. `get_state` takes 28 us; its words in memory, which take 0.3 us, show
-    whether it has changed. Source: https://numpy.org/doc/stable/reference/random/bit_generators (ctypes), 2026-11-23"""
-    global _numpy
-    bits = GLOBAL[2]._bit_generator
-    if not isinstance(bits, numpy.random.MT19937):
-        return GLOBAL[2].get_state(legacy=False)
-    words = ctypes.string_at(bits.ctypes.state_address, 2500)  # 624 words and a position
-    if (
-        words != _numpy[0] or _numpy[1]["has_gauss"]
-    ):  # it also keeps every second normal number, and uses it without a change
-        _numpy = words, GLOBAL[2].get_state(legacy=False)
-    return _numpy[1]
+_GLOBAL = tuple(map(_source, GLOBAL, count()))
 
 
 def generators(root: Any) -> list[Any]:
@@ -213,7 +221,7 @@ def generators(root: Any) -> list[Any]:
             left.extend(getattr(cell, "cell_contents", None) for cell in one.__closure__ or ())
             named = [one.__globals__.get(name) for name in one.__code__.co_names]
             code.extend(each for each in named if isinstance(each, (*KINDS, FunctionType)))
-        elif isinstance(one, MethodType | functools.partial):
+        elif isinstance(one, MethodType | partial):
             left.extend([one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords])
         else:
             left.extend(getattr(one, "__dict__", {}).values())

@@ -1,174 +1,253 @@
-"""Finds the fastest number of data loader workers: measures briefly, predicts from that, and verifies.
+"""The batches of a training loop, with the number of data loader workers chosen during the first steps.
 
-    tuned = tune(dataset, batch_size=64, step_seconds=0.02)
-    batches = loader(dataset, 64, seed=0, loading=tuned.loading)      # tuned.reason says why
-
-A sweep over all settings takes a minute or more, and mostly measures what can be computed. So a few batches are loaded
-in a separate process and timed: how long each takes, how much of that is computing and how much is waiting, and how
-large it is. This predicts the speed of any number of workers: they wait in parallel, they share the CPUs, and the
-training process takes their batches in order, one at a time. If loading a batch costs less than transferring it from a
-worker, nothing else is tried; otherwise the best setting is run briefly, and the result corrects the prediction.
+One worker loads the first batches. How long it computes (CPU time, so that other programs do not count) and waits (for
+a disk or network), what passing a batch to this process costs, and how long a step takes bound the speed with any
+number of workers: each loads one batch at a time, all share the CPUs, and this process takes every batch for a step.
+The smallest number that is as fast as any other is used. The batches do not depend on it (data.py). Until then, only
+the worker reads the data set: workers forked later would share the position of any file that this process had opened.
 """
 
 from __future__ import annotations
 
-import pickle
+import os
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import worker
 
-from gpukit.train.costs import ALONE, Costs, Plan, PlanResult, most, plans
-from gpukit.train.data import DataError, Loading, explain
-from gpukit.train.timing import Trials, describe, show_progress
+from gpukit.train.data import Loading, loader
+from gpukit.train.progress import announce
+from gpukit.train.ranks import Ranks
+from gpukit.train.task import Task
+from gpukit.train.workers import close, explain, stays, usable_cpus
 
-SPARE = 1.1  # factor on the measured cost of the data, with which workers must still keep up
-FEW = 10, 4  # fewer measured batches do not show rare slow ones: then at least so many are prefetched
-CLOSE = 1.25  # a smaller factor between loading with and without workers may be noise: both are run
-OBJECTS = 2e8  # bytes of Python objects in a data set, above which the user is warned
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A plan and its samples per second: predicted, and measured if it was run."""
-
-    workers: int
-    prefetch: int
-    predicted: float | None
-    measured: float | None = None
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of workers to choose from
+SKIPPED = 2  # first batches, which open files and fill caches
+LEAST, MOST, SECONDS = 3, 30, 0.5  # batches to time after them: for so long, within these numbers
+# Workers are used if they make loading at least this much faster, even if a step on the CPU then takes twice the CPU
+# time: its threads wait for one another (2 CPUs, 4 workers, steps of 10 ms: up to 700 ms; 2026-11-23).
+CLOSE, GAIN, CROWDED = 1.05, 1.1, 2.0
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """The settings to use (`loading.reason` says why), all settings considered, and the seconds that this took."""
+class Costs:
+    """Seconds per batch: a worker's CPU time to load it (and at `best`), its waiting, its CPU time to `send` it, and
+    how long this process takes to receive it. `step`, `busy`: a step, and its CPU time. `size`: bytes of a batch."""
 
-    loading: Loading
-    sweep: list[Setting] = field(default_factory=list)
-    seconds: float = 0.0
+    load: float
+    best: float
+    wait: float = 0.0
+    send: float = 0.0
+    take: float = 0.0
+    step: float = 0.0
+    busy: float = 0.0
+    size: int = 0
 
-    @property
-    def reason(self) -> str:
-        """The reason for these settings, as the end of a sentence."""
-        return self.loading.reason
+    def period(self, workers: int, cpus: float, crowded: float = 1.0) -> float:
+        """Seconds per batch with workers: the slowest of this process, the workers, and all CPUs together."""
+        work = self.load + self.send
+        return max(self.step + self.take, (work + self.wait) / workers, (work + crowded * self.busy) / cpus)
 
 
-def _best(costs: Costs, fitting: list[Plan]) -> Plan:
-    """The simplest plan that is as fast as any, even if the data costs slightly more than measured."""
-    spare = SPARE + 2 * costs.varies / len(costs.waited) ** 0.5  # fewer measurements make the mean less certain
-    least = FEW[1] if len(costs.waited) < FEW[0] else 0
-    # A second worker evens out irregular batches: up to 13 % faster for text with a GPU step, and never more than 1 %
-    # slower (four workloads of benchmarks/loader.py, nine rounds on 2 CPUs, 2026-11-22).
-    fewest = min(2, int(costs.cpus), max(fitting)[0])
-    periods = {
-        plan: costs.period(*plan, spare)
-        for plan in fitting
-        if plan == ALONE or (plan[0] >= fewest and plan[1] >= least)
-    }
-    return next(plan for plan in periods if periods[plan] <= 1.005 * min(periods.values()))
+def choose(costs: Costs, batch_size: int) -> Loading:
+    """The smallest number of workers that is as fast as any other, and that fits in /dev/shm."""
+    shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this machine
+    cpus = max(1.0, usable_cpus() / shared)
+    room = (
+        0.8 * shutil.disk_usage("/dev/shm").free / shared / max(costs.size, 1) - 2
+    )  # one batch is used, one on its way
+    periods = {each: costs.period(each, cpus) for each in COUNTS if each <= max(8, 2 * cpus)}
+    wanted = next(each for each in periods if periods[each] <= CLOSE * min(periods.values()))
+    workers = max((each for each in periods if each <= wanted and 2 * each <= room), default=0)
+    if costs.best + costs.wait + costs.step <= GAIN * costs.period(wanted, cpus, CROWDED):
+        wanted = workers = 0
+    load = (costs.load if workers else costs.best) + costs.wait
+    reason = f"{workers} worker{'s' * (workers != 1)}: a batch of {batch_size} takes {_ms(load)} to load"
+    reason += f", {_ms(costs.send + costs.take)} to pass on from a worker"
+    if costs.step:
+        reason += f", and a step {_ms(costs.step)}"
+    if workers < wanted:
+        reason += "; /dev/shm has no room for more workers"
+    return Loading(workers, prefetch=4 if 4 * workers <= room else 2, reason=reason)
+
+
+class Feed:
+    """Endless batches from `first_step` for one loop: this rank's part of `batch_size` samples each.
+
+    `source`: a data set, or a task with its data set and `collate`. `workers`: a number, or "auto". `loading`: the
+    current settings of the loader; `say` reports them once they are chosen. Raises the errors of `loader`.
+    """
+
+    def __init__(
+        self,
+        source: Task | Dataset,
+        batch_size: int,
+        seed: int,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        first_step: int = 0,
+        workers: int | Literal["auto"] = "auto",
+        ranks: Ranks | None = None,
+        device: torch.device | str = "cpu",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        dataset, collate = (source.dataset, source.collate) if isinstance(source, Task) else (source, collate)
+        self.batches = partial(loader, dataset, batch_size, seed, ranks=ranks, collate=collate, device=device)
+        self.mine = max(1, batch_size // (ranks.world if ranks else 1))
+        self.step, self.device, self.say = first_step, torch.device(device), say
+        self.tuned = workers != "auto"
+        self.loading = Loading(workers if self.tuned else 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.tuned:
+            yield from self._first()
+        yield from self.batches(first_step=self.step, loading=self.loading)
+
+    def _first(self) -> Iterator[Any]:
+        """The batches of the first steps, from one worker."""
+        trial, steps = Trial(self.batches(first_step=self.step, loading=self.loading)), []
+        with closing(iter(trial)) as batches:  # its worker would take CPUs from those that follow
+            while not trial.enough:
+                try:
+                    batch = next(batches)
+                except Exception as error:
+                    if not stays(error):
+                        raise
+                    reason = explain(error)
+                    self.loading = Loading(0, reason=f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}")
+                    break
+                wall, work = time.perf_counter(), time.process_time()
+                yield batch
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                steps.append((time.perf_counter() - wall, time.process_time() - work))
+                self.step += 1
+            else:
+                costs = trial.costs(*(median(each) for each in zip(*steps, strict=True)))
+                self.loading = choose(costs, self.mine)
+        self.tuned = True
+        self.say(f"Loading data with {self.loading.reason}.")
+
+
+class Trial:
+    """The batches of a loader, from one worker, each of which is timed until there are `enough`."""
+
+    def __init__(self, batches: DataLoader) -> None:
+        timed = _Timed(batches.dataset, batches.collate_fn)
+        names = ("batch_sampler", "pin_memory", "worker_init_fn", "generator")
+        same = {name: getattr(batches, name) for name in names}
+        self.batches = type(batches)(timed, num_workers=1, collate_fn=timed.collated, **same)
+        self.seen: list[tuple[float, ...]] = []
+        self.size, self.enough = 0, False
+
+    def __iter__(self) -> Iterator[Any]:
+        batches, began = iter(self.batches), time.perf_counter()
+        try:
+            while True:
+                asked = time.perf_counter()
+                (*costs, ready), batch = next(batches)
+                now = time.perf_counter()
+                self.seen.append((*costs, now - max(asked, ready)))
+                self.size = max(self.size, _size(batch))
+                number = len(self.seen) - SKIPPED
+                self.enough = number >= MOST or (number >= LEAST and now - began >= SECONDS)
+                yield batch
+                del batch  # only the loop holds it now, so that its release counts as part of the step
+        finally:
+            close(batches)
+
+    def costs(self, step: float = 0.0, busy: float = 0.0) -> Costs:
+        """The costs of the batches so far, with those of a step."""
+        load, wait, total, take = zip(*self.seen[SKIPPED:], strict=True)
+        send = max(0.0, median(total) - median(load))
+        soon = sorted(take)[len(take) // 4]  # a busy machine delays the others
+        return Costs(median(load), min(load), median(wait), send, soon, step, busy, self.size)
+
+
+class _Timed(Dataset):
+    """A loader's data set and `collate_fn`: with each batch come the seconds that it computed and waited, the CPU time
+    of this worker since the batch before, and when it was ready."""
+
+    def __init__(self, dataset: Dataset, collate: Any) -> None:
+        self.dataset, self.collate, self.inner = dataset, collate, collate.collate
+        collate.collate = self._inner
+        self.before = 0.0
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, keys: list[Any]) -> Any:
+        self.began = _clocks()
+        return self.dataset.__getitems__(keys)
+
+    def _inner(self, samples: list[Any]) -> Any:
+        """The user's `collate`, as without workers: torch's would allocate shared memory, which takes longer."""
+        info, worker._worker_info = worker._worker_info, None
+        try:
+            return self.inner(samples)
+        finally:
+            worker._worker_info, self.ended = info, _clocks()
+
+    def collated(self, samples: list[Any]) -> Any:
+        batch = self.collate(samples)
+        wall, work, queued = (end - begin for begin, end in zip(self.began, self.ended, strict=True))
+        before, self.before = self.before, time.process_time()
+        return (work, max(0.0, wall - work - queued), self.before - before, time.perf_counter()), batch
+
+
+def _clocks() -> tuple[float, float, float]:
+    """Seconds of this thread: passed, running, and ready to run while other programs had the CPUs (0 if unknown)."""
+    try:
+        queued = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, IndexError):
+        queued = 0.0
+    return time.perf_counter(), time.thread_time(), queued
 
 
 def tune(
-    dataset: Dataset,
-    batch_size: int,
-    *,
-    collate: Callable[[list[Any]], Any] | None = None,
-    step_seconds: float | None = None,
-    device: torch.device | str | None = None,
-    context: str | None = None,
-    say: Callable[[str], None] | None = None,
-) -> Tuned:
-    """Find the fastest way to load batches of `batch_size` samples (this process's part of the global batch).
+    dataset: Dataset, batch_size: int, *, collate: Callable[[list[Any]], Any] | None = None, seconds: float = 1.0
+) -> tuple[Loading, dict[int, float]]:
+    """The settings with which batches load fastest, without a step; and, measured for `seconds` each, the seconds per
+    batch with that number of workers and with 0, 1, 2, 4, 8. The last one measured is 0, which reads samples here."""
 
-    `step_seconds`: the duration of a training step; None: no step, so that the loader is as fast as possible.
-    `device`: where the step runs; on the CPU, it competes with the workers. `context`: the start method of workers,
-    None for Python's default. `say`: receives progress; None: a line on stderr, if that is a terminal.
+    def load(loading: Loading) -> DataLoader:
+        return loader(dataset, batch_size, 0, loading=loading, collate=collate)
 
-    Takes almost no time if batches are cheap; otherwise one to three seconds, or a few batches per worker. The data set
-    is only used in other processes. Raises DataError if no sample can be read.
-    """
-    begun = time.monotonic()
-    with show_progress(say) as report:
-        trials = Trials(dataset, collate, context, report)
-        try:
-            costs = trials.costs(batch_size, step_seconds or 0.0, device)
-        except (DataError, AttributeError, TypeError, pickle.PicklingError) as error:
-            reason = explain(error)
-            if reason is None:
-                raise
-            reason = f"0 workers: {reason[0].lower()}{reason[1:].rstrip('.')}"
-            return Tuned(Loading(0, pin=_pins(device), reason=reason), [], time.monotonic() - begun)
-        fitting, seen = plans(costs), {}
-        first, plan, alone = costs, _best(costs, fitting), costs.alone + costs.step
-        while plan != ALONE and plan not in seen and len(seen) < 3:
-            seen[plan] = trials.run(plan, costs)
-            expected = costs.period(*plan)
-            costs = costs.corrected(plan, seen[plan])
-            better = _best(costs, fitting)
-            worth = min(0.95 * seen[plan].period, alone)
-            if seen[plan].period > 1.05 * expected and costs.period(*better) < worth:
-                plan = better
-        periods = {ALONE: alone, **{each: one.period for each, one in seen.items()}}
-        if seen and 1 / CLOSE < alone / min(one.period for one in seen.values()) < CLOSE:
-            seen[ALONE] = trials.run(ALONE, costs)
-            periods[ALONE] = seen[ALONE].period
-    plan = _fastest(periods)
-    loading = Loading(
-        *plan,
-        pin=_pins(device),
-        persistent=bool(plan[0]) and seen[plan].started - first.alone > 1,
-        context=context,
-        reason=_why(plan, first, seen, periods, fitting),
-    )
-    rates = [(each, costs.samples / (first if each == ALONE else costs).period(*each)) for each in fitting]
-    sweep = [Setting(*each, rate, costs.samples / seen[each].period if each in seen else None) for each, rate in rates]
-    return Tuned(loading, sweep, time.monotonic() - begun)
+    with announce("Tuning the data loader"):
+        trial, found = Trial(load(Loading(1))), {}
+        next(None for _ in trial if trial.enough)
+        chosen = choose(trial.costs(), batch_size)
+        for count in sorted({0, 1, 2, 4, 8, chosen.workers}, reverse=True):
+            batches = iter(load(Loading(count)))
+            try:
+                for _ in range(max(SKIPPED, 2 * count)):  # those that were loaded while the workers started
+                    next(batches)
+                number, began = 0, time.perf_counter()
+                while number < LEAST or number % max(1, count) or time.perf_counter() - began < seconds:
+                    next(batches)
+                    number += 1
+                found[count] = (time.perf_counter() - began) / number
+            finally:
+                close(batches)
+    return chosen, dict(sorted(found.items()))
 
 
-def _fastest(periods: dict[Plan, float]) -> Plan:
-    return next(plan for plan in sorted(periods) if periods[plan] <= 1.02 * min(periods.values()))
+def _size(batch: Any) -> int:
+    """Bytes of the tensors in a batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.nbytes
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    return sum(_size(part) for part in parts)
 
 
-def _pins(device: torch.device | str | None) -> bool:
-    return torch.device(device or "cpu").type == "cuda"
-
-
-def _why(
-    plan: Plan, costs: Costs, seen: dict[Plan, PlanResult], periods: dict[Plan, float], fitting: list[Plan]
-) -> str:
-    """The choice and its reason, as the end of a sentence."""
-    if plan[0] == 0:
-        return f"0 workers: {_why_none(costs, seen, fitting)}"
-    how, times = seen[plan], periods[ALONE] / periods[plan]
-    text = (
-        f"{describe(plan)}: {costs.samples / how.period:,.0f} samples/s, {times:.1f} times as fast as without workers"
-    )
-    if how.blocked < 0.1:
-        text += ", limited by the training step" if costs.step else ", limited by the training process"
-    elif how.busy is not None and how.busy * plan[0] > 0.8 * costs.cpus:
-        text += f", limited by {costs.cpus:g} CPU{'s' * (costs.cpus > 1)}"
-    else:
-        text += ", mostly waiting for the data"
-    if plan[0] == max(fitting)[0] < most(costs):
-        text += ", the most that fit in memory"
-    if how.started - costs.alone > 1:
-        text += f"; they take {how.started - costs.alone:.0f} s to start"
-    if costs.objects > OBJECTS:
-        text += (
-            f"; each worker copies {costs.objects / 1e9:.1f} GB of Python objects in the data set, while tensors and "
-            "NumPy arrays would be shared"
-        )
-    return text
-
-
-def _why_none(costs: Costs, seen: dict[Plan, PlanResult], fitting: list[Plan]) -> str:
-    made = f"{costs.alone * 1e3:.3g} ms for a batch of {costs.samples}"
-    if len(fitting) == 1:
-        return "there is not enough memory for a worker, or not enough in /dev/shm for its batches"
-    if seen:
-        return f"loading batches in the training process ({made}) was faster in a trial"
-    if costs.alone <= costs.training:
-        return f"loading a batch ({made}) is faster than transferring it from a worker"
-    return f"loading batches ({made}) takes little time compared with a step of {costs.step * 1e3:.3g} ms"
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2g} ms" if seconds < 0.1 else f"{seconds * 1e3:,.0f} ms"

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -44,7 +43,7 @@ from gpukit.train import checkpoint
 from gpukit.train.adapters.keyed import parts
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError
-from gpukit.train.hashed import DamageError, readable, verify
+from gpukit.train.hashed import DamageError, readable, sync, verify
 from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import mix, seed_all, seed_step
 from gpukit.train.stop import StopSignals
@@ -273,14 +272,14 @@ def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
     for path in _files(folder):
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        _flush(path)
+        sync(path)
         files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
     for each in {folder, *(path.parent for path in _files(folder))}:
-        _flush(each)
+        sync(each)
     text = json.dumps({"step": step, "about": about, "files": files}, indent=1)
     (folder / MANIFEST).write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n", encoding="utf-8")
-    _flush(folder / MANIFEST)
-    _flush(folder)
+    sync(folder / MANIFEST)
+    sync(folder)
 
 
 def place(spare: Path, path: Path) -> None:
@@ -290,7 +289,7 @@ def place(spare: Path, path: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
     spare.rename(path)
-    _flush(path.parent)
+    sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -309,11 +308,3 @@ def check(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
-
-
-def _flush(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

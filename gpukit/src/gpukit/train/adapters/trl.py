@@ -36,8 +36,10 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from gpukit.train import checkpoint, sharded
+from gpukit.train import checkpoint
+from gpukit.train.adapters import sharded
 from gpukit.train.adapters.huggingface import seed_part
+from gpukit.train.adapters.sharded import Sharded, local
 from gpukit.train.adapters.text import is_chat
 from gpukit.train.batch import describe_batch, is_oom
 from gpukit.train.checkpoint import Loaded
@@ -49,7 +51,6 @@ from gpukit.train.monitor import Monitor, flops_per_token
 from gpukit.train.progress import Progress
 from gpukit.train.ranks import Ranks
 from gpukit.train.run import Run, on_main
-from gpukit.train.sharded import Sharded, local
 from gpukit.train.stop import StopSignals
 from gpukit.train.task import Task
 from gpukit.train.track import Tracker

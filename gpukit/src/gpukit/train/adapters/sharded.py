@@ -20,8 +20,8 @@ import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,9 +40,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.tensor import DTensor
 
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import FOLDER, FORMAT, MANIFEST, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
+from gpukit.train.checkpoint import FOLDER, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
 from gpukit.train.errors import lost_rank
-from gpukit.train.hashed import DamageError, Written, readable, sync_folder, verify
+from gpukit.train.hashed import DamageError, Written, readable, sync, verify
 from gpukit.train.ranks import Ranks
 from gpukit.train.run import on_main
 
@@ -134,10 +134,10 @@ def save(
         needed = sum(_gather_results(ranks, lambda: _needs(weights, state, own or {}, keep, ranks)))
 
         def begin() -> Path:
-            with checkpoint._file_errors(folder):
+            with checkpoint.file_errors(folder):
                 stack.enter_context(checkpoint.claim(run))
-                checkpoint._sweep(folder)
-                checkpoint._room(folder, needed)
+                checkpoint.sweep(folder)
+                checkpoint.check_room(folder, needed)
                 # A unique name: a rank that was given up may still write to an earlier one.
                 spare = folder / f".{path.name}.{secrets.token_hex(4)}{SPARE}"
                 spare.mkdir()
@@ -148,19 +148,18 @@ def save(
             stack.callback(shutil.rmtree, spare, ignore_errors=True)
 
         def write() -> dict[str, Any]:
-            with checkpoint._file_errors(folder):
+            with checkpoint.file_errors(folder):
                 return _write(spare, weights, state if ranks.main else None, own or {}, ranks)
 
         files = {name: entry for written in _gather_results(ranks, write) for name, entry in written.items()}
-        found = checkpoint._metric(metric)
-        manifest = {"format": FORMAT, "step": step, "metric": found, "about": about, RANKS: ranks.world, "files": files}
+        manifest = {"step": step, "metric": metric, "about": about, RANKS: ranks.world, "files": files}
 
         def name() -> None:
-            with checkpoint._file_errors(folder):
+            with checkpoint.file_errors(folder):
                 _check_visible(spare, files)
-                _seal(spare, manifest)
-                checkpoint._place(spare, path)
-                checkpoint._prune(folder, step, keep)
+                checkpoint.seal(spare, **manifest)
+                checkpoint.place(spare, path)
+                checkpoint.prune(folder, step, keep)
 
         on_main(ranks, name)
     return path
@@ -245,28 +244,25 @@ def whole(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _needs(weights: Mapping[str, Tensor], state: Any, own: dict[str, Any], keep: int, ranks: Ranks) -> int:
     """Bytes that this rank will write; CheckpointError for what a checkpoint cannot hold."""
-    mine = {name: local(one) for name, one in weights.items() if ranks.main or isinstance(one, DTensor)}
-    checkpoint._check({name: local(one) for name, one in weights.items()}, state, keep)
-    checkpoint._check_plain(own, "own")
-    return sum(one.nbytes for one in mine.values()) + checkpoint._size([state if ranks.main else None, own])
+    checkpoint.prepare({name: local(one) for name, one in weights.items()}, state, keep)
+    other = checkpoint.storages(state if ranks.main else None, "state") | checkpoint.storages(own, "own")
+    mine = [local(one) for one in weights.values() if ranks.main or isinstance(one, DTensor)]
+    return sum(one.nbytes for one in mine) + sum(other.values())
 
 
 def _write(
     folder: Path, weights: Mapping[str, Tensor], state: dict[str, Any] | None, own: dict[str, Any], ranks: Ranks
 ) -> dict[str, Any]:
     """Write this rank's files and flush them to disk; return name -> size and SHA-256."""
-    with ThreadPoolExecutor(2) as threads:
-        files = _Files(threads)
-        writer = _Writer(folder, files)
-        planner = DefaultSavePlanner(flatten_state_dict=False)
-        with _dcp():
-            dcp.save(dict(weights), storage_writer=writer, planner=planner, no_dist=ranks.world == 1)
-        for name, values in ((STATE, state), (OWN.format(ranks.rank), own)):
-            if values is not None:
-                with files.create_stream(folder / name, "wb") as file:
-                    torch.save(values, file)
-        sync_folder(folder)
-    return files.entries
+    writer, planner = _Writer(folder), DefaultSavePlanner(flatten_state_dict=False)
+    with _dcp():
+        dcp.save(dict(weights), storage_writer=writer, planner=planner, no_dist=ranks.world == 1)
+    others = {STATE: state, OWN.format(ranks.rank): own}
+    contents = {name: partial(checkpoint.dump, one) for name, one in others.items() if one is not None}
+    entries = writer.fs.entries | checkpoint.write_files(folder, contents)
+    for path in (*(folder / name for name in entries), folder):
+        sync(path)
+    return entries
 
 
 def _check_visible(folder: Path, files: dict[str, Any]) -> None:
@@ -282,14 +278,6 @@ def _check_visible(folder: Path, files: dict[str, Any]) -> None:
                 f"{folder.parent} is not the same folder on every machine (rank 0 does not find {name}): "
                 "set --output-dir to a folder on a shared disk."
             )
-
-
-def _seal(folder: Path, manifest: dict[str, Any]) -> None:
-    with ThreadPoolExecutor(1) as threads, Written(folder / MANIFEST, threads) as file:
-        file.write(checkpoint._sealed(manifest))
-        file.end()
-        file.sync()
-    sync_folder(folder)
 
 
 def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
@@ -325,7 +313,7 @@ def _checked(path: Path, files: dict[str, Any], ranks: Ranks) -> tuple[list[Any]
             verify(path / name, files[name])
         _Reader(path, frozenset(files)).read_metadata()
         names = (STATE, OWN.format(ranks.rank))
-        return [checkpoint._read_state(path / name, files[name]) if name in files else None for name in names], None
+        return [checkpoint.read(path / name, files[name]) if name in files else None for name in names], None
     except DamageError as damage:
         return [None, None], str(damage)
 
@@ -376,24 +364,23 @@ class _Stream(Written):
     """A file for DCP, which calls `tell`, and closes the file before its end is written."""
 
     def tell(self) -> int:
-        return self.size + self.used
+        return self.size
 
     def close(self) -> None:
         pass
 
 
 class _Files(FileSystem):
-    """Files that DCP writes, hashed and flushed to disk. `entries`: name -> size and SHA-256."""
+    """Files that DCP writes, hashed. `entries`: name -> size and SHA-256."""
 
-    def __init__(self, helper: Executor) -> None:
-        self.helper, self.entries = helper, dict[str, Any]()
+    def __init__(self) -> None:
+        self.entries = dict[str, Any]()
 
     @contextlib.contextmanager
     def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[_Stream]:
-        with _Stream(Path(path), self.helper) as file:
+        with _Stream(Path(path)) as file:
             yield file
             self.entries[Path(path).name] = file.end()
-            file.sync()
 
     def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
         super().rename(path, new_path)
@@ -403,9 +390,9 @@ class _Files(FileSystem):
 class _Writer(dcp.FileSystemWriter):
     """DCP's writer, with one file per rank."""
 
-    def __init__(self, folder: Path, files: _Files) -> None:
-        super().__init__(folder, sync_files=False)  # `files` does that
-        self.fs = files
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, sync_files=False)  # `_write` does that
+        self.fs = _Files()
 
     def storage_meta(self) -> StorageMeta:
         """Omit the folder's name, which changes later."""

@@ -1,0 +1,183 @@
+"""Saving while training continues: a step waits only while its checkpoint is copied to memory; a thread writes it.
+
+The copy consists of the bytes of the files, and checkpoint.write does the rest, as without a thread. It needs as much
+host memory as the checkpoint on disk, which is kept for the next copy.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event, Thread, main_thread
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.serialization import config
+
+from gpukit.train import checkpoint
+from gpukit.train.checkpoint import STATE, WEIGHTS, Contents
+from gpukit.train.device import Device, budget
+from gpukit.train.hashed import Written
+
+RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
+BLOCK = 256 << 20  # bytes
+
+
+class Saver:
+    """Saves the checkpoints of one run, in one process; call `wait` at the end.
+
+    If the disk is full, training continues, and the last copy is saved as soon as there is space. Any other error is
+    raised by the next call. The interpreter does not exit before the last save is complete.
+
+    `asynchronous=False`: `save` waits until the checkpoint is written. So it does if memory is too small for a copy.
+    """
+
+    def __init__(self, run: Path, *, about: dict[str, Any], keep: int = 3, asynchronous: bool = True) -> None:
+        self.run, self.about, self.keep, self.asynchronous = run, about, keep, asynchronous
+        self._memory = {WEIGHTS: _Memory(), STATE: _Memory()}
+        self._thread: Thread | None = None
+        self._stop = Event()  # do not try again
+        self._error: Exception | None = None  # of the last save
+        self._full = self._slow = False  # reported
+        self._messages: deque[str] = deque()
+
+    def save(
+        self, step: int, weights: Mapping[str, Tensor], state: dict[str, Any], metric: float | None = None
+    ) -> None:
+        """Save a step as checkpoint.save does; the tensors can change as soon as this returns.
+
+        If the previous step is still being written, this waits. Raises CheckpointError for anything but a full disk:
+        of the previous save if `asynchronous`, otherwise of this one.
+        """
+        contents, needed = checkpoint.prepare(weights, state, self.keep)
+        self._finish(last=False)
+        if self.asynchronous and not self._copy(contents, needed):
+            self.asynchronous = False
+            self._memory.clear()
+            self._messages.append(
+                f"There is too little memory for a copy of the checkpoint ({needed / 1e6:,.0f} MB): training waits "
+                "while checkpoints are written."
+            )
+        if self.asynchronous:
+            copies = {name: memory.copy for name, memory in self._memory.items()}
+            self._thread = Thread(target=self._until_saved, args=(step, copies, needed, metric))
+            self._thread.start()
+        else:
+            self._try(step, contents, needed, metric)
+            self._finish(last=False)
+
+    def wait(self) -> None:
+        """Wait until the last save is on disk. Raises CheckpointError if it failed, also because the disk is full."""
+        self._finish(last=True)
+
+    def messages(self) -> list[str]:
+        """What the user should know since the last call: a full disk, space again, a slow disk."""
+        return [self._messages.popleft() for _ in range(len(self._messages))]
+
+    def _copy(self, contents: Contents, needed: int) -> bool:
+        """Copy the files to memory; False if it is too small."""
+        if needed - sum(memory.size for memory in self._memory.values()) > budget(Device(torch.device("cpu"))).free:
+            return False
+        try:
+            with config.patch({"save.use_pinned_memory_for_d2h": True}):
+                for name, put in contents.items():
+                    self._memory[name].fill(put)
+        except (MemoryError, OSError, RuntimeError):  # no page-locked memory, or `ulimit -v`
+            return False
+        return True
+
+    def _until_saved(self, step: int, *given: Any) -> None:
+        """In the thread: save, and try again while the disk is full."""
+        started = time.monotonic()
+        while not self._try(step, *given):
+            pause = max(RETRY, 20 * (time.monotonic() - started))
+            started = time.monotonic() + pause
+            while time.monotonic() < started:
+                if self._stop.wait(0.2) or not main_thread().is_alive():
+                    return
+
+    def _try(self, step: int, contents: Contents, needed: int, metric: float | None) -> bool:
+        """Save; False if the disk is full."""
+        self._error = None
+        try:
+            checkpoint.write(self.run, step, contents, needed, about=self.about, keep=self.keep, metric=metric)
+        except Exception as error:
+            self._error = error
+        full = getattr(self._error, "full", "")
+        if full and not self._full:
+            self._messages.append(
+                f"Step {step} was not saved: {full}. Training continues, and saves as soon as there is space. "
+                f"{checkpoint.UNCHANGED}"
+            )
+        elif self._full and self._error is None:
+            self._messages.append(f"There is space again: step {step} is saved.")
+        self._full = bool(full)
+        return not full
+
+    def _finish(self, last: bool) -> None:
+        """Wait for the thread, and raise the error; a full disk only if this is the `last` save."""
+        if self._thread is not None:
+            started = time.monotonic()
+            self._stop.set()
+            self._thread.join()
+            self._thread = None
+            self._stop.clear()
+            waited = time.monotonic() - started
+            if not last and waited > 0.1 and not self._slow:
+                self._slow = True
+                self._messages.append(
+                    f"Training waited {waited:.1f} s for the previous checkpoint: save less often, or to a faster disk."
+                )
+        error, full = self._error, getattr(self._error, "full", "")
+        if error is not None and (last or not full):
+            self._error = None
+            raise error
+
+
+class _Memory:
+    """A file in memory that is kept for the next file.
+
+    Data loader workers do not inherit it: otherwise, each of their pages would be duplicated when it is written again.
+    """
+
+    def __init__(self) -> None:
+        self.blocks, self.size = list[mmap.mmap](), 0
+        self.error: BaseException | None = None
+
+    def fill(self, put: Callable[[_Memory], object]) -> None:
+        """Replace the contents by what `put` writes. Raises what `write` raised, which torch.save would replace."""
+        self.size, self.error = 0, None
+        put(self)
+        if self.error is not None:
+            raise self.error
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append the bytes."""
+        try:
+            if self.error is None:
+                self._append(memoryview(data))
+        except BaseException as error:
+            self.error = error
+        return len(data)
+
+    def _append(self, data: memoryview) -> None:
+        while data:
+            number, start = divmod(self.size, BLOCK)
+            if number == len(self.blocks):
+                self.blocks.append(mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+                self.blocks[-1].madvise(mmap.MADV_DONTFORK)
+            piece = data[: BLOCK - start]
+            self.blocks[number][start : start + len(piece)] = piece
+            self.size, data = self.size + len(piece), data[len(piece) :]
+
+    def flush(self) -> None:
+        """torch.save calls this."""
+
+    def copy(self, file: Written) -> None:
+        """Write the contents to another file."""
+        for number, block in enumerate(self.blocks):
+            file.write(memoryview(block)[: max(0, self.size - number * BLOCK)])
