@@ -201,11 +201,11 @@ class ExactResume:
         file = self._resumed / SUMS.format(self.args.process_index)
         if not file.exists():  # a checkpoint of another number of processes, or without a manifest
             return
-        state = torch.load(file, map_location=self.args.device, weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
         for mode, values in state.pop("_metrics", {}).items():
             self._metrics[mode] = defaultdict(list, values)
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self, name, value.to(self.args.device) if isinstance(value, torch.Tensor) else value)
 
     def _newest(self, run: Path) -> Path | None:
         """The newest valid checkpoint; CheckpointError if there are only others."""
