@@ -20,6 +20,7 @@ ORDER = [
     "resume",
     "resume_others",
     "adapters",
+    "streams",
     "checkpoint",
 ]
 ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "loading", "seeding"]

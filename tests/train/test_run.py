@@ -1,246 +1,90 @@
-"""The folder of a run: which one a start goes on with, what run.json says, who may write there."""
+"""Loops of many shapes resume bit-equal after SIGKILL at random times."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
-import subprocess
+import random
+import signal
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from gpukit import train
-from gpukit.project.stack import load
-from gpukit.train import checkpoint
-from gpukit.train import run as module
-from gpukit.train.errors import TrainingError
-from gpukit.train.ranks import Ranks
-from gpukit.train.run import Run, git_state, on_main, versions
-from tests.conftest import git
-from tests.gpukit.conftest import DATA
-
-SETTINGS = {"lr": 0.1, "output_dir": Path("outputs")}
+from tests.train.loops import LOOPS
 
 
-@pytest.fixture
-def stack(tmp_path: Path):
-    (tmp_path / "stack.json").write_text(json.dumps(DATA))
-    return load(tmp_path / "stack.json")
+def start(loop: Callable[..., None], folder: Path, log: Path, pause: float = 0.0) -> int:
+    """Run a loop in a forked process; its reports are lines of `log`. Return its process id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        os.setsid()
+        torch.set_num_threads(1)
+        with log.open("a") as file:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            errors = os.open(log.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(nothing, 1)
+            os.dup2(errors, 2)
+
+            def report(*values: object) -> None:
+                file.write(json.dumps(values) + "\n")
+                file.flush()
+                time.sleep(pause)
+
+            loop(folder, report)
+        status = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        import atexit
+
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(status)
 
 
-@pytest.fixture
-def start(tmp_path: Path, stack, monkeypatch: pytest.MonkeyPatch):
-    """`start("name")`: a run of that name, closed at once."""
-
-    monkeypatch.setattr(module, "git_state", lambda folder: None)
-
-    def started(name: str = "", resume: bool = True, settings: dict = SETTINGS) -> Run:
-        with Run.start(tmp_path / "outputs", name, resume, settings, stack) as run:
-            return run
-
-    return started
+def run_whole(loop: Callable[..., None], folder: Path, log: Path) -> list[str]:
+    _, status = os.waitpid(start(loop, folder, log), 0)
+    assert status == 0, log.with_suffix(".err").read_text()
+    return log.read_text().splitlines()
 
 
-def save(run: Run, step: int = 1) -> None:
-    checkpoint.save(run.folder, step, {"w": torch.ones(2)}, {}, about={})
+def killed(loop: Callable[..., None], folder: Path, log: Path, steps: int) -> None:
+    """Run a loop, and kill it when it has reported about `steps` times more."""
+    present = len(log.read_text().splitlines()) if log.exists() else 0
+    child = start(loop, folder, log, pause=0.004)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+        if log.exists() and len(log.read_text().splitlines()) >= present + steps:
+            break
+        time.sleep(0.001)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
-def test_run_json_has_all_that_a_run_began_with(start) -> None:
-    run = start("a")
-    facts = json.loads((run.folder / "run.json").read_text())
-    assert facts == run.facts
-    assert (facts["settings"], facts["named"]) == ({"lr": 0.1, "output_dir": "outputs"}, True)
-    assert facts["stack"] == {
-        **{name: DATA[name] for name in ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")},
-        "targets": ["rtx-50"],
-    }
-    (first,) = facts["starts"]
-    assert first["command"] == sys.argv
-    assert first["versions"]["torch"] == torch.__version__
-    assert first["versions"]["packages"]["numpy"]
-    again = start("a", settings={**SETTINGS, "lr": 0.2})
-    assert [each["settings"]["lr"] for each in again.facts["starts"]] == [0.1, 0.2]
-    assert again.facts["settings"]["lr"] == 0.1
-    assert again.changed({**SETTINGS, "lr": 0.2}) == {"lr": (0.1, 0.2)}
+def merged(lines: list[str]) -> list[str]:
+    """The last report of each step: a resumed run repeats steps after the checkpoint, and must report the same."""
+    return list(dict.fromkeys(lines))
 
 
-def test_facts_are_added_and_stay(start) -> None:
-    run = start("a")
-    run.keep(batch_size=64)
-    assert start("a").facts["batch_size"] == 64
-    assert sorted(path.name for path in run.folder.iterdir()) == ["checkpoints", "run.json"]
-
-
-def test_a_name_is_gone_on_with_or_refused(start) -> None:
-    run = start("a")
-    assert start("a", resume=False).folder == run.folder  # nothing was saved there: nothing can be lost
-    save(run)
-    assert start("a").folder == run.folder
-    with pytest.raises(TrainingError, match="already has a run"):
-        start("a", resume=False)
-
-
-def test_without_a_name_the_one_started_last_goes_on(start) -> None:
-    start("named")
-    first = start()
-    assert start().folder == first.folder
-    second = start(resume=False)
-    assert second.folder != first.folder
-    assert start().folder == second.folder
-    with_name = start(first.folder.name)
-    assert with_name.folder == first.folder
-    assert start().folder == first.folder
-
-
-def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
-    folder = start("a").folder
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from gpukit.train import checkpoint\n"
-        "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
-    )
-    template = str(Path(sys.modules["gpukit"].__file__).parents[1])
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code, template, str(folder)], **pipes) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(checkpoint.CheckpointError, match="Another process"):
-            start("a")
-        other.kill()
-    assert start("a").folder == folder
-
-
-def test_runs_of_the_template_before_are_left_alone(start, tmp_path: Path) -> None:
-    old = tmp_path / "outputs/old/step-00000200.pt"
-    old.parent.mkdir(parents=True)
-    old.touch()
-    with pytest.raises(TrainingError, match="another format"):
-        start("old")
-    assert list(old.parent.iterdir()) == [old]
-
-
-def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
-    (tmp_path / "outputs").touch()
-    with pytest.raises(TrainingError, match=r"outputs .* --output-dir"):
-        start("a")
-
-
-def test_a_broken_run_json_starts_from_scratch(start) -> None:
-    run = start("a")
-    (run.folder / "run.json").write_text('{"starts": [')
-    assert len(start("a").facts["starts"]) == 1
-
-
-@pytest.mark.parametrize("text", ["", '{"starts": [', '{"settings": 3, "starts": 7}'])
-def test_without_a_name_checkpoints_without_a_run_json_are_not_passed_over(text: str, start) -> None:
-    run = start()
-    (run.folder / "run.json").write_text(text)
-    assert start().folder != run.folder  # it has no checkpoints: nothing is lost
-    time.sleep(0.01)  # the clock of a file system is coarse
-    save(run)
-    (run.folder / "run.json").write_text(text)
-    with pytest.raises(TrainingError, match=f"{run.folder} has checkpoints, but its run.json cannot be read: .*--name"):
-        start()
-    other = start(resume=False)
-    assert start().folder == other.folder  # the last one
-    assert start(run.folder.name).folder == run.folder
-
-
-def test_no_room_for_run_json(start, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = start("a").folder / "run.json"
-    before = file.read_text()
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TrainingError, match=r"Cannot write to .*\): the disk is full: free"):
-        start("a")
-    assert file.read_text() == before
-
-
-@pytest.mark.usefixtures("default_gitconfig")
-def test_the_state_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository, run = tmp_path / "repository", tmp_path / "run"
-    for folder in (repository, run):
-        folder.mkdir()
-    monkeypatch.setenv("GPUKIT_PROJECT", str(repository))
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    assert git_state(run) is None
-    git("init", "-q", "-b", "main", cwd=repository)
-    (repository / "file").write_text("one\n")
-    git("add", "-A", cwd=repository)
-    git("commit", "-qm", "first", cwd=repository)
-    commit = git("rev-parse", "HEAD", cwd=repository).strip()
-    assert git_state(run) == {"commit": commit, "branch": "main", "changed": []}
-    (repository / "file").write_text("two\n")
-    (repository / "new").touch()
-    found = git_state(run)
-    assert found["changed"] == [" M file", "?? new"]
-    assert "+two" in (run / found["patch"]).read_text()
-    (repository / "file").write_text("x" * (2 << 20))
-    assert "patch" not in git_state(run)
-    monkeypatch.setenv("PATH", "")
-    assert git_state(run) is None
-
-
-def test_versions_name_every_package() -> None:
-    found = versions()
-    assert found["python"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
-    assert list(found["packages"]) == sorted(found["packages"])
-
-
-class Two(Ranks):
-    """Rank `rank` of two; what rank 0 shares is handed to rank 1 by the test."""
-
-    def __init__(self, rank: int, box: list) -> None:
-        super().__init__(rank, 2, rank)
-        self.box = box
-
-    def share(self, value):
-        if self.main:
-            self.box.append(value)
-        return self.box[-1]
-
-
-def test_what_the_first_rank_does_counts_for_all() -> None:
-    box: list = []
-    assert [on_main(Two(rank, box), lambda: 7) for rank in (0, 1)] == [7, 7]
-
-    def fails() -> None:
-        raise TrainingError("no")
-
-    with pytest.raises(TrainingError, match="no"):
-        on_main(Two(0, box), fails)
-    with pytest.raises(SystemExit) as ended:
-        on_main(Two(1, box), fails)
-    assert ended.value.code == 1
-
-
-def test_the_newest_checkpoint_on_all_ranks(start) -> None:
-    run = start("a")
-    box: list = []
-    assert [run.newest(Two(rank, box), {}) for rank in (0, 1)] == [None, None]
-    save(run, 3)
-    assert [run.newest(Two(rank, box), {}).step for rank in (0, 1)] == [3, 3]
-
-
-def test_other_ranks_write_nothing(start) -> None:
-    run = start("a")
-    before = (run.folder / "run.json").read_text()
-    other = replace(run, claim=None)
-    other.keep(batch_size=3)
-    assert other.facts["batch_size"] == 3
-    assert (run.folder / "run.json").read_text() == before
-
-
-def test_every_file_is_listed() -> None:
-    rows = [line for line in train.__doc__.splitlines() if line.startswith("    ")]
-    named = " ".join(row.split()[0] + " " + " ".join(re.findall(r"\((.*?)\)", row)) for row in rows)
-    assert sorted(re.findall(r"\w+", named)) == sorted(
-        path.stem for path in Path(train.__file__).parent.glob("*.py") if path.stem != "__init__"
-    )
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
+    drawn = random.Random(name)
+    wanted = run_whole(LOOPS[name], tmp_path / "whole", tmp_path / "whole.log")
+    assert len(set(wanted)) == len(wanted)
+    folder, log = tmp_path / "killed", tmp_path / "killed.log"
+    for _ in range(2):
+        killed(LOOPS[name], folder, log, drawn.randrange(3, len(wanted) // 2))
+    found = run_whole(LOOPS[name], folder, log)
+    assert set(found) == set(wanted)
+    assert "Resuming" in log.with_suffix(".err").read_text()

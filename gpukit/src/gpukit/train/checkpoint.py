@@ -86,7 +86,9 @@ class Loaded:
 
 def fingerprint(model: nn.Module) -> dict[str, str]:
     """Identifies a model, for `about`: name -> type and shape of each tensor in its state_dict."""
-    tensors = {name: one for name, one in model.state_dict().items() if isinstance(one, Tensor)}
+    tensors = {
+        name.replace("_orig_mod.", ""): one for name, one in model.state_dict().items() if isinstance(one, Tensor)
+    }
     return {name: f"{str(one.dtype)[6:]} {list(one.shape)}" for name, one in tensors.items()}
 
 
@@ -170,7 +172,7 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
         try:
             manifest = _manifest(path)
             if about is not None:
-                _compare(path, manifest["about"], about)
+                compare(path, manifest["about"], about)
             loaded = _load(path, manifest)
         except DamageError as damage:
             passed_over.append(f"{path.name} is skipped: {damage}.")
@@ -304,7 +306,7 @@ def read(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
         raise DamageError(f"{path.name} is intact, but torch {torch.__version__} cannot load it: {message}") from error
 
 
-def _compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+def compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """CheckpointError that names the first difference between the run that saved it and this one."""
     for key, value in json.loads(json.dumps(wanted)).items():
         before = saved.get(key)

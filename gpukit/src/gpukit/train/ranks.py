@@ -32,8 +32,8 @@ class Ranks:
     a collective: every rank must call it, in the same order.
     """
 
-    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0) -> None:
-        self.rank, self.world, self.local_rank = rank, world, local_rank
+    def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, group: Any = None) -> None:
+        self.rank, self.world, self.local_rank, self.group = rank, world, local_rank, group
         self._bucket: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @classmethod
@@ -60,6 +60,21 @@ class Ranks:
             dist.init_process_group(backend, rank=rank, world_size=world, timeout=PATIENCE)
         return cls(rank, world, local_rank)
 
+    @classmethod
+    def joined(cls) -> Ranks:
+        """The process group that the script has joined; without one, a single process.
+
+        Raises SystemExit with one sentence if there will be a group, but it does not exist yet.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                raise SystemExit("Run needs the process group: call init_process_group before Run(...).")
+            return cls()
+        # Ranks agree with CPU tensors, which NCCL does not support.
+        group = None if "gloo" in str(dist.get_backend_config()) else dist.new_group(backend="gloo")
+        local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+        return cls(dist.get_rank(), dist.get_world_size(), local_rank, group)
+
     @property
     def main(self) -> bool:
         """Whether this is rank 0, which writes files and prints."""
@@ -79,7 +94,7 @@ class Ranks:
 
     def _agreed(self, value: float, how: Any) -> Any:
         tensor = torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
-        dist.all_reduce(tensor, how)
+        dist.all_reduce(tensor, how, group=self.group)
         return tensor.item()
 
     def share(self, value: Value) -> Value:
@@ -87,14 +102,14 @@ class Ranks:
         if self.world == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(box, src=0, group=self.group, device=torch.device("cpu"))
         return box[0]
 
     def gather(self, value: Value) -> list[Value]:
         """The objects of all ranks, on every rank; sent with pickle."""
         values = [value] * self.world
         if self.world > 1:
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=self.group)
         return values
 
     def same_start(self, model: nn.Module) -> None:

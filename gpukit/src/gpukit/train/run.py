@@ -1,242 +1,513 @@
-"""The folder of a run: which run to resume, its settings and versions (run.json), and a lock against other processes.
+"""A run of any training loop: its state is saved while it trains, and the same command resumes it exactly.
 
-Existing runs are never overwritten: a start resumes a run or creates a new folder.
+    run = Run("outputs/x")
+    run.keep(model=model, optimizer=optimizer, scheduler=scheduler)      # restores at once
+    run.variables(globals(), "lr", "best_loss")
+    for epoch in run.epochs(range(10)):
+        for i, batch in run.enumerate(loader):                           # continues with the batch that comes next
+            ...
+            run.step(loss=loss)                                          # the last line of the loop's body
+
+A checkpoint is only saved in `step` (and after the last epoch), so it holds the state between two steps: that of the
+kept objects and variables, of all random generators, and the position in the loops. To resume, the script runs from its
+start; `epochs` and `enumerate` pass over what was done, and restore the state where the run was interrupted.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import hashlib
-import importlib.metadata
-import json
 import os
-import platform
-import subprocess
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import count
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from types import CodeType, FrameType
+from typing import IO, Any
 
 import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from gpukit.project.location import root
-from gpukit.project.stack import Stack
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import CheckpointError, Loaded
-from gpukit.train.errors import DISK, TrainingError
+from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.errors import TrainingError, check_finite
+from gpukit.train.folder import Folder
+from gpukit.train.hashed import sync
+from gpukit.train.monitor import Monitor
+from gpukit.train.passes import Sources
+from gpukit.train.profile import profiled
+from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
+from gpukit.train.saver import Saver
+from gpukit.train.state import capture, copied, generators_now, like, put_back, restored, set_generators, unwrapped
+from gpukit.train.state import values as plain
+from gpukit.train.stop import StopSignals
+from gpukit.train.track import Tracker
 
-FACTS = "run.json"
-FORMAT = 1
-KINDS = {"settings": dict, "starts": list}  # of what a later start reads
-MOST_OF_A_PATCH = 1 << 20
-
-Result = TypeVar("Result")
-
-
-def on_main(ranks: Ranks, do: Callable[[], Result]) -> Result:
-    """Run `do()` on rank 0; return its result on all ranks. If it fails, rank 0 raises its error; the others exit."""
-    if ranks.world == 1:
-        return do()
-    result = failure = None
-    if ranks.main:
-        try:
-            result = do()
-        except Exception as error:
-            failure = error
-    failed, result = ranks.share((failure is not None, result))
-    if failure is not None:
-        raise failure
-    if failed:
-        raise SystemExit(1)
-    return result
+OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
 
 @dataclass
-class Run:
-    """A run and its folder. `facts`: the contents of run.json, which only the first rank writes.
+class _Loop:
+    """A loop that is running. `inner`: for each loop that began in its present body, whether it contained steps."""
 
-    A context manager: while it is open, no other process can train in the folder.
+    site: tuple[CodeType, int] | None
+    before: list[bool] = field(default_factory=list)  # `inner` of the loop around it, when this one began
+    inner: list[bool] = field(default_factory=list)
+    key: int = 0
+    batches: Any = None
+    entered: dict[str, Any] | None = None  # the generators when the present body began
+    steps: int = 0  # in the present body
+
+
+class Run:
+    """A run in `folder`: new, or resumed from its newest valid checkpoint.
+
+    `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
+    than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
+    metrics.jsonl every this many steps. `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb,
+    mlflow. `progress`: show a progress bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
+
+    With several processes, create it after init_process_group; the first one writes, and all call the same methods.
+
+    Raises:
+        TrainingError, CheckpointError: another process trains in the folder, it cannot be written, or its checkpoints
+            cannot be used.
     """
 
-    folder: Path
-    facts: dict[str, Any]
-    claim: contextlib.ExitStack | None = None
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        save_steps: int | None = None,
+        keep: int = 3,
+        log_steps: int = 10,
+        settings: dict[str, Any] | None = None,
+        trackers: Iterable[str] = (),
+        progress: bool | None = None,
+        profile: bool = False,
+    ) -> None:
+        self.folder, self.ranks = Path(folder), Ranks.joined()
+        self.steps, self.save_steps, self.log_steps, self.kept_checkpoints = 0, save_steps, log_steps, keep
+        self.files = Folder.open(self.folder, settings or {}, self.ranks)
+        with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
+            self.saved = self.files.newest(self.ranks)
+        if self.saved:
+            self._check_world(self.saved)
+        self._objects: dict[str, Any] = {}
+        self._namespaces: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+        self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
+        self._sources, self._loops, self._inner = Sources(), list[_Loop](), list[bool]()
+        self._sites: list[tuple[CodeType, int]] = []
+        self._mine = restored(self.saved.state["ranks"][self.ranks.rank]) if self.saved else {}
+        self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
+        self._values: dict[str, Any] = dict(self._mine.get("values", {}))
+        self.steps = self.saved.step if self.saved else 0
+        self._saver: Saver | None = None
+        self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.steps, False, 0.0
+        self._updated = True  # an optimizer has made a step since the last one of the run
+        shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
+        self.progress = Progress(None, self.steps, samples=1, device=torch.device("cpu"), shown=shown)
+        self._say(f"Resuming {self.folder} at step {self.steps}." if self.saved else f"Starting {self.folder}.")
+        for message in self.saved.passed_over if self.saved else ():
+            self._say(message)
+        self._tracker = Tracker(
+            self.folder, settings or {}, list(trackers), self.folder.name, main=self.ranks.main, say=self._say
+        )
+        self._monitor: Monitor | None = None
+        self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
+        self._signals = contextlib.ExitStack()
+        self._stop: StopSignals | None = None
+        self._ended = False
+        atexit.register(self.finish)
 
-    @classmethod
-    def start(cls, output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Run:
-        """Resume a run, or create a new one.
+    # What is kept
 
-        With a name, it is the folder of that name, created if it does not exist. Without one, it is the latest run
-        without a name; if there is none, if it is in use, or without `resume`, a new folder is named after the time.
+    def keep(self, **objects: Any) -> None:
+        """Keep these objects in checkpoints, and restore them now if the run is resumed.
 
-        Raises:
-            TrainingError: the named run exists and `resume` is false, another process trains in it, the folder cannot
-                be written, or the latest run has checkpoints but no readable run.json.
+        A module, an optimizer, a scheduler, or anything else with `state_dict` and `load_state_dict`; generators,
+        tensors, arrays, lists, dicts, sets, deques; or an object whose attributes are such values.
         """
-        try:
-            output_dir.mkdir(parents=True, exist_ok=True)
-            run = cls._named(output_dir / name, resume) if name else cls._unnamed(output_dir, resume)
-            run.facts.setdefault("settings", _plain(settings))
-            run.facts.setdefault("stack", _of(stack))
-            run.facts.setdefault("starts", []).append(_start(settings, run.folder))
-            run.keep()
-        except OSError as error:
-            remedy = DISK.get(error.errno, "use another --output-dir")
-            raise TrainingError(
-                f"Cannot write to {error.filename or output_dir} ({error.strerror}): {remedy}."
-            ) from error
-        return run
+        for name, one in objects.items():
+            if name in self._objects:
+                raise TrainingError(f"run.keep already has an object with the name {name}: use another name.")
+            capture(one, name)
+            self._objects[name] = one
+            if isinstance(one, Optimizer):
+                inner = getattr(one, "optimizer", one)  # accelerate wraps optimizers
+                inner.register_step_post_hook(self._was_updated)
+            self._use_device(one)
+            if self.saved:
+                self._restore_object(name, one)
+        self._restore_generators()
 
-    @classmethod
-    def _named(cls, folder: Path, resume: bool) -> Run:
-        if any(folder.glob("step-*.pt")):
-            raise TrainingError(
-                f"{folder} has checkpoints in another format (step-*.pt), which this version cannot read: use another "
-                "--name."
-            )
-        if checkpoint.exists(folder) and not resume:
-            raise TrainingError(f"{folder} already has a run: resume it without --no-resume, or use another --name.")
-        folder.mkdir(parents=True, exist_ok=True)
-        run = cls._open(folder)
-        run.facts.setdefault("named", True)
-        return run
+    def variables(self, namespace: dict[str, Any], *names: str) -> None:
+        """Keep variables of a namespace, such as `globals()` or `vars(object)`, and restore them now.
 
-    @classmethod
-    def _unnamed(cls, output_dir: Path, resume: bool) -> Run:
-        if resume:
-            known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
-            ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
-            lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
-            last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
-            if last in lost:
-                raise TrainingError(
-                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
-                    "start a new run with --no-resume."
-                )
-            if ours:
-                with contextlib.suppress(CheckpointError):  # in use: create a new run
-                    return cls._open(max(ours, key=lambda folder: known[folder]["starts"][-1]["at"]))
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        for number in count(1):
-            folder = output_dir / (stamp if number == 1 else f"{stamp}-{number}")
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                run = cls._open(folder)
-                run.facts["named"] = False
-                return run
-        raise AssertionError
+        Local variables of a function cannot be set from outside: use `values`.
+        """
+        for name in names:
+            if name not in namespace:
+                raise TrainingError(f"run.variables: there is no variable {name}; call it after {name} is set.")
+        self._namespaces.append((namespace, names))
+        self._restore_variables(len(self._namespaces) - 1)
+        self._restore_generators()
 
-    @classmethod
-    def _open(cls, folder: Path) -> Run:
-        claim = contextlib.ExitStack()
-        claim.enter_context(checkpoint.claim(folder))
-        return cls(folder, _read(folder / FACTS), claim)
+    def values(self, **variables: Any) -> Any:
+        """Keep local variables of the function that calls this, by name; return their values, restored if the run is
+        resumed there, and otherwise those given: `hidden, total = run.values(hidden=hidden, total=total)`.
 
-    def keep(self, **facts: Any) -> None:
-        """Add facts to run.json, atomically. Values that JSON does not support are written as strings."""
-        self.facts = {"format": FORMAT, **self.facts, **facts}
-        if self.claim is None:
+        Call it directly before the loop. When a checkpoint is saved, the variables are read from the running function.
+        """
+        code = sys._getframe(1).f_code
+        place = f"{code.co_name}: {', '.join(variables)}"
+        self._locals[place] = (code, tuple(variables))
+        found = self._values.pop(place, None)
+        result = [like(found[name], now) if found else now for name, now in variables.items()]
+        return result[0] if len(result) == 1 else tuple(result)
+
+    def write(self, path: str | Path, mode: str = "wb") -> contextlib.AbstractContextManager[IO[Any]]:
+        """Open a file of the script for writing: `with run.write("best.pt") as file: torch.save(model, file)`.
+
+        It is written to a temporary file and renamed, so that it is complete or unchanged, also after a kill.
+        """
+        return _whole_file(Path(path), mode)
+
+    # The loops
+
+    def epochs(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        """Loop over a range or list of epochs; a resumed run continues in the one that was interrupted.
+
+        After the last one, the state is saved once more, so that a finished run is not repeated.
+        """
+        sequence = numbers if isinstance(numbers, (range, list, tuple)) else list(numbers)
+        return self._loop(sequence, sys._getframe(1), final=not self._loops)
+
+    def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
+        """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
+
+        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
+        list, or tuple; a stream with or without state (streams.py).
+        """
+        return self._numbered(source, start, sys._getframe(1))
+
+    def _numbered(self, source: Iterable[Any], start: int, caller: FrameType) -> Iterator[tuple[int, Any]]:
+        loop = self._loop(source, caller)
+        with contextlib.closing(loop):
+            for batch in loop:
+                yield start + self._loops[-1].batches.done - 1, batch
+
+    def _loop(self, source: Iterable[Any], caller: FrameType, final: bool = False) -> Iterator[Any]:
+        around = self._loops[-1].inner if self._loops else self._inner
+        loop = _Loop((caller.f_code, caller.f_lineno), before=list(around))
+        state = self._entering(loop)
+        around.append(False)
+        if state == "done":
+            around[-1] = True
             return
-        aside = self.folder / f".{FACTS}.tmp"
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(self.facts, indent=2, default=str) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self.folder / FACTS)
+        loop.key = state["key"] if state else int(torch.empty((), dtype=torch.int64).random_())
+        loop.batches = self._sources.begin(source, loop.key, state and state["batches"])
+        if not isinstance(source, (range, list, tuple)):
+            self.progress.samples = getattr(source, "batch_size", None) or 1
+        self._loops.append(loop)
+        place = len(self._loops)
+        try:
+            if state:
+                yield from self._resumed(loop, state)
+            while True:
+                began = time.monotonic()
+                try:
+                    batch = next(loop.batches)
+                except StopIteration:
+                    break
+                if self._monitor is not None:
+                    self._monitor.waited(time.monotonic() - began)
+                loop.inner, loop.steps, loop.entered = [], 0, generators_now()
+                yield batch
+        finally:
+            del self._loops[place - 1 :]
+            loop.batches.close()
+        if final and not self._loops:
+            self._finished(loop)
 
-    def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ from those of the first start: name -> (then, now)."""
-        then, now = self.facts["settings"], _plain(settings)
-        names = [name for name in now if name in then and name not in ("name", "resume")]
-        return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
+    def _entering(self, loop: _Loop) -> dict[str, Any] | str | None:
+        """What a loop that begins has to do: None: all of it; "done": nothing; or a state to continue from."""
+        depth = len(self._loops)
+        if loop.site not in self._sites and not depth:
+            self._sites.append(loop.site)
+        if not self._pending or depth != self._mine["depth"] - len(self._pending):
+            return None
+        wanted, number = self._pending[0], len(loop.before)
+        site = self._sites.index(loop.site) if not depth else 0
+        if not depth and self._namespaces and site == wanted["site"]:
+            pass  # a loop around it that keeps its own counter goes on, where one that does not starts again
+        elif number < len(wanted["before"]):
+            return "done" if wanted["before"][number] else None
+        if wanted["finished"]:
+            self._restore_all()
+            return "done"
+        return wanted
 
-    def newest(self, ranks: Ranks, about: dict[str, Any]) -> Loaded | None:
-        """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
-        found: list[Loaded | None] = []
+    def _resumed(self, loop: _Loop, state: dict[str, Any]) -> Iterator[Any]:
+        """Restore what was saved; for a loop around the one that was interrupted, enter its body again."""
+        self._pending.pop(0)
+        if not self._pending:
+            self._restore_all()
+            return
+        set_generators(state["entered"])
+        loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
+        loop.batches.done -= 1
+        batch = next(loop.batches)
+        set_generators(state["entered"])
+        yield batch
 
-        def find() -> Path | None:
-            found.append(checkpoint.newest(self.folder, about=about))
-            return found[0] and found[0].path
+    def _finished(self, loop: _Loop) -> None:
+        """After the last epoch: save, if a step was made since the last save."""
+        self._inner[-1] = True
+        if self._saved_step != self.steps and not self._pending:
+            self._save(sys._getframe(2), [self._describe(loop, finished=True)])
+        number = self._stop.number if self._stop else 0
+        self._signals.close()
+        if number:
+            self._saver_wait()
+            raise SystemExit(128 + number)
+        self._stop = None
 
-        path = on_main(ranks, find)
-        return found[0] if found else path and checkpoint.load(path)
+    # Steps
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "claim": None}  # for other ranks
+    def step(self, loss: Tensor | float | None = None, **metrics: Any) -> None:
+        """End a step: call this once for each, as the last line of the loop's body.
+
+        Saves when it is due, if a kept optimizer has made a step (not while gradients are accumulated). On Ctrl-C,
+        SIGTERM, or SIGUSR1, saves and raises SystemExit.
+        """
+        if self._pending:
+            raise TrainingError(
+                f"{self.folder} was saved in other loops than those of this script: resume it with the script that "
+                "began it, or use another folder."
+            )
+        if self._loops:
+            if self._loops[-1].steps:
+                raise TrainingError(
+                    "run.step was called twice for one batch: wrap the inner loop in run.enumerate, or call it once, "
+                    "at the end."
+                )
+            for loop in self._loops:
+                loop.steps += 1
+            for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
+                one[-1] = True
+        self.steps += 1
+        if self._stop is None:
+            self._begin()
+        self.progress.step(self.steps)
+        self._monitor.processed(self.progress.samples)
+        if self._profile is not None:
+            self._profile.step()
+        if self.steps % self.log_steps == 0:
+            self._log(loss, metrics)
+        if self.save_steps:
+            self._due = self._due or self.steps % self.save_steps == 0
+        else:
+            self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
+        number, due = self._stop.number, self._due and self._updated
+        if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
+            code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
+            number, due = code // 2, bool(code % 2) or bool(code // 2)
+        if due or (number and self._updated):
+            self._save(sys._getframe(1))
+        if number and self._updated:
+            self._saver_wait()
+            self._stop.number = number
+            self._say(f"{signal.Signals(number).name}: saved step {self.steps}; run the same command again to resume.")
+            raise self._stop.ending()
+        if any(isinstance(one, Optimizer) for one in self._objects.values()):
+            self._updated = False
+
+    def finish(self) -> None:
+        """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
+        if self._ended:
+            return
+        self._ended = True
+        atexit.unregister(self.finish)
+        try:
+            self._saver_wait()
+        finally:
+            self._signals.close()
+            for sentence in self._tracker.finish("finished"):
+                print(sentence, file=sys.stderr, flush=True)
+            self.files.__exit__()
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.claim is not None:
-            self.claim.close()
+        self.finish()
+
+    def _begin(self) -> None:
+        """Before the first step ends: from here on, signals wait for the end of a step."""
+        self._stop = self._signals.enter_context(StopSignals())
+        self._signals.enter_context(self.progress)
+        self._monitor = self._signals.enter_context(Monitor(self.progress.device))
+        if self._profile is not None:
+            self._signals.enter_context(self._profile)
+
+    def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
+        figures = {name: value for name, value in metrics.items() if value is not None}
+        if loss is not None:
+            figures = {"loss": float(loss), **figures}
+        self.progress.report(self.steps, figures.get("loss"))
+        if self.ranks.main:
+            self._tracker.log(self.steps, **figures, **self._monitor.values())
+
+    def _say(self, text: str) -> None:
+        if self.ranks.main:
+            self.progress.say(text) if self.progress.shown else print(text, file=sys.stderr, flush=True)
+
+    # Saving
+
+    def _was_updated(self, *_: Any) -> None:
+        self._updated = True
+
+    def _describe(self, loop: _Loop, finished: bool = False) -> dict[str, Any]:
+        outermost = not self._loops or loop is self._loops[0]
+        return {
+            "before": loop.before,
+            "site": self._sites.index(loop.site) if outermost and loop.site in self._sites else 0,
+            "key": loop.key,
+            "batches": loop.batches.state(),
+            "entered": loop.entered,
+            "finished": finished,
+        }
+
+    def _save(self, frame: FrameType | None, loops: list[dict[str, Any]] | None = None) -> None:
+        """Save the state of this moment; `frame`: of the function that trains."""
+        began = time.monotonic()
+        loops = [self._describe(loop) for loop in self._loops] if loops is None else loops
+        mine = plain(
+            {
+                "loops": loops,
+                "depth": len(loops),
+                "generators": generators_now(),
+                "values": self._running_values(frame),
+                "variables": [{name: space[name] for name in names} for space, names in self._namespaces],
+            },
+            "this run",
+        )
+        ranks = self.ranks.gather(mine)
+        weights, kept = dict[str, Tensor](), dict[str, Any]()
+        for name, one in self._objects.items():
+            state = capture(one, name)
+            if isinstance(one, nn.Module):
+                prefix = "" if name == "model" else f"{name}."
+                tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
+                state = {key: each for key, each in state.items() if key not in tensors}
+                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self.steps)
+                weights |= {prefix + key: each.detach() for key, each in tensors.items()}
+            kept[name] = plain(state, name)
+        if self.ranks.main:
+            if self._saver is None:
+                self._saver = Saver(self.folder, about=self._about(), keep=self.kept_checkpoints)
+            self._saver.save(self.steps, weights, {"kept": kept, "ranks": ranks})
+            for message in self._saver.messages():
+                self._say(message)
+        self._due, self._saved_at, self._saved_step = False, time.monotonic(), self.steps
+        self._took = self._saved_at - began
+
+    def _saver_wait(self) -> None:
+        if self._saver is not None:
+            self._saver.wait()
+            for message in self._saver.messages():
+                self._say(message)
+
+    def _about(self) -> dict[str, Any]:
+        modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
+        return {"processes": self.ranks.world} | {name: checkpoint.fingerprint(one) for name, one in modules.items()}
+
+    def _running_values(self, frame: FrameType | None) -> dict[str, Any]:
+        """The variables of `values`, read from the functions that are running."""
+        found, left = {}, dict(self._locals)
+        while frame is not None and left:
+            for place in [place for place, (code, _) in left.items() if code is frame.f_code]:
+                _, names = left.pop(place)
+                found[place] = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+            frame = frame.f_back
+        return found
+
+    # Restoring
+
+    def _check_world(self, saved: checkpoint.Loaded) -> None:
+        before = len(saved.state["ranks"])
+        if before != self.ranks.world:
+            raise CheckpointError(
+                f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
+                f"{before}, or start a new run."
+            )
+
+    def _restore_all(self) -> None:
+        """Where the run was interrupted: restore everything, since the script has run up to here again."""
+        self._pending.clear()
+        for name, one in self._objects.items():
+            self._restore_object(name, one)
+        for number in range(len(self._namespaces)):
+            self._restore_variables(number)
+        set_generators(self._mine["generators"])
+        self.saved = None
+
+    def _restore_object(self, name: str, one: Any) -> None:
+        saved = self.saved
+        if name not in saved.state["kept"]:
+            raise CheckpointError(
+                f"{saved.path} has no {name}: resume with the script that saved it, or start a new run in another "
+                "folder."
+            )
+        state = restored(copied(saved.state["kept"][name]))
+        if isinstance(one, nn.Module):
+            wanted = {name: checkpoint.fingerprint(unwrapped(one))}
+            checkpoint.compare(saved.path, saved.about, wanted)
+            prefix = "" if name == "model" else f"{name}."
+            state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
+        put_back(one, state, name)
+
+    def _restore_variables(self, number: int) -> None:
+        if not self.saved or number >= len(self._mine["variables"]):
+            return
+        namespace, names = self._namespaces[number]
+        for name in names:
+            if name in self._mine["variables"][number]:
+                value = copied(self._mine["variables"][number][name])
+                namespace[name] = like(value, namespace[name])
+
+    def _restore_generators(self) -> None:
+        if self.saved:
+            set_generators(self._mine["generators"])
+
+    def _use_device(self, one: Any) -> None:
+        if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
+            self.progress.device = first.device
 
 
-def _read(path: Path) -> dict[str, Any]:
+@contextlib.contextmanager
+def _whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
+    if not set("wxt b+") >= set(mode) or not {"w", "x"} & set(mode):
+        raise ValueError(f"mode must be w or wb, not {mode!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    spare = Path(name)
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    whole = isinstance(facts, dict) and all(isinstance(facts.get(name, kind()), kind) for name, kind in KINDS.items())
-    return facts if whole else {}
-
-
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(settings, default=str))
-
-
-def _of(stack: Stack) -> dict[str, Any]:
-    names = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
-    return {**{name: getattr(stack, name) for name in names}, "targets": list(stack.targets)}
-
-
-def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The record of one start of a run: settings, versions, device, and the state of git."""
-    return {
-        "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
-        "command": sys.argv,
-        "settings": _plain(settings),
-        "world": int(os.environ.get("WORLD_SIZE", "1")),
-        "versions": versions(),
-        "git": git_state(folder),
-    }
-
-
-def versions() -> dict[str, Any]:
-    """The versions of Python, PyTorch, CUDA, and every installed package, and the GPU."""
-    found = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-    packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    return {**found, "packages": dict(sorted((name, version) for name, version in packages.items() if name))}
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails.
-
-    The diff against the commit is written to `folder` if it is at most 1 MB; new files are only listed.
-    """
-
-    def git(*arguments: str) -> str:
-        options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
-        return subprocess.run(["git", *arguments], cwd=root(), check=True, **options).stdout
-
-    try:
-        state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}
-        state["changed"] = git("status", "--porcelain").splitlines()
-        patch = git("diff", "HEAD") if state["changed"] else ""
-    except (OSError, subprocess.SubprocessError):
-        return None
-    if patch and len(patch) <= MOST_OF_A_PATCH:
-        state["patch"] = f"{hashlib.sha256(patch.encode()).hexdigest()[:12]}.patch"
-        (folder / state["patch"]).write_text(patch, encoding="utf-8")
-    return state
+        with os.fdopen(descriptor, mode.replace("x", "w")) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        spare.chmod(0o666 & ~umask)
+        spare.replace(path)
+    except BaseException:
+        spare.unlink(missing_ok=True)
+        raise
+    sync(path.parent)

@@ -42,9 +42,9 @@ from torch.distributed.tensor import DTensor
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import FOLDER, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
 from gpukit.train.errors import lost_rank
+from gpukit.train.folder import on_main
 from gpukit.train.hashed import DamageError, Written, readable, sync, verify
 from gpukit.train.ranks import Ranks
-from gpukit.train.run import on_main
 
 OWN = "rank-{}.pt"
 LIST = ".metadata"  # DCP's name for its list of shards

@@ -1,6 +1,6 @@
 """TRL's SFTTrainer in a run folder: exactly resumable steps, smaller parts if memory runs out, FSDP, held-out loss.
 
-    trainer = Trainer(model=model, args=config(run.folder, device, max_steps=300), train_dataset=data, ...,
+    trainer = Trainer(model=model, args=config(run.path, device, max_steps=300), train_dataset=data, ...,
                       device=device, ranks=ranks, batch_size=16)
     scores = fit(trainer, run, stop, save_steps=200, log_steps=50, keep=3)
 
@@ -47,10 +47,10 @@ from gpukit.train.curve import curve
 from gpukit.train.data import length, loader
 from gpukit.train.device import Device
 from gpukit.train.errors import TrainingError, check_finite, tracked
+from gpukit.train.folder import Folder, on_main
 from gpukit.train.monitor import Monitor, flops_per_token
 from gpukit.train.progress import Progress
 from gpukit.train.ranks import Ranks
-from gpukit.train.run import Run, on_main
 from gpukit.train.stop import StopSignals
 from gpukit.train.task import Task
 from gpukit.train.track import Tracker
@@ -332,7 +332,7 @@ def split(inputs: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
 
 def fit(
     trainer: Trainer,
-    run: Run,
+    run: Folder,
     *,
     save_steps: int,
     log_steps: int,
@@ -350,7 +350,7 @@ def fit(
     if trainer.batch_size > count:
         message = f"--batch-size {trainer.batch_size} is larger than the data set ({count} samples): reduce it."
         raise TrainingError(message)
-    saved = trainer.newest(run.folder)
+    saved = trainer.newest(run.path)
     step = saved.step if saved else 0
     progress = Progress(args.max_steps, step, samples=trainer.batch_size, device=device.device, shown=ranks.main)
     trainer.say = progress.say
@@ -358,20 +358,20 @@ def fit(
         progress.say(message)
     if step >= args.max_steps and run.facts.get("finished", {}).get("step") == step:
         new = "another --name" if run.facts.get("named") else "--no-resume"
-        progress.say(f"{run.folder} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}.")
+        progress.say(f"{run.path} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}.")
         return
-    progress.say(f"Resuming {run.folder} at step {step}." if saved else f"Starting {run.folder}.")
+    progress.say(f"Resuming {run.path} at step {step}." if saved else f"Starting {run.path}.")
     progress.say(device.describe())
     progress.say(describe_batch(trainer.batch_size, ranks, trainer.microbatch))
     if args.torch_compile:
         progress.say("The first step compiles the model, which can take minutes.")
 
     scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
-    tracker = Tracker(run.folder, settings, trackers, project, main=ranks.main, say=progress.say)
+    tracker = Tracker(run.path, settings, trackers, project, main=ranks.main, say=progress.say)
     monitor = Monitor(device.device, flops_per_token=flops_per_token(trainer.model))
     with tracked(tracker), monitor, StopSignals() as stop, progress:
         if step < args.max_steps:
-            between = _Between(trainer, run.folder, progress, tracker, monitor, stop, save_steps, log_steps, keep)
+            between = _Between(trainer, run.path, progress, tracker, monitor, stop, save_steps, log_steps, keep)
             trainer.add_callback(between)
             trainer.train()
             step, scores = trainer.state.global_step, between.scores
@@ -380,13 +380,13 @@ def fit(
                 progress.say(f"{name}: saved {between.path}; run the same command again to resume.")
                 raise stop.ending()
         scores = scores or {"held_out_loss": trainer.evaluate()["eval_loss"]}
-        folders = trainer.export(run.folder, merge)
+        folders = trainer.export(run.path, merge)
         run.keep(finished={"step": step, **scores})
         values = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
-        progress.say(f"Done: step {step}, {values}, in {run.folder}")
+        progress.say(f"Done: step {step}, {values}, in {run.path}")
         if ranks.main:
             progress.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
-            if picture := curve(run.folder):
+            if picture := curve(run.path):
                 tracker.artifact(picture)
                 progress.say(f"Plot of the loss: {picture}")
 

@@ -1,0 +1,267 @@
+"""The folder of a run: which run to resume, its settings and versions (run.json), and a lock against other processes.
+
+Existing runs are never overwritten: a start resumes a run or creates a new folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from gpukit.project.location import root
+from gpukit.project.stack import Stack
+from gpukit.train import checkpoint
+from gpukit.train.checkpoint import CheckpointError, Loaded
+from gpukit.train.errors import DISK, TrainingError
+from gpukit.train.ranks import Ranks
+
+FACTS = "run.json"
+FORMAT = 1
+KINDS = {"settings": dict, "starts": list}  # of what a later start reads
+MOST_OF_A_PATCH = 1 << 20
+
+Result = TypeVar("Result")
+
+
+def on_main(ranks: Ranks, do: Callable[[], Result]) -> Result:
+    """Run `do()` on rank 0; return its result on all ranks. If it fails, rank 0 raises its error; the others exit."""
+    if ranks.world == 1:
+        return do()
+    result = failure = None
+    if ranks.main:
+        try:
+            result = do()
+        except Exception as error:
+            failure = error
+    failed, result = ranks.share((failure is not None, result))
+    if failure is not None:
+        raise failure
+    if failed:
+        raise SystemExit(1)
+    return result
+
+
+@dataclass
+class Folder:
+    """The folder of a run. `facts`: the contents of run.json, which only the first rank writes.
+
+    A context manager: while it is open, no other process can train in the folder.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    claim: contextlib.ExitStack | None = None
+
+    @classmethod
+    def start(cls, output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Folder:
+        """Resume a run, or create a new one.
+
+        With a name, it is the folder of that name, created if it does not exist. Without one, it is the latest run
+        without a name; if there is none, if it is in use, or without `resume`, a new folder is named after the time.
+
+        Raises:
+            TrainingError: the named run exists and `resume` is false, another process trains in it, the folder cannot
+                be written, or the latest run has checkpoints but no readable run.json.
+        """
+        with _writable(output_dir):
+            output_dir.mkdir(parents=True, exist_ok=True)
+            run = cls._named(output_dir / name, resume) if name else cls._unnamed(output_dir, resume)
+            run.facts.setdefault("stack", _of(stack))
+            run.begin(settings)
+        return run
+
+    @classmethod
+    def open(cls, path: Path, settings: dict[str, Any], ranks: Ranks) -> Folder:
+        """The run in this folder, which is created if it does not exist; all ranks call this.
+
+        Raises:
+            TrainingError, CheckpointError: another process trains in it, or it cannot be written.
+        """
+
+        def start() -> Folder:
+            with _writable(path):
+                path.mkdir(parents=True, exist_ok=True)
+                run = cls._open(path)
+                run.begin(settings)
+            return run
+
+        return on_main(ranks, start)
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Record a start in run.json."""
+        self.facts.setdefault("settings", _plain(settings))
+        self.facts.setdefault("starts", []).append(_start(settings, self.path))
+        self.keep()
+
+    @classmethod
+    def _named(cls, folder: Path, resume: bool) -> Folder:
+        if any(folder.glob("step-*.pt")):
+            raise TrainingError(
+                f"{folder} has checkpoints in another format (step-*.pt), which this version cannot read: use another "
+                "--name."
+            )
+        if checkpoint.exists(folder) and not resume:
+            raise TrainingError(f"{folder} already has a run: resume it without --no-resume, or use another --name.")
+        folder.mkdir(parents=True, exist_ok=True)
+        run = cls._open(folder)
+        run.facts.setdefault("named", True)
+        return run
+
+    @classmethod
+    def _unnamed(cls, output_dir: Path, resume: bool) -> Folder:
+        if resume:
+            known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
+            ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
+            lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
+            last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
+            if last in lost:
+                raise TrainingError(
+                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
+                    "start a new run with --no-resume."
+                )
+            if ours:
+                with contextlib.suppress(CheckpointError):  # in use: create a new run
+                    return cls._open(max(ours, key=lambda folder: known[folder]["starts"][-1]["at"]))
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        for number in count(1):
+            folder = output_dir / (stamp if number == 1 else f"{stamp}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                run = cls._open(folder)
+                run.facts["named"] = False
+                return run
+        raise AssertionError
+
+    @classmethod
+    def _open(cls, folder: Path) -> Folder:
+        claim = contextlib.ExitStack()
+        claim.enter_context(checkpoint.claim(folder))
+        return cls(folder, _read(folder / FACTS), claim)
+
+    def keep(self, **facts: Any) -> None:
+        """Add facts to run.json, atomically. Values that JSON does not support are written as strings."""
+        self.facts = {"format": FORMAT, **self.facts, **facts}
+        if self.claim is None:
+            return
+        aside = self.path / f".{FACTS}.tmp"
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(self.facts, indent=2, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path / FACTS)
+
+    def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """The settings that differ from those of the first start: name -> (then, now)."""
+        then, now = self.facts["settings"], _plain(settings)
+        names = [name for name in now if name in then and name not in ("name", "resume")]
+        return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
+
+    def newest(self, ranks: Ranks, about: dict[str, Any] | None = None) -> Loaded | None:
+        """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
+        found: list[Loaded | None] = []
+
+        def find() -> Path | None:
+            found.append(checkpoint.newest(self.path, about=about))
+            return found[0] and found[0].path
+
+        path = on_main(ranks, find)
+        return found[0] if found else path and checkpoint.load(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "claim": None}  # for other ranks
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.claim is not None:
+            self.claim.close()
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = DISK.get(error.errno, "use another --output-dir")
+        raise TrainingError(f"Cannot write to {error.filename or folder} ({error.strerror}): {remedy}.") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(facts, dict) and all(isinstance(facts.get(name, kind()), kind) for name, kind in KINDS.items())
+    return facts if whole else {}
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(settings, default=str))
+
+
+def _of(stack: Stack) -> dict[str, Any]:
+    names = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
+    return {**{name: getattr(stack, name) for name in names}, "targets": list(stack.targets)}
+
+
+def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The record of one start of a run: settings, versions, device, and the state of git."""
+    return {
+        "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        "command": sys.argv,
+        "settings": _plain(settings),
+        "world": int(os.environ.get("WORLD_SIZE", "1")),
+        "versions": versions(),
+        "git": git_state(folder),
+    }
+
+
+def versions() -> dict[str, Any]:
+    """The versions of Python, PyTorch, CUDA, and every installed package, and the GPU."""
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+    packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    return {**found, "packages": dict(sorted((name, version) for name, version in packages.items() if name))}
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails.
+
+    The diff against the commit is written to `folder` if it is at most 1 MB; new files are only listed.
+    """
+
+    def git(*arguments: str) -> str:
+        options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
+        return subprocess.run(["git", *arguments], cwd=root(), check=True, **options).stdout
+
+    try:
+        state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}
+        state["changed"] = git("status", "--porcelain").splitlines()
+        patch = git("diff", "HEAD") if state["changed"] else ""
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if patch and len(patch) <= MOST_OF_A_PATCH:
+        state["patch"] = f"{hashlib.sha256(patch.encode()).hexdigest()[:12]}.patch"
+        (folder / state["patch"]).write_text(patch, encoding="utf-8")
+    return state

@@ -1,0 +1,408 @@
+"""One pass over a stream, resumed exactly: a loader of an IterableDataset, Hugging Face streaming, webdataset, or any
+other iterable.
+
+    batches = begin(source, key)                # everything random about the pass follows from the integer `key`
+    state = batches.state()                     # after the batch that was returned last, however many are prefetched
+    batches = begin(source, key, state)         # in another process: the batches that follow
+
+A stream with `state_dict` and `load_state_dict` continues from its state and from those of its generators. A loader's
+workers add both to their batches, as often as 5 % of their time allows; a new process reads the few batches since then
+again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the batch that each worker
+returned last is read again and compared. If one differs, or if there is no state, the pass is read from its start.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import random
+import signal
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from gpukit.train import workers
+from gpukit.train.data import DataError
+from gpukit.train.seeds import generators, mix, restore, seed_these, snapshot
+
+SHARE = 20  # the time between two states, as a multiple of what the last one took
+ANNOUNCED, REPEATED = 2.0, 10.0  # seconds after which reading again is reported, and between two such reports
+ARRAY = "numpy.ndarray"  # the key of an array in a state, as a tensor
+_said: set[str] = set()
+
+
+def _say(text: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+def begin(source: Any, key: int, state: dict | None = None, *, say: Callable[[str], object] = _say) -> Pass:
+    """The batches of one pass over `source`, or those after the state of such a pass.
+
+    Raises:
+        DataError: the pass cannot continue where it was.
+    """
+    return Pass(source, key, state, say)
+
+
+class Pass(Iterator[Any]):
+    """The batches of one pass; `close` ends its workers, if it is left early.
+
+    Batches of a loader's workers are returned in a cycle of the workers, as torch does. To continue with a worker in
+    the middle of that cycle, those that come too early are kept in `ahead`.
+    """
+
+    def __init__(self, source: Any, key: int, state: dict | None, say: Callable[[str], object]) -> None:
+        self.source, self.key, self.say, self.name = source, key, say, type(source).__name__
+        self.workers, self.inside, self.recorder, self.iterator = 0, False, None, None
+        if isinstance(source, DataLoader):
+            self.workers, self.name = source.num_workers, type(source.dataset).__name__
+            self.inside = isinstance(source.dataset, IterableDataset) and _stateful(source.dataset)
+        self.settings = [self.workers, getattr(source, "batch_size", None)]
+        self.cycle = max(1, self.workers) if self.inside else 1
+        self.done, self.last = 0, 0
+        try:
+            if not state or not state["done"]:
+                self._open(None)
+            elif state["settings"] != self.settings:
+                raise DataError(
+                    "A pass over {} continues only with the {} workers and batch size {} that it was begun with: set "
+                    "these again, or start a new run.".format(self.name, *state["settings"])
+                )
+            elif state["parts"] is None or not self._continued(state):
+                self._repeat(state)
+        except BaseException:
+            self.close()
+            raise
+
+    def __next__(self) -> Any:
+        while self.alive or any(self.ahead):
+            worker = self.turn
+            if self.ahead[worker]:
+                batch, taken = self.ahead[worker].popleft()
+                self.counts[worker] += 1
+                self.digests[worker] = digest(batch)  # now, since the loop may change it
+                if taken:
+                    self.taken[worker].append((self.counts[worker], taken))
+                self.done, self.last, self.turn = self.done + 1, worker, (worker + 1) % self.cycle
+                return batch
+            if worker in self.alive:
+                self._pull()
+            else:
+                self.turn = (worker + 1) % self.cycle
+        self.close()
+        raise StopIteration
+
+    def state(self) -> dict:
+        """What `begin` needs to continue after the batch returned last: plain values and tensors."""
+        parts, reason = None, "it has no `state_dict` and `load_state_dict`"
+        if self.inside or self.recorder:
+            try:
+                parts = [self._part(worker) for worker in range(self.cycle)]
+            except TypeError as error:
+                reason = f"its state contains {error}, which a checkpoint cannot"
+        if parts is None and self.name not in _said:
+            _said.add(self.name)
+            self.say(f"To resume within a pass, {self.name} is read again from the start of the pass: {reason}.")
+        place = {"done": self.done, "last": self.last, "digests": self.digests[:]}
+        return {**place, "settings": self.settings, "parts": parts}
+
+    def close(self) -> None:
+        """End the pass and its workers."""
+        self.alive, self.ahead = set(), []
+        iterator, self.iterator = self.iterator, None
+        if iterator is not None and iterator is not self.source:
+            workers.close(iterator)
+            getattr(iterator, "close", int)()  # a generator
+            for part in _parts(self.source):
+                if isinstance(part, DataLoader) and part is not self.source:
+                    part._iterator = None
+
+    def _part(self, worker: int) -> dict:
+        """The newest state of a worker that is older than its last batch, and how many batches to read again."""
+        count = self.counts[worker]
+        at, taken = next(each for each in reversed(self.taken[worker]) if each[0] < max(1, count))
+        return {"taken": plain(pickle.loads(taken)) if isinstance(taken, bytes) else taken, "again": count - at}
+
+    def _open(self, parts: list[dict] | None) -> None:
+        """Start to read, each worker from its part of a state or (None) from the start."""
+        source, taken = self.source, [part["taken"] for part in parts or ()]
+        if isinstance(source, DataLoader):
+            source = copy.copy(source)
+            source._iterator, source.in_order = None, True  # persistent workers would continue their generators
+            source.worker_init_fn = _Start(source.worker_init_fn, taken if self.inside else [], source.collate_fn)
+        # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
+        if parts and not self.workers:
+            if isinstance(source, DataLoader):
+                vars(source)["dataset"] = copy.deepcopy(source.dataset)
+            else:
+                source = copy.deepcopy(source)
+        recorded, collate = (source.dataset, source.collate_fn) if self.inside else (source, None)
+        if self.inside:
+            source.collate_fn = _Recorded(collate, None if self.workers else recorded)
+        elif _stateful(source):
+            self.recorder = _Recorder(recorded, None)
+        here = taken[0] if taken and not (self.inside and self.workers) else None
+        outside = snapshot()
+        try:
+            _seed(source, self.key, self.say)
+            if here:
+                recorded.load_state_dict(numpied(here[0]))
+            if self.workers:
+                with workers.signals_later(), workers.frozen():
+                    self.iterator = iter(source)
+            else:
+                self.iterator = iter(source)
+            if here:
+                _restore(recorded, collate, here)
+            self.generators = snapshot()
+        finally:
+            restore(outside)
+        self.alive, self.turn, self.next = set(range(self.cycle)), 0, 0
+        self.ahead: list[deque] = [deque() for _ in range(self.cycle)]
+        self.read, self.digests = [0] * self.cycle, [0] * self.cycle
+        self.counts = [part["again"] for part in parts] if parts else [0] * self.cycle
+        self.taken = [deque([(0, each)], maxlen=2) for each in taken or [None] * self.cycle]
+
+    def _pull(self) -> None:
+        """Read a batch; it may be another worker's than the next in turn."""
+        try:
+            batch, worker, taken = self._read()
+        except StopIteration:
+            self.alive.clear()
+            return
+        while self.next != worker:  # torch skips only workers that have ended
+            self.alive.discard(self.next)
+            self.next = (self.next + 1) % self.cycle
+        self.next = (worker + 1) % self.cycle
+        self.read[worker] += 1
+        if self.read[worker] > self.counts[worker]:
+            self.ahead[worker].append((batch, taken))
+            return
+        self.digests[worker] = digest(batch)
+        if taken:
+            self.taken[worker].append((self.read[worker], taken))
+
+    def _read(self) -> tuple[Any, int, bytes | None]:
+        if self.inside and self.workers:
+            return next(self.iterator)
+        outside = snapshot()
+        restore(self.generators)
+        try:
+            batch = next(self.iterator)
+            return batch if self.inside else (batch, 0, self.recorder() if self.recorder else None)
+        finally:
+            self.generators = snapshot()
+            restore(outside)
+
+    def _continued(self, state: dict) -> bool:
+        """Continue from the state; False if that does not give the batches returned last again."""
+        reason = "another batch follows"
+        try:
+            self._open(state["parts"])
+            while any(self.read[worker] < self.counts[worker] for worker in self.alive):
+                self._pull()
+            if self.digests == state["digests"]:
+                self.done, self.last, self.turn = state["done"], state["last"], (state["last"] + 1) % self.cycle
+                return True
+        except Exception as error:  # any that a stream may raise when it is given a state
+            reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
+        self.say(f"{self.name} does not continue exactly from its state ({reason}): its pass is read from the start.")
+        self.close()
+        return False
+
+    def _repeat(self, state: dict) -> None:
+        """Read the pass again, from its start to the batch returned last."""
+        self._open(None)
+        started = time.monotonic()
+        shown, total = started + ANNOUNCED - REPEATED, state["done"]
+        for number in range(total):
+            if next(self, self) is self:
+                raise DataError(
+                    f"{self.name} ended after {number} batches, but {total} of this pass had been used before: restore "
+                    "its data, or start a new run."
+                )
+            if time.monotonic() - shown > REPEATED:
+                shown = time.monotonic()
+                self.say(f"Reading {self.name} from the start of the pass: {number + 1:,} of {total:,} batches ...")
+        if time.monotonic() - started > ANNOUNCED:
+            self.say(f"Read {total:,} batches of {self.name} again in {time.monotonic() - started:.1f} s.")
+        if self.digests != state["digests"]:
+            raise DataError(
+                f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
+                "draws from a generator without a fixed seed (give `shuffle` a seed); start a new run."
+            )
+
+
+class _Start:
+    """A loader's worker_init_fn: signals, the user's own function, and the worker's state."""
+
+    def __init__(self, own: Callable[[int], object] | None, taken: list[tuple | None], collate: Any) -> None:
+        self.own, self.taken, self.collate = own, taken, collate
+
+    def __call__(self, worker: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
+        workers.begin(worker)
+        if self.own is not None:
+            self.own(worker)
+        if self.taken and self.taken[worker]:
+            dataset = get_worker_info().dataset
+            dataset.load_state_dict(numpied(self.taken[worker][0]))
+            _restore(dataset, self.collate, self.taken[worker])
+
+
+class _Recorded:
+    """A loader's collate function, which returns each batch with its worker and that worker's state (or None)."""
+
+    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
+        self.collate, self.dataset, self.recorder = collate, dataset, None
+
+    def __call__(self, samples: Any) -> tuple[Any, int, bytes | None]:
+        batch, worker = self.collate(samples), get_worker_info()
+        if self.recorder is None:
+            self.recorder = _Recorder(worker.dataset if worker else self.dataset, self.collate)
+        return batch, worker.id if worker else 0, self.recorder()
+
+
+class _Recorder:
+    """The state of a stream, and of its and its collate function's generators; None if the last one is too recent."""
+
+    def __init__(self, source: Any, collate: Any) -> None:
+        self.source, self.held, self.due = source, _held([source, collate]), 0.0
+
+    def __call__(self) -> bytes | None:
+        began = time.monotonic()
+        if began < self.due:
+            return None
+        taken = pickle.dumps((self.source.state_dict(), snapshot(), [_get(each) for each in self.held]))
+        ended = time.monotonic()
+        self.due = ended + SHARE * (ended - began)
+        return taken
+
+
+def _restore(source: Any, collate: Any, taken: tuple) -> None:
+    _, states, own = numpied(taken)
+    restore(states)
+    for each, state in zip(_held([source, collate]), own, strict=True):
+        _set(each, state)
+
+
+def _stateful(source: Any) -> bool:
+    return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+
+
+def _parts(root: Any) -> list[Any]:
+    """A stream and what it consists of: attributes and items of short containers, at any depth."""
+    plain = (str, bytes, int, float, complex, type, type(None), torch.Tensor, numpy.ndarray, ModuleType)
+    found, seen = [root], {id(root)}
+    for one in found:  # grows
+        if isinstance(one, Mapping | list | tuple):
+            inner = list(one.values() if isinstance(one, Mapping) else one) if len(one) <= 100 else []
+        else:
+            inner = list(getattr(one, "__dict__", {}).values())
+        fresh = [each for each in inner if not isinstance(each, plain) and id(each) not in seen]
+        if len(found) < 10_000:
+            found.extend(fresh)
+            seen.update(map(id, fresh))
+    return found
+
+
+def _fixed(source: Any) -> list[Any]:
+    """The generators of Hugging Face's shuffles. They copy these, so a pass does not change them; and they must be the
+    same in all ranks, where keys may differ."""
+    parts = [part for part in _parts(source) if type(part).__module__.partition(".")[0] == "datasets"]
+    return [part.generator for part in parts if isinstance(getattr(part, "generator", None), numpy.random.Generator)]
+
+
+def _held(source: Any) -> list[Any]:
+    """The generators that a stream holds and draws from."""
+    fixed = set(map(id, _fixed(source)))
+    return [each for each in generators(source) if id(each) not in fixed]
+
+
+def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
+    """Seed the global generators and the stream's own from the key."""
+    # webdataset 1.0 seeds its shuffles and resampling from the clock, or counts passes.
+    for number, part in enumerate(_parts(source)):
+        seed = mix(key, number) >> 33
+        if type(part).__module__.partition(".")[0] == "webdataset":
+            if getattr(getattr(part, "f", None), "__name__", "") == "_shuffle" and len(part.args) <= 2:
+                part.kw.update(rng=random.Random(seed), seed=None)
+            elif hasattr(part, "epoch"):
+                part.epoch, part.deterministic = seed, True
+        elif isinstance(part, DataLoader) and part is not source:
+            part._iterator = None
+            if not isinstance(part.worker_init_fn, _Start):
+                part.worker_init_fn = _Start(part.worker_init_fn, [], None)
+    seed_these(_held(source), key)
+    for each in _fixed(source):
+        entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
+        if isinstance(entropy, int) and entropy >= 1 << 64 and "shuffle" not in _said:  # from the operating system
+            _said.add("shuffle")
+            say("A shuffled data set without a seed cannot resume within a pass: give `shuffle` a seed.")
+
+
+def _get(generator: Any) -> Any:
+    if isinstance(generator, numpy.random.Generator):
+        return generator.bit_generator.state
+    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
+
+
+def _set(generator: Any, state: Any) -> None:
+    if isinstance(generator, numpy.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.set_state(state)
+
+
+def plain(value: Any) -> Any:
+    """The value with NumPy's arrays as tensors; TypeError if torch.load(weights_only=True) would refuse it."""
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    if isinstance(value, numpy.generic):
+        return value.item()
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
+        return {ARRAY: torch.from_numpy(value.copy())}
+    if value is None or isinstance(value, bool | int | float | str | bytes | torch.Tensor):
+        return value
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def numpied(value: Any) -> Any:
+    """What `plain` was given."""
+    if isinstance(value, dict):
+        return value[ARRAY].numpy() if ARRAY in value else {key: numpied(each) for key, each in value.items()}
+    return type(value)(map(numpied, value)) if type(value) in (list, tuple) else value
+
+
+def digest(batch: Any) -> int:
+    """A checksum of a few numbers and words from each part of a batch."""
+    return zlib.crc32(repr(_few(batch)).encode())
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, torch.Tensor | numpy.ndarray):
+        if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.device.type != "cpu"):
+            return value.shape
+        flat = value.reshape(-1)
+        return value.shape, flat[:: max(1, len(flat) // 64)].tolist()
+    if isinstance(value, Mapping):
+        return [(key, _few(value[key])) for key in list(value)[:64]]
+    if isinstance(value, list | tuple):
+        return len(value), [_few(each) for each in value[:: max(1, len(value) // 16)]]
+    if value is None or isinstance(value, bool | int | float | complex):
+        return value
+    return value[:256] if isinstance(value, str | bytes) else type(value).__name__

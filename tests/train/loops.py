@@ -1,0 +1,334 @@
+"""Training loops of many shapes, as users write them, each with the few lines of gpukit.train.run that make it resume.
+
+`LOOPS[name](folder, report)` trains in `folder`; `report(*values)` is called with what must be equal at each step.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from gpukit.train.run import Run
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+
+Report = Callable[..., None]
+LOOPS: dict[str, Callable[[Path, Report], None]] = {}
+
+
+def loop(function: Callable[[Path, Report], None]) -> Callable[[Path, Report], None]:
+    LOOPS[function.__name__] = function
+    return function
+
+
+class Points(Dataset):
+    """Points with noise from all three global generators, and from one that the data set holds."""
+
+    def __init__(self, count: int = 60) -> None:
+        self.points = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
+        self.own = numpy.random.default_rng(7)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        noise = torch.randn(8) + random.random() + numpy.random.rand() + self.own.random()
+        return self.points[index] + 0.1 * noise.float(), index % 3
+
+
+def network(outputs: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, outputs))
+
+
+def seed() -> None:
+    torch.manual_seed(3)
+    random.seed(3)
+    numpy.random.seed(3)
+
+
+def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None:
+    """As pytorch/examples imagenet: epochs, a scheduler, validation, the best model in a file."""
+    seed()
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
+    loader = DataLoader(Points(), 8, shuffle=True, num_workers=workers, **how)
+    test = DataLoader(Points(12), 6)
+    state = {"best": 0.0}
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer, scheduler=scheduler)
+    run.variables(state, "best")
+    for epoch in run.epochs(range(3)):
+        model.train()
+        total = 0.0
+        total = run.values(total=total)
+        for i, (inputs, labels) in run.enumerate(loader):
+            loss = cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            report(epoch, i, loss.item(), total, random.random(), numpy.random.rand())
+            run.step(loss=loss)
+        model.eval()
+        with torch.no_grad():
+            score = sum((model(inputs).argmax(1) == labels).sum().item() for inputs, labels in test)
+        if score > state["best"]:
+            state["best"] = score
+            with run.write(folder / "best.pt") as file:
+                torch.save(model.state_dict(), file)
+        scheduler.step()
+        report("epoch", epoch, score, state["best"])
+    report("end", *(one.sum().item() for one in model.state_dict().values()))
+
+
+@loop
+def classify_alone(folder: Path, report: Report) -> None:
+    classify(folder, report)
+
+
+@loop
+def classify_with_workers(folder: Path, report: Report) -> None:
+    classify(folder, report, workers=2)
+
+
+@loop
+def classify_with_persistent_workers(folder: Path, report: Report) -> None:
+    classify(folder, report, workers=2, persistent_workers=True)
+
+
+@loop
+def while_loop(folder: Path, report: Report) -> None:
+    """As nanoGPT: a prefetched batch, accumulation, evaluation that draws random batches."""
+    seed()
+    data = torch.randn(200, 8, generator=torch.Generator().manual_seed(5))
+    model = network(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.randint(200, (8,))
+        return data[rows], data[rows].sum(1, keepdim=True)
+
+    state: dict[str, Any] = {"step": 0, "best": 1e9}
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    state["x"], state["y"] = batch()
+    run.variables(state, "step", "best", "x", "y")
+    while True:
+        if state["step"] % 5 == 0:
+            with torch.no_grad():
+                value = sum(mse_loss(model(x), y).item() for x, y in (batch() for _ in range(3)))
+            state["best"] = min(state["best"], value)
+        for _ in range(2):
+            loss = mse_loss(model(state["x"]), state["y"]) / 2
+            state["x"], state["y"] = batch()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        report(state["step"], loss.item(), state["best"])
+        state["step"] += 1
+        if state["step"] > 20:
+            break
+        run.step(loss=loss)
+    report("end", *(one.sum().item() for one in model.state_dict().values()))
+
+
+@loop
+def truncated_backpropagation(folder: Path, report: Report) -> None:
+    """As word_language_model: a hidden state in a function's local variable, a learning rate without an optimizer."""
+    seed()
+    text = torch.randint(10, (4, 61), generator=torch.Generator().manual_seed(2))
+    model = nn.ModuleDict({"embed": nn.Embedding(10, 8), "lstm": nn.LSTM(8, 8, 2, dropout=0.2), "out": nn.Linear(8, 10)})
+    state = {"lr": 1.0, "best": None}
+    run = Run(folder, save_steps=1)
+    run.keep(model=model)
+    run.variables(state, "lr", "best")
+
+    def train(epoch: int) -> float:
+        total, hidden = 0.0, (torch.zeros(2, 4, 8), torch.zeros(2, 4, 8))
+        total, hidden = run.values(total=total, hidden=hidden)
+        for number, start in run.enumerate(range(0, 60, 5)):
+            hidden = tuple(one.detach() for one in hidden)
+            model.zero_grad()
+            inputs, targets = text[:, start : start + 5].t(), text[:, start + 1 : start + 6].t()
+            output, hidden = model["lstm"](model["embed"](inputs), hidden)
+            loss = cross_entropy(model["out"](output).flatten(0, 1), targets.flatten())
+            loss.backward()
+            for one in model.parameters():
+                one.data.add_(one.grad, alpha=-state["lr"])
+            total += loss.item()
+            report(epoch, number, total)
+            run.step(loss=loss)
+        return total
+
+    for epoch in run.epochs(range(1, 4)):
+        total = train(epoch)
+        if state["best"] is None or total < state["best"]:
+            state["best"] = total
+        else:
+            state["lr"] /= 4
+    report("end", *(one.sum().item() for one in model.state_dict().values()))
+
+
+@loop
+def adversarial(folder: Path, report: Report) -> None:
+    """Two optimizers and networks."""
+    seed()
+    generator, critic = nn.Linear(4, 8), network(1)
+    optimizers = [torch.optim.Adam(one.parameters(), lr=1e-2) for one in (generator, critic)]
+    run = Run(folder, save_steps=1)
+    run.keep(generator=generator, critic=critic, first=optimizers[0], second=optimizers[1])
+    for epoch in run.epochs(range(2)):
+        for i, (real, _) in run.enumerate(DataLoader(Points(), 8, shuffle=True, drop_last=True)):
+            ones, zeros = torch.ones(8, 1), torch.zeros(8, 1)
+            fake = generator(torch.randn(8, 4))
+            lost = binary_cross_entropy_with_logits(critic(real), ones)
+            lost = lost + binary_cross_entropy_with_logits(critic(fake.detach()), zeros)
+            optimizers[1].zero_grad()
+            lost.backward()
+            optimizers[1].step()
+            loss = binary_cross_entropy_with_logits(critic(fake), ones)
+            optimizers[0].zero_grad()
+            loss.backward()
+            optimizers[0].step()
+            report(epoch, i, lost.item(), loss.item())
+            run.step(loss=loss)
+
+
+@loop
+def second_order(folder: Path, report: Report) -> None:
+    """LBFGS with its closure, and ReduceLROnPlateau."""
+    seed()
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer, scheduler=scheduler)
+    for epoch in run.epochs(range(2)):
+        for i, (inputs, labels) in run.enumerate(DataLoader(Points(), 12, shuffle=True)):
+
+            def closure(inputs: torch.Tensor = inputs, labels: torch.Tensor = labels) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = cross_entropy(model(inputs), labels)
+                loss.backward()
+                return loss
+
+            loss = optimizer.step(closure)
+            scheduler.step(loss)
+            report(epoch, i, loss.item(), optimizer.param_groups[0]["lr"])
+            run.step(loss=loss)
+
+
+class Buffer:
+    """A replay buffer."""
+
+    def __init__(self) -> None:
+        self.rows, self.size, self.recent = numpy.zeros((50, 9)), 0, deque(maxlen=5)
+
+    def add(self, row: numpy.ndarray) -> None:
+        self.rows[self.size % 50] = row
+        self.size += 1
+        self.recent.append(float(row[-1]))
+
+
+@loop
+def reinforcement(folder: Path, report: Report) -> None:
+    """A replay buffer in NumPy, an environment with a generator, a moving average of the network."""
+    seed()
+    model, buffer, world = network(1).eval(), Buffer(), numpy.random.default_rng(4)
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    place = numpy.zeros(8)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, average=average, optimizer=optimizer, buffer=buffer, world=world, place=place)
+    for i, _ in run.enumerate(range(30)):
+        place += world.normal(size=8) * (0.1 if random.random() < 0.5 else 0.2)
+        buffer.add(numpy.append(place, place.sum()))
+        rows = torch.from_numpy(buffer.rows[numpy.random.randint(min(buffer.size, 50), size=8)]).float()
+        loss = mse_loss(model(rows[:, :8]), rows[:, 8:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for one, other in zip(average.parameters(), model.parameters(), strict=True):
+                one.lerp_(other, 0.1)
+        report(i, loss.item(), sum(buffer.recent), *(one.sum().item() for one in average.parameters()))
+        run.step(loss=loss)
+
+
+class Lazy:
+    """A sampler that draws from the global generators while it is read."""
+
+    def __iter__(self) -> Any:
+        for _ in range(40):
+            yield random.randrange(30) + int(torch.randint(30, ())) * (numpy.random.rand() < 0.5)
+
+    def __len__(self) -> int:
+        return 40
+
+
+@loop
+def samplers(folder: Path, report: Report) -> None:
+    """Weighted, lazy, and with generators of their own; nested loops; accumulation over two batches."""
+    seed()
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    weights = torch.rand(60, generator=torch.Generator().manual_seed(9))
+    given = torch.Generator().manual_seed(11)
+    loaders = [
+        DataLoader(Points(), 8, sampler=WeightedRandomSampler(weights, 32)),
+        DataLoader(Points(), 8, sampler=Lazy(), num_workers=2),
+        DataLoader(Points(), 8, shuffle=True, generator=given),
+    ]
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    for epoch in run.epochs(range(2)):
+        scale = 1 + random.random()
+        for number, loader in run.enumerate(loaders):
+            for i, (inputs, labels) in run.enumerate(loader):
+                loss = scale * cross_entropy(model(inputs), labels)
+                loss.backward()
+                if i % 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                report(epoch, number, i, loss.item(), scale)
+                run.step(loss=loss)
+            optimizer.zero_grad()
+
+
+class Graph:
+    """A batch of graphs, as PyTorch Geometric's: nodes of all samples, and the sample of each."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.nodes = torch.cat([torch.randn(3 + label, 8) + point for point, label in samples])
+        self.graph = torch.cat([torch.full((3 + label,), place) for place, (_, label) in enumerate(samples)])
+        self.labels = torch.tensor([label for _, label in samples])
+
+
+@loop
+def graphs(folder: Path, report: Report) -> None:
+    """Batches that are no tensors, a collate function that draws, a loop around without a counter."""
+    seed()
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loader = DataLoader(Points(), 10, shuffle=True, collate_fn=Graph, num_workers=2)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    rounds = 0
+    while rounds < 3:
+        for i, batch in run.enumerate(loader):
+            pooled = torch.zeros(len(batch.labels), 8).index_add(0, batch.graph, batch.nodes)
+            loss = cross_entropy(model(pooled), batch.labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            report(rounds, i, loss.item())
+            run.step(loss=loss)
+        rounds += 1
