@@ -19,6 +19,7 @@ ORDER = [
     "launchers",
     "resume",
     "resume_others",
+    "adapters",
     "streams",
     "checkpoint",
 ]

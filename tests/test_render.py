@@ -319,7 +319,7 @@ EVERYWHERE = {
 }
 YOURS = {
     "minimal": {"__init__.py", "config.py", "data.py", "model.py", "task.py", "train.py"},
-    "llm": {"__init__.py", "config.py", "data.py", "model.py", "tiny.py", "train.py", "trainer.py"},
+    "llm": {"__init__.py", "config.py", "data.py", "model.py", "train.py"},
 }
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import tests.train.torchvision_anyway  # noqa: F401 - before transformers
+
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template"
 

@@ -128,17 +128,56 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     sentence(project.run(*steps, "--name", "two"), "is a sharded checkpoint: resume with --fsdp")
 
 
+def little_memory() -> None:
+    """The second part of steps 2 and 3 runs out, as long as it has more than 1 or 2 samples."""
+    import torch
+
+    from gpukit.train.adapters import trl
+
+    def split(inputs, most):
+        for number, part in enumerate(whole(inputs, most)):
+            step = sys._getframe(1).f_locals["self"].state.global_step
+            if step in (1, 2) and number and most > 2 - step % 2:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            yield part
+
+    whole, trl.split = trl.split, split
+
+
+def no_memory() -> None:
+    from gpukit.train.adapters import trl
+
+    def split(inputs, most):
+        raise MemoryError
+
+    trl.split = split
+
+
+def soon() -> None:
+    """The microbatch grows after two steps."""
+    from gpukit.train.adapters import trl
+
+    trl.GROW_AFTER = 2
+
+
+def microbatch(project: Trainee) -> int | None:
+    return checkpoint.newest(project.run_folder("run")).state["microbatch"]
+
+
+def test_the_microbatch_is_at_most_what_was_set(project: Trainee) -> None:
+    """When the run is resumed with a smaller one, and when it grows."""
+    project.train(*GO_ON, "--max-steps", "1")
+    assert microbatch(project) is None
+    project.train(*GO_ON, "--max-steps", "5", "--microbatch", "3", prepare=soon)
+    assert microbatch(project) == 3
+    project.train(*GO_ON, "--max-steps", "6", "--microbatch", "2")
+    assert microbatch(project) == 2
+
+
 def test_out_of_memory_takes_the_same_step_in_parts(project: Trainee) -> None:
     """It fails halfway through the backward passes of steps 2 and 3, with what was added up so far in the gradients."""
     project.train(*GO_ON, "--dropout", "0", "--name", "enough")
-    project.replace(
-        "trainer.py",
-        "            losses.append(",
-        "            if self.state.global_step in (1, 2) and start and most > 2 - self.state.global_step % 2:\n"
-        "                raise torch.OutOfMemoryError('CUDA out of memory.')\n"
-        "            losses.append(",
-    )
-    messages = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5")
+    messages = project.train(*GO_ON, "--dropout", "0", "--name", "little", "--microbatch", "5", prepare=little_memory)
     assert "Out of memory with 5 samples at once: repeating the step, 3 at a time." in messages
     assert "Out of memory with 2 samples at once: repeating the step, 1 at a time." in messages
     assert project.losses("little") == pytest.approx(project.losses("enough"), rel=1e-5)
@@ -180,10 +219,50 @@ def merged_is_both(base: Path, run: Path) -> None:
     assert not merged.allclose(before, atol=1e-2)
 
 
-@pytest.mark.parametrize("sample", [{"text": "a red cat sleeps"}, {"prompt": "a cat: ", "completion": "sleeps"}])
-def test_other_forms_of_data(sample: dict, project: Trainee, tmp_path: Path) -> None:
-    project.train(*GO_ON, "--data", written(tmp_path / "data.jsonl", *[sample] * 20))
-    assert list(project.losses("run")) == [1, 2, 3, 4]
+def test_other_forms_of_data(project: Trainee, tmp_path: Path) -> None:
+    """With and without a header, by name and by number; a cell that begins with a quote is no quoted cell."""
+    pairs = [{"prompt": f"a {word}: ", "completion": "sleeps"} for word in ("cat", '"dog', "007", "NA", "bird") * 4]
+    table = "".join(f"{one['prompt']}\t{one['completion']}\n" for one in pairs)
+    (tmp_path / "data.tsv").write_text(table)
+    (tmp_path / "data.csv").write_text("before,question,answer\n" + '1,"a, cat",sleeps\n' * 20)
+    forms = {
+        "text": ("--data", written(tmp_path / "text.jsonl", *[{"text": "a red cat sleeps"}] * 20)),
+        "pairs": ("--data", written(tmp_path / "pairs.jsonl", *pairs)),
+        "tsv": ("--data", str(tmp_path / "data.tsv"), "--columns", "prompt=0,completion=1"),
+        "csv": ("--data", str(tmp_path / "data.csv"), "--columns", "user=question,assistant=answer"),
+        "csv2": ("--data", str(tmp_path / "data.csv"), "--columns", "user=1,assistant=2", "--header", "True"),
+    }
+    for name, options in forms.items():
+        project.train(*GO_ON, *options, "--max-steps", "2", "--name", name)
+    assert project.losses("tsv") == project.losses("pairs")
+    assert project.losses("csv") == project.losses("csv2")
+
+
+def test_a_table_of_pairs_and_held_out_data(project: Trainee, tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"a": ["red "] * 20, "b": ["cat"] * 20}), tmp_path / "data.parquet")
+    (tmp_path / "eval.tsv").write_text("red \tdog\n" * 3)
+    options = ("--data", str(tmp_path / "data.parquet"), "--columns", "prompt=0,completion=1")
+    project.train(*GO_ON, *options, "--eval-data", str(tmp_path / "eval.tsv"), "--max-steps", "2")
+    assert checkpoint.newest(project.run_folder("run")).about["samples"] == 20
+    wrong = project.run(*GO_ON, "--data", str(tmp_path / "eval.tsv"))
+    sentence(wrong, "has the columns red , dog", "--columns prompt=0,completion=1")
+    sentence(project.run("--data", str(tmp_path / "eval.tsv"), "--columns", "text=7"), "has no column 7")
+    sentence(project.run("--columns", "text"), "must be pairs of a name and a column")
+
+
+def test_packed_rows_have_the_loss_of_their_samples(project: Trainee, tmp_path: Path) -> None:
+    """Nothing is seen across the borders of samples, and a step in parts is the same step."""
+    data = written(tmp_path / "data.jsonl", *[{"text": "a red cat sees a dog " * (1 + n % 4)} for n in range(20)])
+    options = (*GO_ON, "--data", data, "--dropout", "0", "--max-steps", "1", "--max-length", "64")
+    project.train(*options, "--batch-size", "19", "--name", "alone")
+    rows = sentence(project.run(*options, "--batch-size", "99", "--packing", "--name", "many"), "data set (")
+    count = rows.partition("data set (")[2].split()[0]
+    for name, microbatch in (("packed", "99"), ("parts", "3")):
+        project.train(*options, "--batch-size", count, "--packing", "--name", name, "--microbatch", microbatch)
+        assert project.losses(name) == pytest.approx(project.losses("alone"), rel=1e-4)
 
 
 def test_the_batch_finder_gets_the_step_of_trl(project: Trainee) -> None:
@@ -250,8 +329,7 @@ def test_a_loss_that_is_no_number(saved: Trainee) -> None:
 
 
 def test_memory_for_no_sample(saved: Trainee) -> None:
-    saved.replace("trainer.py", "        losses = []\n", "        losses = []\n        raise MemoryError\n")
-    sentence(saved.run(*GO_ON), "Out of memory with a single sample", "--max-length")
+    sentence(saved.run(*GO_ON, prepare=no_memory), "Out of memory with a single sample", "--max-length")
     still_whole(saved)
 
 

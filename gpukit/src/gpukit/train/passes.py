@@ -176,7 +176,7 @@ class Items(Iterator[Any]):
 
 def map_style(source: Any) -> bool:
     """Whether this is a torch DataLoader over a data set that is read by index."""
-    if not isinstance(source, DataLoader) or hasattr(source, "load_state_dict"):
+    if not isinstance(source, DataLoader) or hasattr(getattr(source, "base_dataloader", source), "load_state_dict"):
         return False
     return not isinstance(getattr(source, "base_dataloader", source).dataset, IterableDataset)
 

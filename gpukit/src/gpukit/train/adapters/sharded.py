@@ -301,7 +301,7 @@ def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str
     if RANKS not in manifest:
         raise CheckpointError(f"{path} is not a sharded checkpoint: resume without --fsdp, {NEW_RUN}.")
     if about is not None:
-        checkpoint._compare(path, manifest["about"], about)
+        checkpoint.compare(path, manifest["about"], about)
     return manifest, None
 
 

@@ -1,0 +1,310 @@
+"""transformers' Trainer, and its subclasses such as TRL's, with exact resume.
+
+    trainer = exact(Trainer)(model=model, args=arguments, train_dataset=data)
+    trainer.train()         # resumes from the newest valid checkpoint in `output_dir`, if there is one
+
+A run that was killed gives the same losses, weights, and optimizer as an uninterrupted one, bit by bit: also in the
+middle of an epoch, with dropout, random augmentation, accumulation, and any number of loader workers.
+
+- The order of an epoch follows from the seed and the epoch; the numbers that a sample draws, from those and its index.
+- Each part of a step draws from generators that are seeded with the seed, the step, the part, and the rank.
+- A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. It is written to a temporary
+  folder, flushed to disk, and renamed, with a manifest of sizes and SHA-256 that is checked when it is loaded.
+- The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
+- In one process, SIGINT, SIGTERM, and SIGUSR1 end training after the step, with a checkpoint.
+
+Not covered: data sets without indices (streams), which the Trainer reads again from their beginning, DeepSpeed,
+`auto_find_batch_size`, and trainers whose samples come from generation (GRPO). `output_dir` must be on a disk that all
+processes share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from accelerate.data_loader import DataLoaderShard
+from accelerate.utils import broadcast_object_list
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import rotate_checkpoints
+
+from gpukit.train import checkpoint
+from gpukit.train.adapters.keyed import parts
+from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.errors import TrainingError
+from gpukit.train.hashed import DamageError, readable, sync, verify
+from gpukit.train.ranks import Ranks
+from gpukit.train.seeds import mix, seed_all, seed_step
+from gpukit.train.stop import StopSignals
+
+NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
+MANIFEST, SUMS, SPARE = "manifest.json", "sums_{}.pt", ".tmp"
+KEPT = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_total_train_tokens")  # between two logged steps
+
+Kind = TypeVar("Kind", bound=type[Trainer])
+
+
+def exact(kind: Kind) -> Kind:
+    """The Trainer class `kind` with exact resume."""
+    return type(kind.__name__, (ExactResume, kind), {"__doc__": kind.__doc__, "__module__": kind.__module__})
+
+
+def seed_part(seed: int, step: int, rank: int, part: int = 0) -> None:
+    """Seed all generators, of all devices, for a part of a step."""
+    number = mix(part, state=seed_step(seed, step, rank)) if part else seed_step(seed, step, rank)
+    seed_all(number)
+    torch.manual_seed(number)
+
+
+class ExactResume:
+    """Put this before a Trainer in the bases of a class, or use `exact`."""
+
+    _staging: Path | None = None
+    _resumed: Path | None = None
+    _part = (-1, 0)  # the step, and the number of the part in it
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Train; without `resume_from_checkpoint`, resume from the newest valid checkpoint, if there is one.
+
+        False: start from the beginning. A folder: resume from it.
+
+        Raises:
+            CheckpointError: no checkpoint can be used, the folder is damaged, or another process uses `output_dir`.
+        """
+        settings = self.args
+        if settings.save_only_model:
+            raise TrainingError("save_only_model leaves out what a run needs to resume: set it to False.")
+        if settings.auto_find_batch_size:
+            raise TrainingError("auto_find_batch_size changes the batches of a run: set per_device_train_batch_size.")
+        settings.ignore_data_skip = False
+        settings.restore_callback_states_from_checkpoint = True
+        run = Path(settings.output_dir)
+        with contextlib.ExitStack() as open_:
+            if self.is_world_process_zero():
+                open_.enter_context(checkpoint.claim(run))
+            if resume_from_checkpoint is None or resume_from_checkpoint is True:
+                resume_from_checkpoint = self._agree(lambda: self._newest(run))
+            elif resume_from_checkpoint and (Path(resume_from_checkpoint) / MANIFEST).exists():
+                self._agree(lambda: check(Path(resume_from_checkpoint)) and None)
+            self._resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+            stop = open_.enter_context(StopSignals() if settings.world_size == 1 else contextlib.nullcontext())
+            callback = _Between(self, stop)
+            self.add_callback(callback)
+            try:
+                result = super().train(str(resume_from_checkpoint) if self._resumed else None, *args, **options)
+            finally:
+                self.remove_callback(callback)
+            if stop is not None and stop.number and self.state.global_step < self.state.max_steps:
+                raise stop.ending()
+        return result
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The same batches, with an order and random numbers that follow from the seed and the epoch."""
+        prepared = super().get_train_dataloader()
+        if isinstance(prepared.dataset, IterableDataset):
+            warnings.warn(
+                f"{type(prepared.dataset).__name__} is a stream: to resume, it is read again from its beginning. Its "
+                "order and random numbers are not covered by exact resume.",
+                stacklevel=2,
+            )
+            return prepared
+        if not isinstance(prepared, DataLoaderShard):
+            raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
+        dataset, options = parts(prepared.base_dataloader, self._data_seed())
+        return DataLoaderShard(dataset, device=prepared.device, _non_blocking=prepared._non_blocking, **options)
+
+    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
+        """Seed the generators, then compute this part of the step."""
+        step, part = self.state.global_step, self._part[1] + 1
+        self._part = (step, part if step == self._part[0] else 0)
+        seed_part(self.args.seed, step, self.args.process_index, self._part[1])
+        return super().training_step(*args, **options)
+
+    def _data_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def _about(self) -> dict[str, Any]:
+        """What must not change between two starts of a run: name -> value."""
+        return {
+            "samples": len(self.train_dataset) if hasattr(self.train_dataset, "__len__") else None,
+            "samples per step": self.get_total_train_batch_size(self.args),
+            "seed": self.args.seed,
+            "data_seed": self._data_seed(),
+            "dataloader_drop_last": self.args.dataloader_drop_last,
+            "train_sampling_strategy": str(self.args.train_sampling_strategy),
+        }
+
+    # Saving and loading
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._staging or super()._get_output_dir(trial))
+
+    def _save_checkpoint(self, model: Any, trial: Any = None, *args: Any, **options: Any) -> None:
+        """Save into a temporary folder, and rename it."""
+        run = Path(self._get_output_dir(trial))
+        self._staging = run / f".checkpoint{SPARE}"
+        path = run / f"checkpoint-{self.state.global_step}"
+        try:
+            if self.is_world_process_zero():
+                run.mkdir(parents=True, exist_ok=True)
+                for each in run.glob(f".checkpoint*{SPARE}"):
+                    shutil.rmtree(each)
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial, *args, **options)
+            self.accelerator.wait_for_everyone()
+            spare = self._staging / path.name
+        except OSError as error:
+            raise CheckpointError(
+                f"{path} cannot be written ({error.strerror or error}): free space on the disk or set another "
+                "output_dir, then resume. Earlier checkpoints are unchanged."
+            ) from error
+        finally:
+            self._staging = None
+        if self.state.best_model_checkpoint == str(spare):
+            self.state.best_model_checkpoint = str(path)
+        if self.is_world_process_zero():
+            self.state.save_to_json(str(spare / "trainer_state.json"))
+            seal(spare, self.state.global_step, self._about())
+            place(spare, path)
+            shutil.rmtree(run / f".checkpoint{SPARE}", ignore_errors=True)
+            rotate_checkpoints(str(run), self.args.save_total_limit, self.state.best_model_checkpoint)
+        self.accelerator.wait_for_everyone()
+        if self.args.push_to_hub:
+            super()._push_from_checkpoint(str(path))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Upload nothing from a temporary folder: `_save_checkpoint` does it at the end."""
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        state = {name: getattr(self, name) for name in KEPT if hasattr(self, name)}
+        metrics = getattr(self, "_metrics", None)  # TRL's, by mode
+        if isinstance(metrics, dict):
+            plain = {mode: {name: list(values) for name, values in one.items()} for mode, one in metrics.items()}
+            state["_metrics"] = plain
+        torch.save(state, Path(output_dir) / SUMS.format(self.args.process_index))
+
+    def _restore_sums(self) -> None:
+        """Restore what the Trainer has just initialized, and the generators as they were between the two steps."""
+        self._load_rng_state(str(self._resumed))
+        file = self._resumed / SUMS.format(self.args.process_index)
+        if not file.exists():  # a checkpoint of another number of processes, or without a manifest
+            return
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        for mode, values in state.pop("_metrics", {}).items():
+            self._metrics[mode] = defaultdict(list, values)
+        for name, value in state.items():
+            setattr(self, name, value.to(self.args.device) if isinstance(value, torch.Tensor) else value)
+
+    def _newest(self, run: Path) -> Path | None:
+        """The newest valid checkpoint; CheckpointError if there are only others."""
+        messages = []
+        found = [path for path in run.glob("checkpoint-*") if NAME.fullmatch(path.name)]
+        for path in sorted(found, key=lambda path: (int(NAME.fullmatch(path.name)[1]), not path.suffix), reverse=True):
+            try:
+                about = check(path)
+            except DamageError as damage:
+                messages.append(f"{path.name} is skipped: {damage}.")
+                continue
+            for message in messages:
+                print(message, file=sys.stderr, flush=True)
+            for name, value in self._about().items():
+                if about.get(name) != value:
+                    raise CheckpointError(
+                        f"{path} was saved with {name} = {about.get(name)}, but this run has {value}: resume with the "
+                        "same, or use another output_dir."
+                    )
+            print(f"Resuming from {path}.", file=sys.stderr, flush=True)
+            return path
+        if messages:
+            raise CheckpointError(
+                f"No checkpoint in {run} can be used: {' '.join(messages)} Use another output_dir, or choose one with "
+                "train(resume_from_checkpoint=...)."
+            )
+        return None
+
+    def _agree(self, do: Any) -> Any:
+        """The result of `do()` of the first process, in all of them; its error in all of them."""
+        result: list[Any] = [None, None]
+        if self.is_world_process_zero():
+            try:
+                result = [do(), None]
+            except (CheckpointError, DamageError) as error:
+                result = [None, error]
+        if self.args.world_size > 1:
+            broadcast_object_list(result)
+        if isinstance(result[1], DamageError):
+            raise CheckpointError(f"The checkpoint cannot be used: {result[1]}. Use another one.")
+        if result[1] is not None:
+            raise result[1]
+        return result[0]
+
+
+class _Between(TrainerCallback):
+    """Between the steps: restores what the Trainer initializes, and handles signals."""
+
+    def __init__(self, trainer: Any, stop: StopSignals | None) -> None:
+        self.trainer, self.stop = trainer, stop
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        if self.trainer._resumed:
+            self.trainer._restore_sums()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self.stop is not None and self.stop.agreed(Ranks()):
+            control.should_save = control.should_training_stop = True
+
+
+def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
+    """Flush the files of a checkpoint to disk, and then their manifest."""
+    files = {}
+    for path in _files(folder):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        sync(path)
+        files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
+    for each in {folder, *(path.parent for path in _files(folder))}:
+        sync(each)
+    text = json.dumps({"step": step, "about": about, "files": files}, indent=1)
+    (folder / MANIFEST).write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n", encoding="utf-8")
+    sync(folder / MANIFEST)
+    sync(folder)
+
+
+def place(spare: Path, path: Path) -> None:
+    """Rename a sealed folder. One of that name stays a valid checkpoint until the new one replaces it."""
+    old = path.with_name(f"{path.name}.old")
+    if path.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    spare.rename(path)
+    sync(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def check(folder: Path) -> dict[str, Any]:
+    """Check all files of a checkpoint; return its `about`. DamageError if one is missing or differs."""
+    with readable(folder / MANIFEST):
+        digest, _, text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").partition("\n")
+    text = text.removesuffix("\n")
+    if hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise DamageError(f"{MANIFEST} has a wrong checksum")
+    manifest = json.loads(text)
+    for name, entry in manifest["files"].items():
+        verify(folder / name, entry)
+    return manifest["about"]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)

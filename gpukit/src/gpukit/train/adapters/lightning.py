@@ -1,0 +1,170 @@
+"""Lightning's Trainer with exact resume.
+
+    exact = ExactResume("outputs/x", every=100)
+    trainer = Trainer(callbacks=[exact])
+    trainer.fit(model, exact.loader(loader))      # resumes from the newest valid checkpoint, if there is one
+
+A run that was killed gives the same losses, weights, optimizers, and schedulers as an uninterrupted one, bit by bit:
+also in the middle of an epoch, with dropout, random augmentation, validation in between, and any number of workers.
+
+- `loader` gives the batches of a DataLoader; the order of an epoch, and the numbers that its samples draw, follow from
+  the seed and the epoch.
+- A checkpoint (checkpoint.py) is saved before a batch, when validation, schedulers, and callbacks have finished the one
+  before. It contains what Lightning's own contains, except hyperparameters, and the states of the generators.
+
+Not covered: strategies that shard the model, combined loaders, streams, and means of an epoch that is interrupted
+(`self.log(..., on_epoch=True)` in training, which Lightning does not save). With accumulation, a checkpoint waits for
+the optimizer's step.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError:
+    from pytorch_lightning import Callback, LightningModule, Trainer
+
+from gpukit.train import checkpoint
+from gpukit.train.adapters.keyed import parts
+from gpukit.train.errors import TrainingError
+
+TENSORS, KEPT = "state_dict", "gpukit"
+LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
+
+
+class ExactResume(Callback):
+    """Saves a checkpoint in `folder` every `every` optimizer steps and at the end, and resumes from the newest one.
+
+    `keep`: number of newest checkpoints to keep. `seed`: determines the order of the data and the numbers that its
+    samples draw.
+
+    Raises:
+        CheckpointError: from `fit`, if checkpoints exist but none can be used, or another process trains in `folder`.
+    """
+
+    def __init__(self, folder: str | Path, every: int = 200, keep: int = 3, seed: int = 0) -> None:
+        self.folder, self.every, self.keep, self.seed = Path(folder), every, keep, seed
+        self.saved = 0  # the step of the newest checkpoint
+        self.batches: Loader | None = None
+        self.kept: dict[str, Any] = {}  # to be restored before the next batch
+
+    def loader(self, loader: DataLoader) -> Loader:
+        """The batches of `loader`, which must make batches from a map-style data set."""
+        self.batches = Loader(loader, self.seed)
+        return self.batches
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the newest checkpoint."""
+        if self.batches is None:
+            raise TrainingError("ExactResume needs the data too: trainer.fit(model, exact.loader(loader)).")
+        self.batches.trainer = trainer
+        self.batches.order.rank, self.batches.order.world = trainer.global_rank, trainer.world_size
+        found = checkpoint.newest(self.folder, about=self._about(trainer))
+        if found is None:
+            return
+        for message in [*found.passed_over, f"Resuming from {found.path}."]:
+            if trainer.is_global_zero:
+                print(message, file=sys.stderr, flush=True)
+        self.saved, state = found.step, dict(found.state)
+        self.kept = state.pop(KEPT)
+        self.batches.order.first = self.kept["batches"]
+        connector = trainer._checkpoint_connector
+        connector._loaded_checkpoint = {**state, TENSORS: found.weights}  # the Trainer restores the loops from it
+        connector.restore_datamodule()
+        connector.restore_model()
+        connector.restore_callbacks()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Save if it is time, or restore the generators as they were here."""
+        if self.kept:
+            _restore(self.kept["generators"][trainer.global_rank])
+            trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
+            trainer.fit_loop.restarting = False  # otherwise a ReduceLROnPlateau makes no step after this epoch
+            self.kept = {}
+        due = trainer.global_step // self.every > self.saved // self.every
+        if due and batch_idx % trainer.accumulate_grad_batches == 0:
+            self._save(trainer, batch_idx)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the last step."""
+        if trainer.global_step > self.saved:
+            done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+            self._save(trainer, done if done < trainer.num_training_batches else 0, ended=True)
+
+    def _about(self, trainer: Trainer) -> dict[str, Any]:
+        return {
+            "samples": len(self.batches.dataset),
+            "batches of an epoch": len(self.batches.order),
+            "processes": trainer.world_size,
+            "accumulate_grad_batches": trainer.accumulate_grad_batches,
+            "seed": self.seed,
+        }
+
+    def _save(self, trainer: Trainer, batches: int, ended: bool = False) -> None:
+        """Save the state before the batch with this number. `ended`: after an epoch, not in it."""
+        state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        loops = state["loops"]["fit_loop"]
+        progress = loops["epoch_loop.batch_progress"]
+        progress["is_last_batch"] = False
+        progress["current"] |= dict.fromkeys(progress["current"], batches)
+        progress["total"]["ready"] = progress["total"]["completed"]  # this batch has not begun
+        if ended and batches:  # max_steps or a callback ended it within an epoch, which the Trainer counts as complete
+            for each in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
+                each |= {name: each[name] - 1 for name in ("processed", "completed")}
+        generators = [_generators()]
+        if trainer.world_size > 1:
+            generators *= trainer.world_size
+            dist.all_gather_object(generators, _generators())
+        weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
+        state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
+        metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
+        state[KEPT] = {"generators": generators, "batches": batches, "metrics": metrics}
+        self.saved = trainer.global_step
+        if trainer.is_global_zero:
+            checkpoint.save(self.folder, self.saved, weights, state, about=self._about(trainer), keep=self.keep)
+        trainer.strategy.barrier("ExactResume")
+
+
+class Loader:
+    """The batches of a DataLoader for one epoch after the other, this rank's share of them."""
+
+    def __init__(self, loader: DataLoader, seed: int) -> None:
+        self.dataset, self.options = parts(loader, seed)
+        self.order, self.trainer = self.options["batch_sampler"], None
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.order.set_epoch(self.trainer.current_epoch)
+        yield from DataLoader(self.dataset, **self.options)  # when the first batch is read
+
+
+def _generators() -> dict[str, Any]:
+    kind, words, *rest = numpy.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": [kind, words.tolist(), *rest],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _restore(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    numpy.random.set_state(states["numpy"])
+    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])

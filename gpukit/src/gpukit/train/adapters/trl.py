@@ -1,0 +1,459 @@
+"""TRL's SFTTrainer in a run folder: exactly resumable steps, smaller parts if memory runs out, FSDP, held-out loss.
+
+    trainer = Trainer(model=model, args=config(run.path, device, max_steps=300), train_dataset=data, ...,
+                      device=device, ranks=ranks, batch_size=16)
+    scores = fit(trainer, run, stop, save_steps=200, log_steps=50, keep=3)
+
+Unlike `huggingface.exact(SFTTrainer)`, it sees endless batches of any size, one rank's part of each, repeats a step in
+smaller parts when memory runs out, and saves only the trained weights (checkpoint.py; sharded.py with FSDP).
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+import transformers
+from accelerate import DistributedType, FullyShardedDataParallelPlugin
+from peft import PeftModel
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import (
+    AutoModelForCausalLM,
+    PrinterCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl import SFTConfig, SFTTrainer
+
+from gpukit.train import checkpoint
+from gpukit.train.adapters import sharded
+from gpukit.train.adapters.huggingface import seed_part
+from gpukit.train.adapters.sharded import Sharded, local
+from gpukit.train.adapters.text import is_chat
+from gpukit.train.batch import describe_batch, is_oom
+from gpukit.train.checkpoint import Loaded
+from gpukit.train.curve import curve
+from gpukit.train.data import length, loader
+from gpukit.train.device import Device
+from gpukit.train.errors import TrainingError, check_finite, tracked
+from gpukit.train.folder import Folder, on_main
+from gpukit.train.monitor import Monitor, flops_per_token
+from gpukit.train.progress import Progress
+from gpukit.train.ranks import Ranks
+from gpukit.train.stop import StopSignals
+from gpukit.train.task import Task
+from gpukit.train.track import Tracker
+
+TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
+GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
+EVALUATION_BATCH = 8
+
+
+def config(folder: Path, device: Device, *, fsdp: bool = False, **options: Any) -> SFTConfig:
+    """An SFTConfig for `Trainer`; `options` are SFTConfig's own."""
+    world = int(torch.distributed.get_world_size()) if torch.distributed.is_initialized() else 1
+    if fsdp and world == 1:
+        raise TrainingError("--fsdp needs several processes: start with `./launch run --nproc gpu`, or run without it.")
+    found = SFTConfig(
+        output_dir=str(folder),
+        prediction_loss_only=True,
+        use_cpu=device.device.type == "cpu",
+        bf16=device.dtype == torch.bfloat16,
+        fp16=device.scaler,
+        ddp_find_unused_parameters=False,
+        fsdp=fsdp or None,
+        fsdp_config={"version": 2} if fsdp else None,  # with version 1, PEFT does not find the adapter
+        ignore_data_skip=True,  # get_train_dataloader does this
+        logging_strategy="no",  # `fit` does this
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **options,
+    )
+    if world == 1:
+        found._n_gpu = min(found.n_gpu, 1)  # otherwise transformers uses DataParallel
+    return found
+
+
+class Trainer(SFTTrainer):
+    """SFTTrainer on endless batches of `batch_size` samples over all ranks, from `first_step` to `max_steps`.
+
+    `args`: from `config`. `microbatch`: maximum number of samples processed at once; None: all of this rank's. With
+    packing, a part is a number of documents.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        device: Device,
+        batch_size: int,
+        ranks: Ranks | None = None,
+        microbatch: int | None = None,
+        **options: Any,
+    ) -> None:
+        data, tokenizer = options["train_dataset"], options["processing_class"]
+        if is_chat(data) and tokenizer.chat_template is None:
+            remedy = "use the chat version of the model, or data with `text`"
+            raise TrainingError(f"The data has chats, but {tokenizer.name_or_path} has no chat template: {remedy}.")
+        super().__init__(*args, **options)
+        self.remove_callback(PrinterCallback)
+        self.device, self.ranks, self.batch_size = device, ranks or Ranks(), batch_size
+        self.microbatch = self.most = microbatch
+        self.clean, self.wait, self.grown = 0, GROW_AFTER, False  # as in batch.Step
+        self.first_step, self.saved = 0, None  # saved: the checkpoint to resume from
+        self.tokens = 0  # of the last step
+        self.loss = torch.zeros(())
+        self.say: Callable[[str], object] = print
+        if device.scaler:  # fp16: the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
+            for one in self.trained().values():
+                one.data = one.data.float()
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Enable FSDP on CPUs too, where accelerate ignores the option."""
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            state = self.accelerator.state
+            state.distributed_type = DistributedType.FSDP
+            state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            self.is_fsdp_enabled = True
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches that depend only on the seed and the step, so that a resumed run repeats them."""
+        return loader(
+            self.train_dataset,
+            self.batch_size,
+            self.args.seed,
+            first_step=self.first_step,
+            ranks=self.ranks,
+            collate=self.data_collator,
+            device=self.args.device,
+        )
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | None = None
+    ) -> Tensor:
+        """Forward and backward; if memory runs out, again with half as many samples at once."""
+        size, self.tokens = samples(inputs), inputs["input_ids"].numel()
+        while True:
+            most = min(self.microbatch or size, size)
+            try:
+                self.loss = self.attempt(model, inputs, num_items_in_batch, most)
+                break
+            except Exception as error:
+                if not is_oom(error):
+                    raise
+            self.shrink(model, most)  # outside of `except`, where the tensors of the attempt are free
+        self.grow(size)
+        return self.loss
+
+    def attempt(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | None, most: int) -> Tensor:
+        """The loss of the batch, in parts of at most `most` samples; dropout depends only on the seed and the step.
+
+        TRL divides the loss of a part by the number of targets in the whole batch, so losses and gradients add up.
+        """
+        seed_part(self.args.seed, self.state.global_step, self.ranks.rank)
+        losses = []
+        for part in split(inputs, most):
+            losses.append(super().training_step(model, part, num_items_in_batch))
+        return torch.stack(losses).sum()
+
+    def shrink(self, model: nn.Module, size: int) -> None:
+        """Halve the number of samples processed at once."""
+        if size == 1:
+            remedy = "use a smaller --max-length, --four-bit, or a smaller --model"
+            raise TrainingError(f"Out of memory with a single sample: {remedy}.")
+        if self.ranks.world > 1:  # processes synchronize within a part: a repeated one would block the others
+            raise TrainingError(f"Out of memory with {size} samples at once: use --microbatch {(size + 1) // 2}.")
+        self.microbatch = (size + 1) // 2
+        self.wait *= 1 + self.grown
+        self.clean, self.grown = 0, False
+        model.zero_grad()
+        torch.cuda.empty_cache()
+        self.say(f"Out of memory with {size} samples at once: repeating the step, {self.microbatch} at a time.")
+
+    def grow(self, size: int) -> None:
+        """After enough steps, double the number of samples processed at once, up to its initial value."""
+        self.clean += 1
+        if self.clean >= self.wait and self.microbatch != self.most:
+            double = 2 * self.microbatch
+            self.microbatch = self.most if double >= (self.most or size) else double
+            self.clean, self.grown = 0, True
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that are trained, by name: those of the adapter."""
+        return {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+        """Also without a training step: FSDP prepares the model and the optimizer together."""
+        if self.is_fsdp_enabled and self.optimizer is None:
+            self.model, self.optimizer = self.accelerator.prepare(self.model, self.create_optimizer())
+        self.args.per_device_eval_batch_size = min(EVALUATION_BATCH, self.microbatch or EVALUATION_BATCH)
+        return super().evaluate(*args, **options)
+
+    # Checkpoints
+
+    def about(self) -> dict[str, Any]:
+        """What must not change between two starts of a run."""
+        name = self.model.config.name_or_path
+        return {
+            "model": Path(name).name if Path(name).is_dir() else name,
+            "adapter": {name: f"{str(one.dtype)[6:]} {list(one.shape)}" for name, one in self.trained().items()},
+            "samples": length(self.train_dataset),
+            "batch_size": self.batch_size,
+            "max_length": self.args.max_length,
+            "packing": self.args.packing,
+            "seed": self.args.seed,
+        }
+
+    def newest(self, run: Path) -> Loaded | Sharded | None:
+        """Load the weights of the newest valid checkpoint; `restore` loads the rest."""
+        about = self.about()
+        if self.is_fsdp_enabled:
+            self.saved = sharded.newest(run, ranks=self.ranks, about=about)
+            if self.saved:
+                self.saved.fill(sharded.model_shards(self.model), ranks=self.ranks)
+        else:
+            self.saved = on_main(self.ranks, lambda: checkpoint.newest(run, about=about))
+            if self.saved:
+                self.model.load_state_dict(self.saved.weights, strict=False)
+        if self.saved:
+            state, self.first_step = self.saved.state, self.saved.step
+            self.clean, self.wait, self.grown = state["clean"], state["wait"], state["grown"]
+            self.microbatch = min(state["microbatch"] or math.inf, self.most or math.inf)
+            self.microbatch = None if self.microbatch == math.inf else self.microbatch
+        return self.saved
+
+    def restore(self) -> None:
+        """Restore the optimizer and the scheduler, once TRL has created them."""
+        if not self.saved:
+            return
+        state, optimizer = self.saved.state, self.optimizer.optimizer
+        if self.is_fsdp_enabled:
+            tensors, _ = sharded.optimizer_shards(self.model, optimizer)
+            self.saved.fill(tensors, ranks=self.ranks)
+            sharded.put_back(optimizer, tensors, state["optimizer"])
+        else:
+            optimizer.load_state_dict(state["optimizer"])
+        change = self.args.learning_rate / state["lr"]  # a new --lr applies from here
+        for group in optimizer.param_groups:
+            group["lr"] *= change
+        scheduler = state["scheduler"]
+        self.lr_scheduler.load_state_dict(scheduler | {"base_lrs": [lr * change for lr in scheduler["base_lrs"]]})
+        if self.accelerator.scaler is not None and "scaler" in state:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.state.global_step = self.saved.step
+
+    def save(self, run: Path, keep: int, metric: float | None = None) -> Path:
+        """Save a checkpoint, on all ranks together."""
+        step, options = self.state.global_step, {"about": self.about(), "keep": keep, "metric": metric}
+        state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
+        state |= {"microbatch": self.microbatch, "clean": self.clean, "wait": self.wait, "grown": self.grown}
+        if self.accelerator.scaler is not None:
+            state["scaler"] = self.accelerator.scaler.state_dict()
+        if self.is_fsdp_enabled:
+            tensors, state["optimizer"] = sharded.optimizer_shards(self.model, self.optimizer.optimizer)
+            tensors |= sharded.model_shards(self.model)
+            return sharded.save(run, step, tensors, state, ranks=self.ranks, **options)
+        state["optimizer"] = self.optimizer.state_dict()
+        return on_main(self.ranks, lambda: checkpoint.save(run, step, self.trained(), state, **options))
+
+    def export(self, run: Path, merge: bool = False) -> list[Path]:
+        """Save the adapter, and with `merge` the whole model with it; return their folders, for `from_pretrained`."""
+        adapter = None
+        if self.is_fsdp_enabled:
+            shards = sharded.whole(sharded.model_shards(self.model))
+            adapter = {name.removeprefix("model."): one for name, one in shards.items()}
+        if not self.ranks.main:
+            return []
+        self.model.save_pretrained(run / "adapter", state_dict=adapter)
+        folders = [run / "adapter"]
+        if merge:  # into the original weights, even if training used 4 bits
+            base = self.model.config.name_or_path
+            whole = AutoModelForCausalLM.from_pretrained(base, dtype="auto", device_map="cpu")
+            PeftModel.from_pretrained(whole, run / "adapter").merge_and_unload().save_pretrained(run / "merged")
+            folders.append(run / "merged")
+        for folder in folders:
+            self.processing_class.save_pretrained(folder)
+        return folders
+
+    def task(self) -> Task:
+        """A training step for the batch finder, with the longest samples first."""
+        if self.args.packing:
+            raise TrainingError("--batch-size auto does not support --packing: set a number.")
+        self.model.gradient_checkpointing_enable(self.args.gradient_checkpointing_kwargs)
+        self.model.train()
+        data = self.train_dataset
+        data = data.select_columns([name for name in TOKENS if name in data.column_names])
+        longest = sorted(range(len(data)), key=lambda index: len(data[index]["input_ids"]), reverse=True)
+        one = torch.ones((), device=self.device.device)
+
+        def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+            return self.compute_loss(model, dict(batch), num_items_in_batch=one)
+
+        def targets(batch: dict[str, Tensor]) -> int:
+            return int((batch["labels"][:, 1:] != -100).sum())
+
+        return Task(self.model, self.create_optimizer(), data.select(longest), loss, targets, self.data_collator)
+
+
+def samples(inputs: dict[str, Any]) -> int:
+    """The number of samples in a batch; of documents, if they are packed into one row."""
+    return len(inputs["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in inputs else len(inputs["input_ids"])
+
+
+def split(inputs: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
+    """Parts of a batch with at most `most` samples."""
+    total, starts = samples(inputs), inputs.get("cu_seq_lens_q")
+    for start in range(0, total, most):
+        stop = min(start + most, total)
+        if stop - start == total:
+            yield dict(inputs)
+        elif starts is None:
+            yield {name: each[start:stop] for name, each in inputs.items()}
+        else:
+            first, last = int(starts[start]), int(starts[stop])
+            part = {name: inputs[name][:, first:last] for name in ("input_ids", "labels", "position_ids", "seq_idx")}
+            part["seq_idx"] = part["seq_idx"] - start
+            part["cu_seq_lens_q"] = part["cu_seq_lens_k"] = starts[start : stop + 1] - first
+            part["max_length_q"] = part["max_length_k"] = int(part["cu_seq_lens_q"].diff().max())
+            yield part
+
+
+def fit(
+    trainer: Trainer,
+    run: Folder,
+    *,
+    save_steps: int,
+    log_steps: int,
+    keep: int,
+    settings: dict[str, Any],
+    trackers: list[str],
+    project: str,
+    merge: bool = False,
+) -> None:
+    """Start or resume the run, train to its last step, and save the adapter.
+
+    `settings`, `trackers`, and `project`: as for Tracker. Raises SystemExit after a signal, with a checkpoint saved.
+    """
+    args, ranks, device, count = trainer.args, trainer.ranks, trainer.device, length(trainer.train_dataset)
+    if trainer.batch_size > count:
+        message = f"--batch-size {trainer.batch_size} is larger than the data set ({count} samples): reduce it."
+        raise TrainingError(message)
+    saved = trainer.newest(run.path)
+    step = saved.step if saved else 0
+    progress = Progress(args.max_steps, step, samples=trainer.batch_size, device=device.device, shown=ranks.main)
+    trainer.say = progress.say
+    for message in saved.passed_over if saved else ():
+        progress.say(message)
+    if step >= args.max_steps and run.facts.get("finished", {}).get("step") == step:
+        new = "another --name" if run.facts.get("named") else "--no-resume"
+        progress.say(f"{run.path} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}.")
+        return
+    progress.say(f"Resuming {run.path} at step {step}." if saved else f"Starting {run.path}.")
+    progress.say(device.describe())
+    progress.say(describe_batch(trainer.batch_size, ranks, trainer.microbatch))
+    if args.torch_compile:
+        progress.say("The first step compiles the model, which can take minutes.")
+
+    scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
+    tracker = Tracker(run.path, settings, trackers, project, main=ranks.main, say=progress.say)
+    monitor = Monitor(device.device, flops_per_token=flops_per_token(trainer.model))
+    with tracked(tracker), monitor, StopSignals() as stop, progress:
+        if step < args.max_steps:
+            between = _Between(trainer, run.path, progress, tracker, monitor, stop, save_steps, log_steps, keep)
+            trainer.add_callback(between)
+            trainer.train()
+            step, scores = trainer.state.global_step, between.scores
+            if number := stop.agreed(ranks):
+                name = signal.Signals(number).name
+                progress.say(f"{name}: saved {between.path}; run the same command again to resume.")
+                raise stop.ending()
+        scores = scores or {"held_out_loss": trainer.evaluate()["eval_loss"]}
+        folders = trainer.export(run.path, merge)
+        run.keep(finished={"step": step, **scores})
+        values = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
+        progress.say(f"Done: step {step}, {values}, in {run.path}")
+        if ranks.main:
+            progress.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
+            if picture := curve(run.path):
+                tracker.artifact(picture)
+                progress.say(f"Plot of the loss: {picture}")
+
+
+@dataclass(eq=False)
+class _Between(TrainerCallback):
+    """Between the steps: signals, metrics, evaluation, checkpoints."""
+
+    trainer: Trainer
+    folder: Path
+    progress: Progress
+    tracker: Tracker
+    monitor: Monitor
+    stop: StopSignals
+    save_steps: int
+    log_steps: int
+    keep: int
+    path: Path | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.trainer.restore()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        step = state.global_step
+        self.progress.step(step)
+        ranks = self.trainer.ranks
+        self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
+        number = self.stop.agreed(ranks)
+        last = step == args.max_steps
+        saving = last or step % self.save_steps == 0
+        if number or saving or step % self.log_steps == 0:
+            self.report(step)
+        if number and not last:
+            control.should_training_stop = True
+            self.save()
+        elif saving:
+            control.should_evaluate = True  # and then calls `on_evaluate`
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **_: Any,
+    ) -> None:
+        self.scores = {"held_out_loss": metrics["eval_loss"]}
+        self.tracker.log(state.global_step, **self.scores)
+        self.save(**self.scores)
+
+    def report(self, step: int) -> None:
+        trainer = self.trainer
+        check_finite("the loss", [trainer.loss], step, trainer.ranks)
+        value = trainer.ranks.sum(trainer.loss.item()) / trainer.ranks.world
+        self.progress.report(step, value)
+        self.tracker.log(step, loss=value, **self.monitor.values())
+
+    def save(self, held_out_loss: float | None = None) -> None:
+        trainer = self.trainer
+        check_finite("a weight", map(local, trainer.trained().values()), trainer.state.global_step, trainer.ranks)
+        self.path = trainer.save(self.folder, self.keep, held_out_loss)
+
+
+def quiet() -> None:
+    """Hide progress bars without a terminal, and warnings that are meant for the developers of the libraries."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|trl|peft|accelerate)\.")
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
