@@ -16,7 +16,6 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +111,7 @@ class Order(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, first = divmod(self.first_step, self.batches_per_epoch)
         while True:
-            key, order = self.key(epoch), self.epoch(epoch)
+            key, order = self.key(epoch), self.epoch(epoch).numpy()
             for position in range(first, self.batches_per_epoch):
                 start, stop = self._start(position), self._start(position + 1)
                 mine = [start + (stop - start) * rank // self.world for rank in (self.rank, self.rank + 1)]
@@ -128,9 +127,8 @@ class Keyed(Dataset):
     data set and its transforms hold or name in their modules. A generator that a sample creates itself cannot be seeded
     here (use `numpy_generator`), nor can the operating system's.
 
-    A DataLoader fetches batches with `__getitems__`: in one thread, as in a worker, since sums of large tensors differ
-    in their last bits with the number of threads. The data set's own `__getitems__` is used as long as no sample draws.
-    All other attributes are the data set's.
+    A DataLoader fetches batches with `__getitems__`. The data set's own is used as long as no sample draws. All other
+    attributes are the data set's.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -152,15 +150,13 @@ class Keyed(Dataset):
         return self.__getitems__([pair])[0]
 
     def __getitems__(self, pairs: list[tuple[int, Any]]) -> Any:
-        with _one_thread():
-            if self._process != os.getpid():  # one sample shows most of what is drawn, without reading a batch twice
-                vars(self)["_process"] = os.getpid()
-                self._read(pairs[:1])
-                self._draws.find()
-            samples = self._read(pairs)
-        for key, index in pairs[:1]:
-            Collated.seed = mix(COLLATE, key, _number(index))
-        return samples
+        global _latest
+        if self._process != os.getpid():  # one sample shows most of what is drawn, without reading a batch twice
+            vars(self)["_process"] = os.getpid()
+            self._read(pairs[:1])
+            self._draws.find()
+        _latest = pairs[:1]
+        return self._read(pairs)
 
     def _read(self, pairs: list[tuple[int, Any]]) -> Any:
         def read(seed: Callable[[int], None]) -> Any:
@@ -188,10 +184,11 @@ def _number(index: Any) -> int:
         return int.from_bytes(hashlib.blake2b(repr(index).encode(), digest_size=8).digest(), "big")
 
 
+_latest: list[tuple[int, Any]] = []  # the first of the batch that Keyed read last in this process
+
+
 class Collated:
     """`collate` (None: torch's default) for the samples of Keyed, with seeded random numbers (for masks or mixup)."""
-
-    seed = 0  # for the batch that Keyed read last in this process
 
     def __init__(self, collate: Callable[[Any], Any] | None) -> None:
         self.collate = default_collate if collate is None else collate
@@ -202,24 +199,14 @@ class Collated:
 
     def __call__(self, samples: Any) -> Any:
         def together(seed: Callable[[int], None]) -> Any:
-            seed(Collated.seed)
+            for key, index in _latest:
+                seed(mix(COLLATE, key, _number(index)))
             return self.collate(samples)
 
-        with _one_thread():
-            batch = self.collate(samples) if self.collate is default_collate else self._draws.call(together)
+        batch = self.collate(samples) if self.collate is default_collate else self._draws.call(together)
         if get_worker_info() is not None:
             _share(batch)
         return batch
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _share(batch: Any) -> None:

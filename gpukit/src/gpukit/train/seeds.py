@@ -97,21 +97,30 @@ class Draws:
         self.quiet = [one for one in found if id(one.generator) not in known]
 
     def call(self, code: Callable[[Callable[[int], object]], Any]) -> Any:
-        """The result of `code`, which is passed a function that seeds. In a process that is not a worker, the
-        generators keep their state, so that a training loop draws the same numbers with and without workers."""
+        """The result of `code`, which is passed a function that seeds; in one thread, as in a worker, since sums of
+        large tensors differ in their last bits with the number of threads.
+
+        In a process that is not a worker, the generators keep their state, so that a training loop draws the same
+        numbers with and without workers.
+        """
         kept = [(one, one.state()) for one in self.drawn]
-        before = [(one, one.state()) for one in self.quiet]
+        before = [one.state() for one in self.quiet]
+        if (threads := torch.get_num_threads()) > 1:
+            torch.set_num_threads(1)
         try:
             while True:
                 result = code(self.drawn[0].seed if len(self.drawn) == 1 else self._seed)
-                drawn = [not same(state, one.state()) for one, state in before]
-                if not any(drawn):
+                noticed = [not same(state, one.state()) for one, state in zip(self.quiet, before, strict=True)]
+                if not any(noticed):
                     return result
-                kept += compress(before, drawn)
-                before = [each for each, was in zip(before, drawn, strict=True) if not was]
-                self.drawn, self.quiet = [one for one, _ in kept], [one for one, _ in before]
+                kept += compress(zip(self.quiet, before, strict=True), noticed)
+                before = [state for state, was in zip(before, noticed, strict=True) if not was]
+                self.quiet = [one for one, was in zip(self.quiet, noticed, strict=True) if not was]
+                self.drawn = [one for one, _ in kept]
         finally:
-            if get_worker_info() is None:
+            if threads > 1:
+                torch.set_num_threads(threads)
+            if kept and get_worker_info() is None:
                 for one, state in kept:
                     one.restore(state)
 
@@ -144,15 +153,24 @@ def _source(generator: Any, place: int) -> _Source:
 
         return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):
-        seed = generator.manual_seed
-        return _Source(generator, lambda number: seed(number + shift & WORD), generator.get_state, generator.set_state)
+        return _Source(
+            generator,
+            lambda number: generator.manual_seed(number + shift & WORD),
+            lambda: generator.get_state().numpy().tobytes(),
+            lambda state: generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+        )
+    words = None
     if isinstance(generator, random.Random):
-        get, put = generator.getstate, generator.setstate
+        get, put, kept = generator.getstate, generator.setstate, 2
+        if generator is GLOBAL[1]:
+            words = id(generator) + object.__basicsize__
     else:
-        get, put = partial(generator.get_state, legacy=False), generator.set_state
-    known = _Known(generator, get, put) if generator in GLOBAL else None
-    state, restore = (known.state, known.restore) if known else (get, put)
-    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), state, restore)
+        get, put, kept = partial(generator.get_state, legacy=False), generator.set_state, "has_gauss"
+        if generator is GLOBAL[2] and isinstance(generator._bit_generator, numpy.random.MT19937):
+            words = generator._bit_generator.ctypes.state_address
+    if words:
+        get, put = (known := _Known(words, get, put, kept)).state, known.restore
+    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, put)
 
 
 class _Known:
@@ -162,29 +180,20 @@ class _Known:
     Source: https://numpy.org/doc/stable/reference/random/bit_generators/generated/numpy.random.MT19937.ctypes.html
     """
 
-    def __init__(self, generator: Any, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
-        self.generator, self.get, self.put = generator, get, put
-        self.words, self.last = None, None
+    def __init__(self, words: int, get: Callable[[], Any], put: Callable[[Any], object], kept: Any) -> None:
+        self.memory, self.get, self.put, self.kept = (ctypes.c_char * _WORDS).from_address(words), get, put, kept
+        self.words, self.last = self.memory.raw, get()
 
     def state(self) -> Any:
-        words = self._words()
-        if words is None or words != self.words:
+        words = self.memory.raw
+        # Both keep every second normal number, and return it without a change of their words.
+        if words != self.words or self.last[self.kept]:
             self.words, self.last = words, self.get()
         return self.last
 
     def restore(self, state: Any) -> None:
         self.put(state)
-        self.words, self.last = self._words(), state
-
-    def _words(self) -> Any:
-        if isinstance(self.generator, random.Random):
-            start = id(self.generator) + object.__basicsize__
-            return ctypes.string_at(start, _WORDS), self.generator.gauss_next
-        bits = self.generator._bit_generator
-        # It keeps every second normal number, and returns it without a change of its words.
-        if not isinstance(bits, numpy.random.MT19937) or (self.last and self.last["has_gauss"]):
-            return None
-        return ctypes.string_at(bits.ctypes.state_address, _WORDS)
+        self.words, self.last = self.memory.raw, state
 
 
 def same(one: Any, other: Any) -> bool:
@@ -193,8 +202,6 @@ def same(one: Any, other: Any) -> bool:
         return True
     if isinstance(one, dict):
         return all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, torch.Tensor):
-        return one.numpy().tobytes() == other.numpy().tobytes()
     return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else one == other
 
 
