@@ -167,7 +167,7 @@ def test_the_gradient_is_that_of_the_full_batch(monkeypatch: pytest.MonkeyPatch)
         assert step.retries == 1 + size % 3 * (size > 4)
         assert furthest([each.grad for each in step.parameters], wanted) < 1e-12
         assert abs(loss - wanted_loss) < 1e-12
-        assert sum(gauge.seen[-len(step._parts(batch, size)) :]) == size  # every sample, once
+        assert sum(gauge.seen[-len(step._parts(batch, size, 1)) :]) == size  # every sample, once
 
 
 def test_it_halves_until_the_batch_fits_and_stays_there():
@@ -269,7 +269,7 @@ def test_random_and_numpy_follow_from_the_seed_too():
         return model(batch).sum()
 
     model = nn.Linear(3, 1)
-    step = Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), [], loss), choose(device="cpu"))
+    step = Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), [], loss), choose(device="cpu"), check=False)
     for seed in (1, 2, 1):
         step(torch.ones(4, 3), seed)
     assert drawn[0] == drawn[2] != drawn[1]
@@ -323,7 +323,27 @@ def test_it_never_grows_beyond_what_was_given():
     step = tagger(gauge, microbatch=6, grow_after=1)
     for number in range(10):
         step(batch_of(16), seed=number)
-    assert step.microbatch == 6 and max(gauge.seen) == 6
+    assert step.microbatch == 6 and max(gauge.seen[3:]) == 6  # the first three are of the check of the loss
+
+
+def test_a_given_microbatch_wins_over_the_checkpoints():
+    """Otherwise the remedy of an error, `--microbatch 4`, would be overwritten when the run is resumed."""
+
+    def resumed(given: int | None, saved: Step) -> int | None:
+        step = tagger(microbatch=given, grow_after=1)
+        step.load_state_dict(saved.state_dict())
+        found = step.microbatch
+        for number in range(8):  # it may grow, but not beyond what was given, or the batch
+            step(batch_of(12), seed=number)
+            assert (step.microbatch or 12) <= (given or 12)
+        return found
+
+    given, shrunk = tagger(microbatch=8), tagger(Gauge(room=3), microbatch=8)
+    shrunk(batch_of(12), seed=0)
+    assert shrunk.microbatch == 3
+    assert resumed(8, given) == 8 and resumed(4, given) == 4 and resumed(10, given) == 10
+    assert resumed(8, shrunk) == 3  # the same command splits as the run that was interrupted
+    assert resumed(2, shrunk) == 2 and resumed(6, shrunk) == 6 and resumed(None, shrunk) == 3
 
 
 def test_a_resumed_step_splits_as_the_unbroken_one():
@@ -519,7 +539,7 @@ def test_autocast_is_the_devices():
         return out.sum()
 
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), None, loss)
-    value = Step(task, Device(torch.device("cpu"), dtype=torch.bfloat16))(torch.ones(3, 4), seed=0)
+    value = Step(task, Device(torch.device("cpu"), dtype=torch.bfloat16), check=False)(torch.ones(3, 4), seed=0)
     assert seen == [torch.bfloat16] and value.dtype == torch.float32
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import math
 import random
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from gpukit.errors.rules import named
+from gpukit.train.checks import Checked, check, place, split_result
 from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
@@ -47,6 +49,9 @@ def is_oom(error: BaseException) -> bool:
     return False
 
 
+CHECKS = 3  # batches, if the first ones do not show how their losses add up
+
+
 class Step:
     """One optimizer step on this rank's part of the global batch, split into smaller parts if memory runs out.
 
@@ -61,7 +66,13 @@ class Step:
     every part has succeeded.
 
     `clip`: maximum gradient norm. `microbatch`: maximum number of samples on the device at one time; None: the whole
-    batch. `retries`: number of repeated batches. `notes`: messages to show; the caller removes them.
+    batch. `accumulate`: number of parts into which each batch is split at least. `retries`: number of repeated batches.
+    `notes`: messages to show; the caller removes them. `metrics`: what the loss function returned beside the loss, for
+    each part of this rank's last batch, detached.
+
+    `check`: the first batch shows whether the losses of parts add up as the task declares (checks.check), which takes
+    about as long as one step. A task whose loss is a mean declared as a sum, or the reverse, is not trained. Batches
+    are not split if the loss compares their samples with one another, as contrastive losses do.
 
     Random numbers come from torch's generators for the CPU and the device, seeded in each step. Dropout draws as many
     as a part needs: its masks are the same for the same seed and split, and differ for another split.
@@ -76,12 +87,17 @@ class Step:
         clip: float | None = None,
         microbatch: int | None = None,
         grow_after: int = 200,
+        accumulate: int = 1,
+        check: bool = True,
     ) -> None:
-        if microbatch is not None and microbatch < 1:
-            raise ValueError(f"microbatch must be at least 1, not {microbatch}")
+        if accumulate < 1 or (microbatch is not None and microbatch < 1):
+            raise ValueError(f"microbatch and accumulate must be at least 1, not {microbatch} and {accumulate}")
         self.task, self.device, self.ranks, self.clip = task, device, ranks or Ranks(), clip
         self.microbatch = self.most = microbatch
-        self.retries, self.notes = 0, list[str]()
+        self.accumulate = accumulate
+        self.retries, self.notes, self.metrics = 0, list[str](), list[Any]()
+        self._checks, self._first = CHECKS * check, True
+        self._solid: str | None = None  # why batches are not split
         self.scaler = torch.amp.GradScaler(device.device.type) if device.scaler else None
         self._collect()
         self._batches = Batches(task.dataset, task.collate)
@@ -109,24 +125,32 @@ class Step:
         this rank. A batch without valid targets changes nothing, and its loss is 0.
 
         Raises:
-            SystemExit: with one sentence, if a single sample or the optimizer state does not fit in memory, or if the
-                number of samples in the batch cannot be determined.
+            SystemExit: with one sentence, if a single sample or the optimizer state does not fit in memory, if the
+                number of samples in the batch cannot be determined, if the loss is not what the task declares, or if it
+                is NaN or infinite in the first step.
         """
         total = self._samples(batch)
-        targets = self.task.targets
-        count = self.ranks.sum(_number(targets(batch)) if targets is not None and total else total)
+        mine = self._count(batch, total) if total else 0
+        count = self.ranks.sum(mine)
         if not count:
             return torch.zeros((), device=self.device.device)
         if len(self.task.optimizer.param_groups) != self._groups:  # layers were unfrozen
             self._collect()
+        if self._checks:
+            self._check(batch, total)
         if self._buffers.places:
             self._buffers.keep()
         last_try = False
         while True:
-            loss, failure = self._attempt(batch, total, count, seed)
+            loss, failure = self._attempt(batch, total, mine, count, seed)
             if not self.ranks.any(failure is not None):
                 break
             last_try = self._shrink(total, failure, last_try)
+        if self._first:
+            self._first = False
+            if self.ranks.any(loss is not None and not math.isfinite(loss)):
+                value = "NaN or infinite" if loss is None or math.isfinite(loss) else loss.item()
+                raise SystemExit(f"The loss of the first step is {value}: check the data, and {place(self.task.loss)}.")
         loss = self._update(loss)
         self._grow()
         return loss
@@ -135,24 +159,56 @@ class Step:
         try:
             return self._batches.samples(batch)
         except SplitError as error:
+            if self.task.targets is not None and self.accumulate == 1:  # such as a batch of graphs
+                self._solid = str(error)
+                return 1
             raise SystemExit(
                 f"Cannot train on this data: {error}. `collate` must return tensors, or lists with one entry per "
-                "sample, in a tuple, list, or dict."
+                "sample, in a tuple, list, or dict; or else the task must define `targets`."
             ) from None
 
-    def _attempt(self, batch: Any, total: int, count: float, seed: int) -> tuple[Tensor | None, str | None]:
+    def _count(self, part: Any, samples: int) -> float:
+        """What the loss of a part is a sum or a mean over."""
+        if self.task.targets is None:
+            return samples
+        number = self.task.targets(part)
+        return number.item() if isinstance(number, Tensor) else number
+
+    def _check(self, batch: Any, total: int) -> None:
+        """Find out whether the loss can be split; until it is known, with each of the first batches."""
+        task, found = self.task, Checked("unknown")
+        if total and self._solid is None:
+            options = {"declared": task.reduction, "targets": task.targets, "most": self.microbatch}
+            found = check(task.loss, task.model, batch, batches=self._batches, move=self.device.move, **options)
+        sizes, name = [each.numel() for each in self.parameters], place(task.loss).rpartition("/")[2]
+        results = self.ranks.gather((found, (name, task.reduction, len(sizes), sum(sizes))))
+        if len({about for _, about in results}) > 1:
+            raise SystemExit("The processes train different losses or models: build the same task in each of them.")
+        by_id = {each.id: each for each, _ in results}
+        if wrong := by_id.keys() & {"sum", "mean", "targets"}:
+            raise SystemExit(by_id[min(wrong)].text)
+        self._checks = self._checks - 1 if by_id.keys() == {"unknown"} else 0
+        if each := by_id.get("mixes") or by_id.get("noise"):
+            self.notes.append(each.text)
+        if "mixes" in by_id:
+            self._solid = f"{place(task.loss)} compares its samples with one another"
+
+    def _attempt(
+        self, batch: Any, total: int, mine: float, count: float, seed: int
+    ) -> tuple[Tensor | None, str | None]:
         failure = None
         try:
-            return self._gradients(batch, total, count, seed), None
+            return self._gradients(batch, total, mine, count, seed), None
         except Exception as error:
             if not is_oom(error):
                 raise
             failure = _first_line(error)
+        self.metrics = []
         # Only here, after the handler, nothing references the tensors of the failed attempt.
         self._clear()
         return None, failure
 
-    def _gradients(self, batch: Any, total: int, count: float, seed: int) -> Tensor | None:
+    def _gradients(self, batch: Any, total: int, mine: float, count: float, seed: int) -> Tensor | None:
         """Compute the gradients of this rank's share of the mean loss; return that share, None without samples."""
         for generator in self._generators:
             generator.manual_seed(seed)
@@ -160,13 +216,15 @@ class Step:
         numpy.random.seed(seed & 0xFFFF_FFFF)
         for parameter in self.parameters:
             parameter.grad = None
-        share = None
-        for part in self._parts(batch, total):
+        share, self.metrics = None, []
+        for part, number in self._parts(batch, total, mine):
             with self.device.autocast():
-                loss = self.task.loss(self.task.model, self.device.move(part))
+                loss, metrics = split_result(self.task.loss(self.task.model, self.device.move(part)))
+            if metrics is not None:
+                self.metrics.append(_detached(metrics))
             if loss.dtype in (torch.float16, torch.bfloat16):
                 loss = loss.float()  # a sum can exceed their range
-            weight = self._weight_of(loss, count)
+            weight = self._weight_of(loss, (number if self.task.reduction == "mean" else 1) / count)
             loss.backward(weight if self.scaler is None else self.scaler.scale(weight))
             loss = loss.detach() * weight
             share = loss if share is None else share + loss
@@ -174,32 +232,31 @@ class Step:
             self.scaler.scale(torch.zeros((), device=self.device.device))  # creates the scaler's tensors
         return share
 
-    def _parts(self, batch: Any, total: int) -> list[Any]:
-        if not total:
-            return []
-        sizes = self._sizes(total)
-        if len(sizes) == 1:
-            return [batch]
+    def _parts(self, batch: Any, total: int, mine: float) -> list[tuple[Any, float]]:
+        """The parts that have targets, and how many."""
+        sizes = self._sizes(total) if mine else []
+        if len(sizes) < 2:
+            return [(batch, mine)] * len(sizes)
         try:
             parts = self._batches.split(batch, sizes)
         except SplitError as error:
             raise SystemExit(f"The batch does not fit in memory and cannot be split: {error}. Reduce it.") from None
-        targets = self.task.targets
-        return parts if targets is None else [part for part in parts if _number(targets(part))]
+        numbers = map(self._count, parts, sizes)
+        return [(part, number) for part, number in zip(parts, numbers, strict=True) if number]
 
     def _sizes(self, total: int) -> list[int]:
-        if self.microbatch is None or total <= self.microbatch:
+        if self._solid is not None or (self.accumulate == 1 and total <= (self.microbatch or total)):
             return [total]
-        return even(total, self.microbatch, self._fewest())
+        return even(total, self.microbatch or total, self._fewest(), self.accumulate)
 
     def _fewest(self) -> int:
         """BatchNorm cannot be trained on one value."""
         return 2 if any(norm.training for norm in self._norms) else 1
 
-    def _weight_of(self, loss: Tensor, count: float) -> Tensor:
-        kind = (count, loss.dtype)
+    def _weight_of(self, loss: Tensor, weight: float) -> Tensor:
+        kind = (weight, loss.dtype)
         if kind != self._weighs:
-            self._weight, self._weighs = loss.new_full((), 1 / count), kind
+            self._weight, self._weighs = loss.new_full((), weight), kind
         return self._weight
 
     def _clear(self) -> None:
@@ -220,7 +277,14 @@ class Step:
         self._whole = -int(self.ranks.least(-total))
         fewest = self._fewest()
         failure = failure or "on another rank"
-        if tried // 2 < fewest:
+        solid = self.ranks.any(self._solid is not None)
+        if solid or tried // 2 < fewest:
+            if last_try and solid:
+                raise SystemExit(
+                    f"Out of memory ({failure}), and the batch cannot be split"
+                    f"{f', since {self._solid}' if self._solid else ''}: use a smaller batch, or activation "
+                    "checkpointing (torch.utils.checkpoint)."
+                )
             if last_try:
                 norm = ", and BatchNorm needs 2" if fewest > 1 and tried > 1 else ""
                 raise SystemExit(
@@ -297,13 +361,14 @@ class Step:
         bigger = 2 * self.microbatch
         self.microbatch = self.most if bigger >= (self.most or self._whole) else bigger
         self._grown = True
-        size = "the whole batch" if self.microbatch is None else f"{self.microbatch} samples"
+        size = "the whole batch" if (self.microbatch or self._whole) >= self._whole else f"{self.microbatch} samples"
         self.notes.append(f"No out-of-memory error in {self._wait} steps: trying {size} at a time again.")
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a resumed run needs to split and scale batches in the same way."""
         return {
             "microbatch": self.microbatch,
+            "most": self.most,
             "whole": self._whole,
             "clean": self._clean,
             "wait": self._wait,
@@ -312,12 +377,11 @@ class Step:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore `state_dict`, with at most the `microbatch` that this Step was created with."""
-        self.microbatch = state["microbatch"]
-        if self.most is not None:
-            self.microbatch = min(self.most, self.microbatch or self.most)
-        self._whole, self._clean, self._wait = state["whole"], state["clean"], state["wait"]
-        self._grown = state["grown"]
+        """Restore `state_dict`; a `microbatch` other than the one that the saved Step was created with applies now."""
+        if self.most in (None, state.get("most")):
+            self.microbatch, self._clean, self._wait = state["microbatch"], state["clean"], state["wait"]
+            self._grown = state["grown"]
+        self._whole = state["whole"]
         if self.scaler is not None and state["scaler"] is not None:
             self.scaler.load_state_dict(state["scaler"])
 
@@ -358,5 +422,9 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def _number(value: Any) -> float:
-    return value.item() if isinstance(value, Tensor) else value
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return {name: _detached(one) for name, one in value.items()}
+    return type(value)(map(_detached, value)) if type(value) in (list, tuple) else value

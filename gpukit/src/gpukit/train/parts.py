@@ -66,12 +66,13 @@ class Batches:
         return frozenset(_growing(two, three, ()))
 
 
-def even(total: int, most: int, least: int = 1) -> list[int]:
+def even(total: int, most: int, least: int = 1, count: int = 1) -> list[int]:
     """The sizes of the fewest parts of at most `most` samples, as equal as possible: 10 by 4 is [4, 3, 3].
 
-    No part is smaller than `least`, even if others then exceed `most`: 5 by 2 with `least` 2 is [3, 2].
+    There are at least `count`. No part is smaller than `least`, even if others then exceed `most`: 5 by 2 with `least`
+    2 is [3, 2].
     """
-    count = max(1, min(-(-total // most), total // least))
+    count = max(1, min(max(count, -(-total // most)), total // least))
     return [total // count + (number < total % count) for number in range(count)]
 
 

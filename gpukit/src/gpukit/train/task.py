@@ -24,19 +24,25 @@ class Task:
     """What to train; built by `build(settings, device)` of the project.
 
     `model`: from `device.prepare`. `dataset`: map-style, with a length; dataset[index] is one sample. `loss(model,
-    batch)`: the batch is on the device; returns the *sum* (not the mean) of the losses over the valid targets, as a 0-d
-    tensor, so that the losses of parts can be added. `targets(batch)`: the number of valid targets in a batch (before
-    it is moved to the device); None: one per sample. `collate`: as in DataLoader; None: its default. `scheduler`:
-    stepped after each optimizer step, without arguments.
+    batch)`: the batch is on the device; returns the loss as a 0-d tensor, or a tuple of it and metrics. `reduction`: it
+    is the "sum" of the losses over the valid targets (not their mean, so that the losses of parts can be added), or
+    their "mean". `targets(batch)`: the number of valid targets in a batch (before it is moved to the device); None: one
+    per sample. `collate`: as in DataLoader; None: its default. `scheduler`: stepped after each optimizer step, without
+    arguments.
     """
 
     model: nn.Module
     optimizer: Optimizer
     dataset: Dataset
-    loss: Callable[[nn.Module, Any], Tensor]
-    targets: Callable[[Any], int] | None = None
+    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Any]]
+    targets: Callable[[Any], float] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     scheduler: LRScheduler | None = None
+    reduction: str = "sum"
+
+    def __post_init__(self) -> None:
+        if self.reduction not in ("sum", "mean"):
+            raise ValueError(f'reduction must be "sum" or "mean", not {self.reduction!r}')
 
 
 def scale_lr(optimizer: Optimizer, scheduler: LRScheduler | None, factor: float) -> None:

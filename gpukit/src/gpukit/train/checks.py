@@ -1,0 +1,458 @@
+"""Checks of what an exact resume and an exact gradient rest on: samples that repeat, state that is restored, losses
+that add up.
+
+Every check restores what it touches: generators, the attributes of data sets and modules, and buffers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import inspect
+import math
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gpukit.train.parts import Batches
+from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot
+
+PATIENCE = 1.0  # seconds for reading samples
+ENOUGH = 64  # samples that show how a loss combines them
+MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """The result of a check: "ok", "unknown", or the id of what was found; `text` says it in a sentence."""
+
+    id: str
+    text: str = ""
+
+
+OK = Checked("ok")
+
+
+def sample_repeats(dataset: Any, *, key: int = 0) -> Checked:
+    """Whether samples are the same each time they are read with the same seeds; ids: sample-unseeded, sample-changes.
+
+    Reads the first, the middle, and the last sample twice; after a second, no more than have been read already.
+    """
+    try:
+        count = len(dataset)
+        indices = sorted({0, count // 2, count - 1}) if count else []
+    except TypeError:
+        return Checked("unknown", "it has no length")
+    owned, begun = generators(dataset), time.monotonic()
+
+    def read(index: int) -> Any:
+        seed_these(owned, mix(SAMPLE, key, index))
+        return dataset[index]
+
+    with _unchanged(_objects(dataset), owned) as kept:
+        try:
+            if indices:
+                read(0)
+                owned = generators(dataset)  # it may have created one
+            first = {}
+            for index in indices:
+                if not first or time.monotonic() - begun < PATIENCE / 2:
+                    first[index] = read(index)
+            for index, sample in first.items():
+                if difference(sample, read(index)) is not None:
+                    return _changing(dataset, functools.partial(read, index), index, kept)
+        except Exception as error:  # training raises it where its traceback helps
+            return Checked("unknown", str(error))
+    return OK
+
+
+def _changing(dataset: Any, read: Callable[[], Any], index: int, kept: _Kept) -> Checked:
+    """Why a sample changes: a generator that is seeded by the operating system, or an attribute."""
+    name = type(dataset).__name__
+    if source := _system_draw(read):
+        text = f"{source} of {name} draws from a generator that nothing seeds"
+        remedy = "use `gpukit.train.data.numpy_generator()`, or torch's, NumPy's, or Python's global functions"
+        return Checked("sample-unseeded", f"{text}, so sample {index} differs each time it is read: {remedy}.")
+    changed, repeated = kept.changed(), []
+    for _ in range(4):
+        kept.put_back()
+        repeated.append(read())
+    if changed and all(difference(repeated[0], each) is None for each in repeated[1:]):
+        text = f"{name} returns another sample each time it is read, since it changes itself"
+        return Checked("sample-changes", f"{text} (`{changed[0]}`): compute samples from their index alone.")
+    text = f"{place(type(dataset).__getitem__)} draws from a generator that nothing seeds, or from state that changes"
+    return Checked("sample-unseeded", f"{text}: sample {index} differs each time it is read.")
+
+
+def _system_draw(read: Callable[[], Any]) -> str | None:
+    """The line that draws from the operating system's numbers: numpy.random.default_rng(), SystemRandom, urandom."""
+    found: list[str] = []
+
+    def watch(frame: FrameType | None, event: str, called: Any) -> None:
+        name = getattr(called, "__name__", "")
+        drawn = event == "c_call" and (
+            name == "urandom" or (name == "seed" and isinstance(getattr(called, "__self__", None), torch.Generator))
+        )
+        if event == "call" and frame.f_globals.get("__name__") == "random" and frame.f_code.co_name == "seed":
+            drawn = frame.f_locals.get("a") is None
+        while drawn and frame is not None and not found:
+            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("random", "secrets", "numpy", "uuid"):
+                found.append(f"`{frame.f_code.co_name}` ({_line(frame.f_code.co_filename, frame.f_lineno)})")
+            frame = frame.f_back
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        read()
+    finally:
+        sys.setprofile(before)
+    return found[0] if found else None
+
+
+def restored(name: str, one: Any, saved: Any) -> Checked:
+    """Whether `one.state_dict()`, after loading `saved`, is the same, bit for bit; id: state-not-restored."""
+    now = one.state_dict()
+    where = difference(saved, now)
+    if where is None or difference(now, one.state_dict()) is not None:  # the second: it never repeats
+        return OK
+    loads = place(type(one).load_state_dict)
+    return Checked("state-not-restored", f"`{name}{where}` is not what was saved: {loads} does not restore it.")
+
+
+def strangers(objects: Mapping[str, Any]) -> Checked:
+    """Whether optimizers update parameters that no kept module (or tensor) has; id: parameters-not-kept."""
+    known = {id(one) for one in objects.values() if isinstance(one, Tensor)}
+    modules = [one for one in objects.values() if isinstance(one, nn.Module)]
+    known.update(id(parameter) for module in modules for parameter in module.parameters())
+    for name, one in objects.items():
+        if isinstance(one, torch.optim.Optimizer) and known:
+            updated = [id(parameter) for group in one.param_groups for parameter in group["params"]]
+            if missing := len(set(updated) - known):
+                text = f"`{name}` updates {missing} of {len(updated)} parameters that are in no kept module"
+                remedy = "keep their module too, and create the optimizer after the final model"
+                return Checked("parameters-not-kept", f"{text}, so a resume loses them: {remedy}.")
+    return OK
+
+
+def loose(objects: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """A fingerprint of each tensor of the kept modules that is in no state_dict: attributes and buffers.
+
+    Tensors with a gradient function are results of the last forward pass, and no state.
+    """
+    found = {}
+    for name, module in ((name, one) for name, one in objects.items() if isinstance(one, nn.Module)):
+        for path, each in module.named_modules(prefix=name):
+            tensors = {key: value for key, value in vars(each).items() if isinstance(value, Tensor)}
+            tensors.update((key, each._buffers[key]) for key in each._non_persistent_buffers_set)
+            for key, value in tensors.items():
+                if type(value) is Tensor and value.layout is torch.strided and not value.requires_grad:
+                    bits = zlib.crc32(memoryview(_bits(value.flatten()[:4096]).numpy()))
+                    found[f"{path}.{key}"] = (value.shape, value.dtype, bits)
+    return found
+
+
+def unsaved(before: dict[str, tuple[Any, ...]], now: dict[str, tuple[Any, ...]]) -> Checked:
+    """Which of two results of `loose` differ; id: state-not-saved. A tensor of another size is a cache."""
+    for name in before.keys() & now.keys():
+        if before[name][:2] == now[name][:2] and before[name] != now[name]:
+            text = (
+                f"`{name}` changes during training, but no state_dict has it, so a resume starts with its first value"
+            )
+            return Checked("state-not-saved", f"{text}: use `register_buffer`.")
+    return OK
+
+
+def check(
+    loss: Callable[[nn.Module, Any], Any],
+    model: nn.Module,
+    batch: Any,
+    *,
+    declared: str | None = "sum",
+    targets: Callable[[Any], float] | None = None,
+    batches: Batches | None = None,
+    move: Callable[[Any], Any] = lambda batch: batch,
+    most: int | None = None,
+) -> Checked:
+    """Whether the loss of a batch relates to the losses of its parts as declared: it is their "sum", or their "mean".
+
+    ids: ok; mean or sum: it is that instead; targets: it is a mean, but not over what `targets` counts; mixes: it
+    compares samples with one another; noise: it draws random numbers, so the parts cannot be compared; unknown: the
+    batch cannot be split, or its losses are 0, NaN, or an error. `declared` None: the id says what it is. `most`: the
+    number of samples to use.
+
+    The model is in eval mode and without autocast, since dropout, BatchNorm, and bf16 deviate more than real faults. It
+    is not copied in float64: it may be large, and a loss can use other modules. Half of the digits of its type must
+    agree, as rounding errors stay far below that, and faults above.
+    """
+    batches = batches or Batches(None, None)
+    try:
+        total = batches.samples(batch)
+        size = min(total, ENOUGH, max(most or ENOUGH, 3))
+        if size < 2 or any(is_lazy(one) for one in model.parameters()):
+            return Checked("unknown", "one sample cannot be split" if size < 2 else "the model has lazy parameters")
+        whole = batches.split(batch, [size, total - size])[0] if size < total else batch
+        owned, modules = generators([loss, model]), [*model.modules(), *_captured(loss)]
+        with _unchanged(dict(enumerate(modules)), owned):
+            for each in modules:
+                each.training = False
+            kind = _kind(functools.partial(_value, loss, model, move, owned), whole, size, batches, targets, model)
+    except Exception as error:  # the step itself raises it where its traceback helps
+        return Checked("unknown", str(error))
+    if kind == "average":  # a mean, but of something else than `targets` counts
+        kind = "targets" if declared == "mean" else "mean"
+    where = place(loss)
+    text = {
+        "unknown": f"{where} returns 0 or NaN",
+        "sum": f'{where} returns the sum over a batch: declare it with reduction="sum".',
+        "mean": f"{where} returns the mean over a batch, so the losses of its parts do not add up: declare it with "
+        'reduction="mean", or return the sum.',
+        "targets": f"{where} returns a mean, but not over what is counted: let `targets` return what it divides by.",
+        "mixes": f"{where} compares the samples of a batch with one another, so batches are not split: if memory runs "
+        "out, training stops.",
+        "noise": f"{where} draws random numbers, so it was not checked that it returns the {declared} over a batch.",
+    }[kind]
+    return OK if kind == declared else Checked(kind, text)
+
+
+def _kind(value: Callable[..., float], whole: Any, size: int, batches: Batches, targets: Any, model: nn.Module) -> str:
+    """sum, mean, average (a mean with other weights), mixes, noise, or unknown."""
+    types = [one.dtype for one in model.parameters() if one.is_floating_point()]
+    tolerance = max([torch.finfo(one).eps for one in types], default=2**-23)
+    if any(one.device.type == "cuda" for one in model.parameters()):
+        tolerance = max(tolerance, 2**-10)  # TF32
+    tolerance **= 0.5
+
+    def equal(one: float, terms: list[float]) -> bool:
+        return abs(one - sum(terms)) <= tolerance * max(abs(one), sum(map(abs, terms)))
+
+    def mean(losses: list[float]) -> list[float]:
+        return [number / sum(numbers) * loss for number, loss in zip(numbers, losses, strict=True)]
+
+    sizes = [max(1, size // 6), max(1, size // 3)] if size > 2 else [1]
+    sizes.append(size - sum(sizes))
+    parts = batches.split(whole, sizes)
+    numbers = [size if targets is None else float(targets(part)) for size, part in zip(sizes, parts, strict=True)]
+    parts, numbers = [part for part, number in zip(parts, numbers, strict=True) if number], [*filter(None, numbers)]
+    result, losses = value(whole, 1), [value(part, 2) for part in parts]
+    if len(parts) < 2 or not all(map(math.isfinite, (result, *losses))) or not any((result, *losses)):
+        return "unknown"
+    if equal(result, losses):
+        return "sum"
+    if equal(result, mean(losses)):
+        return "mean"
+    rows = [[result, *losses], *([value(one, seed) for one in (whole, *parts)] for seed in (3, 4))]
+    spread = [max(column) - min(column) for column in zip(*rows, strict=True)]
+    if max(spread) > tolerance * max(map(abs, rows[0])):
+        # With noise, only a large error is certain: a third of the sum, where the mean is within the noise.
+        third = all(0.25 < one / (sum(others) or 1) < 0.45 for one, *others in rows)
+        off = max(abs(one - sum(mean(others))) for one, *others in rows)
+        sure = len(parts) == 3 and third and abs(result - sum(losses)) > 10 * sum(spread)
+        return "mean" if sure and off <= 3 * max(spread) else "noise"
+    if len(parts) < 3:
+        return "mixes"
+    # The weights of a mean follow from pairs of parts, and predict the whole.
+    a, b, c = losses
+    ab = value(batches.split(whole, [size - sizes[2], sizes[2]])[0], 2)
+    bc = value(batches.split(whole, [sizes[0], size - sizes[0]])[1], 2)
+    second = (a - ab) / (ab - b) if ab != b else 0
+    third = second * (b - bc) / (bc - c) if bc != c else 0
+    weighted = [weight / (1 + second + third) * loss for weight, loss in ((1, a), (second, b), (third, c))]
+    return "average" if second > 0 and third > 0 and equal(result, weighted) else "mixes"
+
+
+def _value(loss: Any, model: nn.Module, move: Any, owned: list[Any], part: Any, seed: int) -> float:
+    """The loss of a part; without gradients, unless it computes some itself."""
+    kind = next((one.device.type for one in model.parameters()), "cpu")
+    for gradients in (False, True):
+        compiled = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
+        eager = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+        torch.manual_seed(seed)
+        seed_these(owned, seed)
+        try:
+            with eager, torch.set_grad_enabled(gradients), torch.autocast(kind, enabled=False):
+                return float(split_result(loss(model, move(part)))[0])
+        except RuntimeError:
+            if gradients:
+                raise
+    raise AssertionError
+
+
+def split_result(result: Any) -> tuple[Any, Any]:
+    """The loss and the metrics (None: none) of what a loss function returned."""
+    return tuple(result) if isinstance(result, (tuple, list)) and len(result) == 2 else (result, None)
+
+
+def place(function: Any) -> str:
+    """The name of a function or module, its file, and its line: `loss` (task.py:12)."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, nn.Module):
+        function = type(function).forward
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__name__).replace("<locals>.", "")
+    return f"`{name}` ({_line(code.co_filename, code.co_firstlineno)})" if code else f"`{name}`"
+
+
+def _line(file: str, line: int) -> str:
+    path, here = Path(file), Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
+
+
+def difference(one: Any, other: Any, where: str = "") -> str | None:
+    """The path of the first difference between two values, bit for bit, such as "['step']"; None if they are equal.
+
+    Objects that cannot be compared count as equal.
+    """
+    if one is other or where.count("[") + where.count(".") > 50:
+        return None
+    if isinstance(one, (Tensor, numpy.ndarray, numpy.generic)):
+        return None if type(other) is type(one) and _same(one, other) else where
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if one.keys() != other.keys():
+            return f"{where}[{next(iter(one.keys() ^ other.keys()))!r}]"
+        pairs = ((f"{where}[{key!r}]", one[key], other[key]) for key in one)
+    elif isinstance(one, (list, tuple, deque)) and isinstance(other, (list, tuple, deque)):
+        if len(one) != len(other):
+            return where
+        pairs = ((f"{where}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True)))
+    elif callable(one) and callable(other):
+        return None
+    elif type(one).__eq__ is object.__eq__ or dataclasses.is_dataclass(one):
+        if type(one) is not type(other):
+            return where
+        mine, theirs = getattr(one, "__dict__", {}), getattr(other, "__dict__", {})
+        pairs = ((f"{where}.{key}", mine[key], theirs.get(key)) for key in mine)
+    else:
+        with contextlib.suppress(Exception):
+            return None if bool(one == other) or (one != one and other != other) else where
+        return None
+    return next((found for each in pairs if (found := difference(each[1], each[2], each[0])) is not None), None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if not isinstance(one, Tensor):
+        return numpy.array_equal(one, other) if one.dtype.hasobject else one.tobytes() == other.tobytes()
+    if one.layout is not torch.strided or one.is_quantized or one.is_nested:
+        return True
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _captured(loss: Any) -> Iterator[nn.Module]:
+    """The modules that a loss function uses besides the model: a criterion, a teacher."""
+    found = [loss]
+    while isinstance(loss, functools.partial):
+        found += [*loss.args, *loss.keywords.values()]
+        loss = loss.func
+    found.append(getattr(loss, "__self__", None))
+    if inspect.isroutine(loss) and hasattr(inspect.unwrap(loss), "__code__"):
+        names = inspect.getclosurevars(inspect.unwrap(loss))
+        found += [*names.nonlocals.values(), *names.globals.values()]
+    return (each for one in found if isinstance(one, nn.Module) for each in one.modules())
+
+
+def _objects(root: Any) -> dict[str, Any]:
+    """A data set and the objects in its attributes, such as other data sets and transforms, by their paths."""
+    found, seen, left = dict[str, Any](), set[int](), [(type(root).__name__, root)]
+    while left and len(found) < 1000:
+        path, one = left.pop()
+        if id(one) in seen or isinstance(one, (ModuleType, type, Tensor)) or inspect.isroutine(one):
+            continue
+        seen.add(id(one))
+        if isinstance(one, (list, tuple, dict)):
+            if len(one) <= 100:
+                pairs = one.items() if isinstance(one, dict) else enumerate(one)
+                left += [(f"{path}[{key!r}]", each) for key, each in pairs]
+        elif hasattr(one, "__dict__") and type(one).__module__.partition(".")[0] not in sys.stdlib_module_names:
+            found[path] = one
+            left += [(f"{path}.{key}", each) for key, each in vars(one).items()]
+    return found
+
+
+@contextlib.contextmanager
+def _unchanged(objects: Mapping[Any, Any], owned: list[Any]) -> Iterator[_Kept]:
+    """Put back what the block changes: these objects, these generators, and the global ones."""
+    kept, places = _Kept(objects), [*torch.cuda.default_generators, *owned]
+    states, rest = snapshot(), [(one, _state(one)) for one in places]
+    try:
+        yield kept
+    finally:
+        kept.put_back()
+        restore(states)
+        for one, (name, state) in rest:
+            target = one.bit_generator if name == "state" else one
+            setattr(target, name, state) if name == "state" else getattr(target, name)(state)
+
+
+def _state(generator: Any) -> tuple[str, Any]:
+    """The state of a generator, and what sets it."""
+    if isinstance(generator, numpy.random.Generator):
+        return "state", generator.bit_generator.state
+    if hasattr(generator, "getstate"):
+        return "setstate", generator.getstate()
+    return "set_state", generator.get_state()
+
+
+class _Kept:
+    """The attributes of objects, by their paths, and the numbers in the buffers of modules, to be put back."""
+
+    def __init__(self, objects: Mapping[Any, Any]) -> None:
+        self.containers, self.tensors = [], []
+        modules = [one for one in objects.values() if isinstance(one, nn.Module)]
+        frozen = [one for each in modules for one in each._parameters.values() if one is not None]
+        few = sum(one.nbytes for one in frozen if not one.requires_grad) <= LARGE
+        for path, one in objects.items():
+            held = dict(vars(one))
+            for name, value in [("", vars(one)), *held.items()]:
+                if isinstance(value, (list, dict, set, deque)) and len(value) <= MANY:
+                    self.containers.append((f"{path}.{name}" if name else path, value, copy.copy(value)))
+            if isinstance(one, nn.Module):  # a momentum encoder is frozen
+                held |= one._buffers | (one._parameters if few else {})
+            for name, value in held.items():
+                if (
+                    isinstance(value, Tensor)
+                    and not value.requires_grad
+                    and (isinstance(one, nn.Module) or value.nbytes <= MANY)
+                ):
+                    self.tensors.append((f"{path}.{name}", value, value.clone()))
+
+    def changed(self) -> list[str]:
+        """The paths of what differs now."""
+        names = [path for path, value, copied in self.tensors if not _same(value, copied)]
+        for path, live, kept in self.containers:
+            if isinstance(live, dict):
+                names += [f"{path}.{key}" for key in live if difference(live[key], kept.get(key)) is not None]
+            elif live != kept:
+                names.append(path)
+        return names
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        for _, live, kept in self.containers:
+            if isinstance(live, dict):  # it is never empty, since a thread may read it
+                live.update(kept)
+                for key in live.keys() - kept.keys():
+                    del live[key]
+            else:
+                live.clear()
+                (live.update if isinstance(live, set) else live.extend)(kept)
+        for _, value, copied in self.tensors:
+            if not _same(value, copied):
+                value.copy_(copied)
