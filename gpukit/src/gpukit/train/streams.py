@@ -158,7 +158,7 @@ class Pass(Iterator[Any]):
             if here:
                 recorded.load_state_dict(numpied(here[0]))
             if self.workers:
-                with workers.signals_later(), workers.frozen():
+                with workers.signals_later():
                     self.iterator = iter(source)
             else:
                 self.iterator = iter(source)
