@@ -8,6 +8,7 @@ is run again from the key, and its first `done` batches are skipped without read
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -21,16 +22,20 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    get_worker_info,
 )
 from torch.utils.data.distributed import DistributedSampler
 
 from gpukit.train import streams, workers
+from gpukit.train.checks import sample_repeats
 from gpukit.train.data import Collated, DataError, Keyed
 from gpukit.train.seeds import ORDER, generators, mix, restore, seed_all, snapshot
 from gpukit.train.state import capture, put_back, restored, values
 
 # They draw from the global generators only before their first index, or from a generator of their own.
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+
+UNEXACT = ("sample-unseeded", "sample-changes")  # findings of a sample that differs when it is read again
 
 
 class Order:
@@ -73,15 +78,18 @@ class Order:
 
 
 class _Begin:
-    """In a worker: what gpukit needs, then the user's `worker_init_fn`."""
+    """In a worker: what gpukit needs, then the user's `worker_init_fn`. The first worker of a run reads a few samples
+    twice; not the training process, since workers forked later would share the position of files that it opened."""
 
     def __init__(self, user: Any) -> None:
-        self.user = user
+        self.user, self.check = user, True
 
     def __call__(self, worker: int) -> None:
         workers.begin(worker)
         if self.user is not None:
             self.user(worker)
+        if self.check and worker == 0 and (found := sample_repeats(get_worker_info().dataset.dataset)).id in UNEXACT:
+            print(found.text, file=sys.stderr, flush=True)
 
 
 class View:
@@ -98,10 +106,11 @@ class View:
         self.name = type(base.dataset).__name__
         self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
+        self.dataset, self.in_worker, self.workers = base.dataset, _Begin(base.worker_init_fn), base.num_workers
         vars(base).update(
             dataset=Keyed(base.dataset),
             collate_fn=Collated(base.collate_fn),
-            worker_init_fn=_Begin(base.worker_init_fn),
+            worker_init_fn=self.in_worker,
             generator=torch.Generator(),
             _iterator=None,
         )
@@ -138,8 +147,11 @@ class Pass(Iterator[Any]):
         self.view, self.key, self.done = view, key, done
         self.begun = view.generator_states()
         view.order.key, view.order.skip = key, done
+        if view.in_worker.check and not view.workers and (found := sample_repeats(view.dataset)).id in UNEXACT:
+            print(found.text, file=sys.stderr, flush=True)
         with workers.signals_later():
             self.batches = iter(view.loader)
+        view.in_worker.check = False
 
     def __next__(self) -> Any:
         batch = next(self.batches)

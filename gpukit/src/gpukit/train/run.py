@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gpukit.train import checkpoint
+from gpukit.train import checkpoint, checks
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder
@@ -123,7 +123,7 @@ class Run:
         self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
         self._signals = contextlib.ExitStack()
         self._stop: StopSignals | None = None
-        self._ended = False
+        self._ended, self._reported, self._outside = False, set[str](), dict[str, tuple[Any, ...]]()
         atexit.register(self.finish)
 
     # What is kept
@@ -171,6 +171,16 @@ class Run:
         found = self._values.pop(place, None)
         result = [like(found[name], now) if found else now for name, now in variables.items()]
         return result[0] if len(result) == 1 else tuple(result)
+
+    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "sum") -> checks.Checked:
+        """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
+        one; `model` is the object of that name that is kept. The finding's `text` says what is wrong."""
+        if "model" not in self._objects:
+            raise TrainingError("run.check needs the model: call run.keep(model=model) first.")
+        model = unwrapped(self._objects["model"])
+        found = checks.check(loss, model, batch, declared=declared)
+        self._report(found)
+        return found
 
     def write(self, path: str | Path, mode: str = "wb") -> contextlib.AbstractContextManager[IO[Any]]:
         """Open a file of the script for writing: `with run.write("best.pt") as file: torch.save(model, file)`.
@@ -365,6 +375,12 @@ class Run:
         if self.ranks.main:
             self._tracker.log(self.steps, **figures, **self._monitor.values())
 
+    def _report(self, found: checks.Checked) -> None:
+        """Show a finding, once."""
+        if found.text and found.id != "unknown" and found.text not in self._reported:
+            self._reported.add(found.text)
+            self._say(found.text)
+
     def _say(self, text: str) -> None:
         if self.ranks.main:
             self.progress.say(text) if self.progress.shown else print(text, file=sys.stderr, flush=True)
@@ -401,6 +417,11 @@ class Run:
             "this run",
         )
         ranks = self.ranks.gather(mine)
+        if self._saver is None:
+            self._report(checks.strangers(self._objects))
+        now = checks.loose(self._objects)
+        self._report(checks.unsaved(self._outside, now))
+        self._outside = now
         weights, kept = dict[str, Tensor](), dict[str, Any]()
         for name, one in self._objects.items():
             state = capture(one, name)
@@ -474,6 +495,8 @@ class Run:
             prefix = "" if name == "model" else f"{name}."
             state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
         put_back(one, state, name)
+        if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
+            self._report(checks.restored(name, one, state))
 
     def _restore_variables(self, number: int) -> None:
         if not self.saved or number >= len(self._mine["variables"]):

@@ -66,18 +66,6 @@ def restore(states: tuple[Any, ...]) -> None:
         one.restore(state)
 
 
-def snapshot() -> tuple[Any, ...]:
-    """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
-    return torch.default_generator.get_state(), random.getstate(), numpy.random.get_state()
-
-
-def restore(states: tuple[Any, ...]) -> None:
-    """Restore the states from `snapshot`."""
-    torch.default_generator.set_state(states[0])
-    random.setstate(states[1])
-    numpy.random.set_state(states[2])
-
-
 def numpy_generator() -> numpy.random.Generator:
     """A NumPy Generator for one sample, derived from its seed: to be created inside `dataset[index]`.
 
