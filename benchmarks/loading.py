@@ -136,7 +136,7 @@ class Kind:
 
 
 def augmented(draw: str, goal: float | None = None) -> Kind:
-    return Kind(lambda batch: Augmented(batch, draw), 256, convolutions, 3, goal)
+    return Kind(lambda batch: Augmented(batch, draw), 256, convolutions, 1, goal)
 
 
 KINDS = {
@@ -144,7 +144,7 @@ KINDS = {
     "batch 256, augmentation with `random`": augmented("random", 1.05),
     "batch 256, augmentation with numpy.random": augmented("numpy.random", 1.05),
     "batch 256, augmentation with a NumPy Generator": augmented("a Generator", 1.05),
-    "batch 32, JPEG": Kind(Jpeg, 32, convolutions, 3, 1.05),
+    "batch 32, JPEG": Kind(Jpeg, 32, convolutions, 1, 1.05),
     "batch 256, plain": Kind(Rows, 256, perceptron, 20, 1.15),
     "batch 32, plain": Kind(Rows, 32, perceptron, 60, 1.15),
 }
@@ -215,11 +215,12 @@ def workers_of(pids: set[int]) -> float:
 
 def settled(pids: set[int]) -> float:
     """The CPU time of these processes, once they wait."""
-    before, now = -1.0, workers_of(pids)
-    while now - before > 1e-4:
-        time.sleep(0.05)
-        before, now = now, workers_of(pids)
-    return now
+    before, same = 0.0, 0
+    while pids and same < 3:
+        time.sleep(0.04)
+        now = workers_of(pids)
+        before, same = now, same + 1 if now - before < 1e-4 else 0
+    return before
 
 
 def children() -> set[int]:
