@@ -18,9 +18,9 @@ import torch
 from gpukit import train
 from gpukit.project.stack import load
 from gpukit.train import checkpoint
-from gpukit.train import run as module
+from gpukit.train import folder as module
 from gpukit.train.errors import TrainingError
-from gpukit.train.path import Folder, git_state, on_main, versions
+from gpukit.train.folder import Folder, git_state, on_main, versions
 from gpukit.train.ranks import Ranks
 from tests.conftest import git
 from tests.gpukit.conftest import DATA

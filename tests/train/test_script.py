@@ -331,7 +331,7 @@ def test_ctrl_c_of_a_pipe_saves(saved: Trainee) -> None:
 def test_a_worker_that_dies(saved: Trainee) -> None:
     killed = "if index == 77:\n            __import__('os')._exit(9)\n        point = self"
     saved.replace("data.py", "point = self", killed)
-    sentence(saved.run(*GO_ON, "--max-steps", "60", "--save-steps", "100", "--workers", "2"), "worker", "--workers")
+    sentence(saved.run(*GO_ON, "--max-steps", "60", "--save-steps", "100", "--workers", "2"), "worker", "workers=0")
     still_whole(saved)
 
 

@@ -121,7 +121,7 @@ def test_data_that_workers_cannot_read():
     task = Task(torch.nn.Linear(1, 1), None, Local(), lambda *_: None, collate=torch.stack)
     messages = []
     assert next(iter(Feed(task, 4, 0, say=messages.append))).shape == (4, 3)
-    assert messages[0].startswith("Loading data with 0 workers: the data set uses the GPU")
+    assert messages[0].startswith("Loading data with 0 workers: ") and "GPU" in messages[0]
 
 
 def test_errors_of_the_data_set_are_raised():

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from gpukit.train import checkpoint
+from gpukit.train.adapters.trl import quiet
 from gpukit.train.errors import TrainingError
 from gpukit.train.track import Tracker
 
 from spark_fine_tuning.config import Settings
-from spark_fine_tuning.train import quiet_libraries, train
+from spark_fine_tuning.train import train
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     torch.set_num_threads(1)  # faster for such a small model
-    quiet_libraries()
+    quiet()
     monkeypatch.setenv("WANDB_MODE", "disabled")
     if "gpu" not in request.keywords:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

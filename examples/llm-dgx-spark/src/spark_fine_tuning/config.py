@@ -14,7 +14,16 @@ class Settings:
     model: str = "Qwen/Qwen3-0.6B"
     """A language model on Hugging Face, or a folder with one. tiny: a generated model with random weights."""
     data: str = "trl-lib/Capybara"
-    """Hugging Face data set, .jsonl file, or folder, of `messages`, `text`, or `prompt` and `completion`; or tiny."""
+    """Hugging Face data set, .csv, .tsv, .parquet, or .jsonl file, or folder, of `messages`, `text`, or `prompt` and
+    `completion`; or tiny."""
+    columns: str = ""
+    """Columns to use, by name or number: `prompt=0,completion=1`, `text=body`, or, for chats, `user=0,assistant=1`."""
+    header: bool | None = None
+    """Whether a .csv or .tsv file begins with names. None: unless --columns has numbers."""
+    eval_data: str = ""
+    """Held-out data, like `data`. Default: 5 % of the data, at most 500 samples."""
+    packing: bool = False
+    """Combine short samples into rows of at most max_length tokens; a batch is that many rows, without padding."""
     max_length: int = 1024
     """Maximum number of tokens per sample; longer samples are truncated."""
     rank: int = 16
@@ -35,6 +44,10 @@ class Settings:
     """Learning rate after the warm-up."""
     warmup_steps: int = 20
     """Steps over which the learning rate increases to its full value."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Of the learning rate after the warm-up. cosine: to 0 at --max-steps, so a run should not be extended."""
+    weight_decay: float = 0.0
+    """Weight decay of AdamW."""
     clip: float | None = 1.0
     """Maximum gradient norm. None: no clipping."""
     seed: int = 0

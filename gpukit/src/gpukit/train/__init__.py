@@ -1,7 +1,6 @@
 """Building blocks for training scripts: exact resume, safe stops, recovery from out-of-memory errors, fast loading.
 
     run         exact resume for any training loop (passes, streams, state, checks)
-    adapters    exact resume inside of the training loops of other libraries: Hugging Face, TRL, Lightning (sharded)
     task        model, optimizer, data, and loss as one value
     device      the device, how to use it, and how much memory it has
     ranks       one process or several
@@ -21,5 +20,6 @@
     curve       a plot of the losses
     errors      one-sentence messages for known errors
 
-In parentheses: modules that the module uses internally. docs/api.md in the template lists the public API.
+The package adapters has exact resume for the training loops of Hugging Face, TRL, and Lightning. In parentheses:
+modules that the module uses internally. docs/api.md in the template lists the public API.
 """

@@ -24,11 +24,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import default_collate
+from tqdm import tqdm
 
 from gpukit.project.stack import StackError, load
 from gpukit.train.batch import is_oom
 from gpukit.train.device import Device, _compile, choose, limit
-from gpukit.train.progress import span
 from gpukit.train.seeds import seed_all
 from gpukit.train.task import load_task
 
@@ -238,7 +238,7 @@ def speed(
     try:
         with _time_limit(seconds):
             for one in _candidates(bench, rows):
-                say(f"[{span(time.monotonic() - begun)} of {span(seconds)}] {one} ...")
+                say(f"[{tqdm.format_interval(time.monotonic() - begun)} of {tqdm.format_interval(seconds)}] {one} ...")
                 rows.append(bench.measure(one, first=not rows))
                 if len(rows) == 1 and rows[0].problem:
                     break
