@@ -141,10 +141,22 @@ def ending(ranks: Ranks) -> str:
     return "it fitted"
 
 
+def disagreeing(ranks: Ranks) -> str:
+    """Another loss on one of them."""
+    step, (x, labels) = step_of(ranks), batch_of(8)
+    if not ranks.main:
+        step.task.loss = lambda model, batch: model(batch[0]).sum()
+    try:
+        step([x, labels], seed=0)
+    except SystemExit as end:
+        return str(end)
+    return "they agreed"
+
+
 def main() -> None:
     torch.set_num_threads(1)
     with Ranks.start("cpu") as ranks:
-        found = {each.__name__: each(ranks) for each in (agreements, steps, training, scaled, ending)}
+        found = {each.__name__: each(ranks) for each in (agreements, steps, training, scaled, ending, disagreeing)}
         print(json.dumps({"rank": ranks.rank, "main": ranks.main, **found}), flush=True)
 
 

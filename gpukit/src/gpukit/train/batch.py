@@ -191,7 +191,7 @@ class Step:
         if each := by_id.get("mixes") or by_id.get("noise"):
             self.notes.append(each.text)
         if "mixes" in by_id:
-            self._solid = f"{place(task.loss)} compares its samples with one another"
+            self._solid = f"{place(task.loss)} is not a sum or mean over its samples"
 
     def _attempt(
         self, batch: Any, total: int, mine: float, count: float, seed: int

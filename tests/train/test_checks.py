@@ -1,0 +1,581 @@
+"""What exactness rests on: faults are found, with the user's function and line, and what is right is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import os
+import random
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from gpukit.train import checks
+from gpukit.train.batch import Step
+from gpukit.train.checks import check, sample_repeats
+from gpukit.train.device import choose
+from gpukit.train.task import Task
+
+SIZE = 32
+CPU = choose(device="cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def line(function: Callable[..., Any]) -> str:
+    name, code = function.__qualname__.replace("<locals>.", ""), function.__code__
+    return f"`{name}` (tests/train/test_checks.py:{code.co_firstlineno})"
+
+
+def drawing() -> list[Any]:
+    return [torch.get_rng_state(), random.getstate(), numpy.random.get_state()]
+
+
+# Losses: model, batch, and what they are.
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
+
+
+def wide() -> nn.Module:
+    return nn.Linear(60, 60)
+
+
+def images() -> tuple[Tensor, Tensor]:
+    return torch.randn(SIZE, 6), torch.randint(0, 4, (SIZE,))
+
+
+class Coder(nn.Module):
+    """A VAE, an MAE, a diffusion model: random numbers in every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 8), nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, log = self.encoder(x).chunk(2, dim=1)
+        return self.decoder(mean + torch.randn_like(mean) * (log / 2).exp()), mean, log
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.experts = nn.Linear(6, 3), nn.ModuleList(nn.Linear(6, 4) for _ in range(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shares = self.router(x).softmax(dim=1)
+        chosen = functional.one_hot(shares.argmax(dim=1), 3).float()
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=1)
+        return (outputs * (chosen * shares)[:, :, None]).sum(dim=1), 3 * (chosen.mean(0) * shares.mean(0)).sum()
+
+
+def entropy(model: nn.Module, batch: Any, **options: Any) -> Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1], **{"reduction": "sum", **options})
+
+
+def with_metrics(model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    logits = model(batch[0])
+    return functional.cross_entropy(logits, batch[1], reduction="sum"), {"right": (logits.argmax(1) == batch[1]).sum()}
+
+
+def weighted_rows(model: nn.Module, batch: Any) -> Tensor:
+    return (functional.cross_entropy(model(batch[0]), batch[1], reduction="none") * batch[2]).sum()
+
+
+def vae(model: nn.Module, batch: Any) -> Tensor:
+    made, mean, log = model(batch[0])
+    return (made - batch[0]).square().sum() - 0.5 * (1 + log - mean.square() - log.exp()).sum()
+
+
+def diffusion(model: nn.Module, batch: Any, reduction: str = "sum") -> Tensor:
+    x = batch[0]
+    noise, time = torch.randn_like(x), torch.rand(len(x), 1)
+    return functional.mse_loss(model(x * (1 - time) + noise * time), noise, reduction=reduction)
+
+
+def masked(model: nn.Module, batch: Any) -> Tensor:
+    hidden = torch.rand(batch[0].shape) < 0.75
+    return ((model(batch[0].masked_fill(hidden, 0)) - batch[0]).square() * hidden).sum()
+
+
+def experts(model: nn.Module, batch: Any) -> Tensor:
+    logits, balance = model(batch[0])
+    return functional.cross_entropy(logits, batch[1], reduction="sum") + 0.01 * len(batch[0]) * balance
+
+
+def penalty(model: nn.Module, batch: Any) -> Tensor:
+    """Needs gradients within the loss, as WGAN-GP does."""
+    x = batch[0].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return (slope.norm(dim=1) - 1).square().sum()
+
+
+def policy(model: nn.Module, batch: Any) -> Tensor:
+    """Of both signs: the whole is near 0."""
+    advantage = batch[0][:, 0] - batch[0][:, 0].mean() if len(batch) < 3 else batch[2] - 0.5
+    return -(model(batch[0]).log_softmax(1)[:, 0] * advantage).sum()
+
+
+def clip(model: nn.Module, batch: Any) -> Tensor:
+    one = functional.normalize(model(batch[0]), dim=1)
+    logits = one @ functional.normalize(model(batch[0] + 0.1), dim=1).T / 0.07
+    return functional.cross_entropy(logits, torch.arange(len(one)))
+
+
+def triplet(model: nn.Module, batch: Any) -> Tensor:
+    """Batch-hard: the farthest of the same class, the nearest of another."""
+    one = model(batch[0])
+    distance, same = torch.cdist(one, one), batch[1][:, None] == batch[1][None]
+    return functional.relu((distance * same).amax(1) - (distance + 1e6 * same).amin(1) + 0.2).sum()
+
+
+def normalized(model: nn.Module, batch: Any) -> Tensor:
+    one = model(batch[0])
+    return ((one - one.mean(0)) / one.std(0)).abs().sum() + one.square().sum()
+
+
+def ignoring() -> tuple[Tensor, Tensor]:
+    x, labels = images()
+    labels[: SIZE // 4] = -100
+    labels[-3:] = -100
+    return x, labels
+
+
+def counted(batch: Any) -> int:
+    return int((batch[1] != -100).sum())
+
+
+CLASSES = torch.tensor([0.1, 1.0, 3.0, 10.0])
+weighted = functools.partial(entropy, weight=CLASSES)
+KINDS = [
+    # id, model, batch, loss, declared, targets
+    ("ok", classifier, images, entropy, "sum", None),
+    ("ok", classifier, ignoring, entropy, "sum", None),
+    ("ok", classifier, ignoring, entropy, "sum", counted),
+    ("ok", classifier, images, weighted, "sum", None),
+    ("ok", classifier, images, functools.partial(weighted, label_smoothing=0.1), "sum", None),
+    ("ok", classifier, images, functools.partial(entropy, reduction="mean"), "mean", None),
+    ("ok", classifier, ignoring, functools.partial(entropy, reduction="mean"), "mean", counted),
+    ("ok", classifier, images, functools.partial(weighted, reduction="mean"), "mean", lambda b: CLASSES[b[1]].sum()),
+    ("ok", classifier, images, with_metrics, "sum", None),
+    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), weighted_rows, "sum", None),
+    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), policy, "sum", None),
+    ("ok", lambda: classifier().bfloat16(), lambda: (images()[0].bfloat16(), images()[1]), entropy, "sum", None),
+    ("ok", lambda: nn.Linear(6, 1), images, penalty, "sum", None),
+    ("noise", Coder, images, vae, "sum", None),
+    ("noise", lambda: nn.Linear(6, 6), images, diffusion, "sum", None),
+    ("noise", lambda: nn.Linear(6, 6), images, masked, "sum", None),
+    ("noise", classifier, images, lambda model, batch: entropy(model.train(), batch), "sum", None),
+    ("mixes", Experts, images, experts, "sum", None),
+    ("mixes", lambda: nn.Linear(6, 4), images, clip, "sum", None),
+    ("mixes", lambda: nn.Linear(6, 4), images, clip, "mean", None),
+    ("mixes", lambda: nn.Linear(6, 4), images, triplet, "sum", None),
+    ("mixes", lambda: nn.Linear(6, 4), images, normalized, "sum", None),
+    ("mean", classifier, images, functools.partial(entropy, reduction="mean"), "sum", None),
+    ("mean", classifier, ignoring, functools.partial(entropy, reduction="mean"), "sum", counted),
+    ("mean", classifier, images, functools.partial(weighted, reduction="mean"), "sum", None),
+    ("mean", wide, lambda: (torch.randn(SIZE, 60),), functools.partial(diffusion, reduction="mean"), "sum", None),
+    ("mean", lambda: classifier().bfloat16(), lambda: (images()[0].bfloat16(), images()[1]),
+     functools.partial(entropy, reduction="mean"), "sum", None),
+    ("sum", classifier, images, entropy, "mean", None),
+    ("targets", classifier, images, functools.partial(weighted, reduction="mean"), "mean", None),
+    ("unknown", classifier, lambda: tuple(each[:1] for each in images()), entropy, "sum", None),
+    ("unknown", classifier, images, lambda model, batch: 0 * entropy(model, batch), "sum", None),
+    ("unknown", classifier, images, lambda model, batch: entropy(model, batch[5]), "sum", None),
+    ("unknown", classifier, lambda: types.SimpleNamespace(x=1), entropy, "sum", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "build", "data", "loss", "declared", "targets"), KINDS)
+def test_how_losses_of_parts_relate(id: str, build: Any, data: Any, loss: Any, declared: str, targets: Any):
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model, batch = build(), data()
+        one = next(model.parameters())
+        model(torch.randn(64, one.shape[1], dtype=one.dtype))  # BatchNorm's statistics
+        before, drawn, modes = (
+            copy.deepcopy(model.state_dict()),
+            drawing(),
+            [each.training for each in model.modules()],
+        )
+        found = check(loss, model, batch, declared=declared, targets=targets)
+        assert found.id == id, found
+        assert found.id in ("ok", "unknown") or found.text.startswith(checks.place(loss))
+        assert checks.difference(before, model.state_dict()) is None
+        assert checks.difference(drawn, drawing()) is None
+        assert modes == [each.training for each in model.modules()]
+
+
+def test_the_function_is_named_with_its_line():
+    torch.manual_seed(0)
+    found = check(clip, nn.Linear(6, 4), images())
+    assert found.text.startswith(f"{line(clip)} compares the samples")
+    assert check(clip, nn.Linear(6, 4), images(), declared=None).id == "mixes"
+    assert check(entropy, nn.Linear(6, 4), images(), declared=None).id == "sum"
+
+
+def test_a_check_leaves_a_model_as_it_was():
+    """Counters, a queue, a momentum encoder, a cache, and generators of its own."""
+
+    class Momentum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.online, self.slow = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
+            self.register_buffer("queue", torch.zeros(8))
+            self.calls, self.history, self.average = 0, [], torch.zeros(3)
+            self.random = torch.Generator().manual_seed(1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.slow.weight.mul_(0.9).add_(self.online.weight, alpha=0.1)
+            self.queue[self.calls % 8] = 1
+            self.queue = self.queue + torch.rand((), generator=self.random)
+            self.calls, self.average, self.cache = self.calls + 1, self.average + 1, x
+            self.history.append(len(x))
+            return self.online(x)
+
+    def state(model: nn.Module) -> Any:
+        rest = {name: value for name, value in vars(model).items() if not name.startswith("_")}
+        return copy.deepcopy([model.state_dict(), {**rest, "random": model.random.get_state()}])
+
+    model = Momentum()
+    before = state(model)
+    assert check(entropy, model, images()).id == "ok"
+    assert checks.difference(before, state(model)) is None and checks.difference(state(model), before) is None
+
+
+# What Step makes of it.
+
+
+def step_of(loss: Any, model: nn.Module | None = None, **options: Any) -> Step:
+    torch.manual_seed(0)
+    model = model or nn.Linear(6, 4)
+    task = {name: options.pop(name) for name in ("targets", "reduction") if name in options}
+    return Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), None, loss, **task), CPU, **options)
+
+
+def gradient(step: Step) -> Tensor:
+    return torch.cat([each.grad.flatten() for each in step.parameters])
+
+
+def test_a_step_does_not_train_with_a_mean_that_is_declared_as_a_sum():
+    def mean(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    step = step_of(mean)
+    before = copy.deepcopy(step.task.model.state_dict())
+    with pytest.raises(SystemExit, match=r'test_checks\.py:\d+\) returns the mean .* reduction="mean"') as ending:
+        step(images(), seed=0)
+    assert str(ending.value).startswith(line(mean))
+    assert checks.difference(before, step.task.model.state_dict()) is None
+    batch, whole, declared = images(), step_of(entropy), step_of(mean, reduction="mean", microbatch=5)
+    assert torch.allclose(whole(batch, seed=0), declared(batch, seed=0))
+    assert torch.allclose(gradient(whole), gradient(declared), atol=1e-6)
+
+
+class Hungry(nn.Linear):
+    room = 1000
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("loss", [clip, triplet])
+def test_a_step_does_not_split_a_batch_whose_samples_are_compared(loss: Any):
+    model, batch = Hungry(6, 4), images()
+    step = step_of(loss, model, microbatch=4, accumulate=2)
+    step(batch, seed=0)
+    assert len(step.notes) == 1 and step.notes[0].startswith(f"{line(loss)} compares the samples")
+    wanted = step_of(loss, copy.deepcopy(model), check=False)
+    wanted(batch, seed=0)
+    model.room = 8
+    with pytest.raises(SystemExit, match=r"cannot be split, since `.*use a smaller batch"):
+        step(batch, seed=1)
+    assert len(step.notes) == 1
+
+
+def test_noise_is_mentioned_once():
+    step = step_of(diffusion, nn.Linear(6, 6), microbatch=8)
+    for seed in range(3):
+        step(images(), seed)
+    assert [note.startswith(f"{line(diffusion)} draws random numbers") for note in step.notes] == [True]
+
+
+def test_accumulation_is_the_gradient_of_the_batch():
+    batch = ignoring()
+    plain, parts = (step_of(entropy, targets=counted, clip=0.1, accumulate=number) for number in (1, 5))
+    seen = []
+    parts.task.model.register_forward_pre_hook(lambda model, args: seen.append(len(args[0])))
+    losses = [step(batch, seed=0) for step in (plain, parts)]
+    assert torch.allclose(*losses) and torch.allclose(gradient(plain), gradient(parts), atol=1e-6)
+    assert seen[-4:] == [7, 6, 6, 6]  # and the first of 7 has no targets
+    assert gradient(plain).norm() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_metrics_of_the_parts():
+    step, batch = step_of(with_metrics, microbatch=12), images()
+    loss = step(batch, seed=0)
+    assert loss.ndim == 0 and [each["right"].requires_grad for each in step.metrics] == [False] * 3
+    model = nn.Linear(6, 4)
+    torch.manual_seed(0)
+    model.reset_parameters()
+    right = (step_of(entropy).task.model(batch[0]).argmax(1) == batch[1]).sum()
+    assert sum(each["right"] for each in step.metrics) == right
+
+
+def test_nan_in_the_first_step_names_the_function():
+    def broken(model: nn.Module, batch: Any) -> Tensor:
+        return (model(batch[0]).sum() - 1e9).log()
+
+    step = step_of(broken)
+    with pytest.raises(SystemExit, match="The loss of the first step is nan") as ending:
+        step(images(), seed=0)
+    assert line(broken) in str(ending.value) and all(each.isfinite().all() for each in step.parameters)
+
+
+def test_a_batch_of_graphs_is_a_whole():
+    """As PyTorch Geometric has them: an object, whose tensors have a row for each node."""
+
+    class Graphs:
+        def __init__(self, nodes: Tensor, graph: Tensor) -> None:
+            self.nodes, self.graph = nodes, graph
+
+        def to(self, device: Any) -> Graphs:
+            return self
+
+    def loss(model: nn.Module, batch: Graphs) -> Tensor:
+        return torch.zeros(5, 4).index_add(0, batch.graph, model(batch.nodes)).square().sum()
+
+    batch, model = Graphs(torch.randn(20, 6), torch.arange(20) // 4), Hungry(6, 4)
+    step, wanted = step_of(loss, model, targets=lambda batch: 5), loss(model, batch).item() / 5
+    assert step(batch, seed=0) == pytest.approx(wanted)
+    assert not step.notes
+    model.room = 8
+    with pytest.raises(SystemExit, match="cannot be split"):
+        step(batch, seed=0)
+
+
+# Samples.
+
+
+class Data(Dataset):
+    def __len__(self) -> int:
+        return 100
+
+
+class FreshGenerator(Data):
+    def __getitem__(self, index: int) -> numpy.ndarray:
+        return numpy.random.default_rng().random(3) + index
+
+
+class Jitter:
+    def __call__(self, x: float) -> float:
+        return x + random.SystemRandom().random()
+
+
+class InTransform(Data):
+    def __init__(self) -> None:
+        self.transforms = [Jitter()]
+
+    def __getitem__(self, index: int) -> dict[str, float]:
+        return {"x": self.transforms[0](index)}
+
+
+class FromSystem(Data):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(list(os.urandom(8))), index
+
+
+class FreshPython(Data):
+    def __getitem__(self, index: int) -> float:
+        return random.Random().random()
+
+
+class Clock(Data):
+    def __getitem__(self, index: int) -> int:
+        return time.perf_counter_ns()
+
+
+class Counting(Data):
+    def __init__(self) -> None:
+        self.count, self.rows, self.seen = 0, numpy.arange(3), []
+
+    def __getitem__(self, index: int) -> Tensor:
+        self.count += 1
+        return torch.tensor([index, self.count])
+
+
+class Listing(Counting):
+    def __getitem__(self, index: int) -> int:
+        self.seen.append(index)
+        return len(self.seen)
+
+
+class Augmented(Data):
+    """Everything that a seed reaches, an own generator made late, a cache, a handle, and statistics of its own."""
+
+    def __init__(self) -> None:
+        self.random, self.late, self.file, self.cache, self.reads = numpy.random.default_rng(3), None, None, {}, 0
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.reads += 1
+        self.late = self.late or torch.Generator()
+        self.file = self.file or object()
+        self.cache.setdefault(index, float("nan"))
+        noise = [torch.rand(2), numpy.random.rand(2), random.random(), self.random.random(2)]
+        noise.append(torch.rand(2, generator=self.late))
+        return {
+            "noise": noise,
+            "nan": self.cache[index],
+            "graph": types.SimpleNamespace(x=torch.zeros(2)),
+            "of": object(),
+        }
+
+
+@pytest.mark.parametrize("data", [FreshGenerator, InTransform, FromSystem, FreshPython])
+def test_a_sample_that_nothing_seeds(data: type):
+    found = sample_repeats(Subset(data(), range(50)))
+    function = Jitter.__call__ if data is InTransform else data.__getitem__
+    where = f"`{function.__name__}` (tests/train/test_checks.py:{function.__code__.co_firstlineno + 1})"
+    assert found.id == "sample-unseeded" and found.text.startswith(f"{where} of Subset draws from a generator")
+
+
+def test_a_sample_that_changes_for_another_reason():
+    found = sample_repeats(Clock())
+    assert found.id == "sample-unseeded" and found.text.startswith(line(Clock.__getitem__))
+
+
+@pytest.mark.parametrize(("data", "name"), [(Counting, "count"), (Listing, "seen")])
+def test_a_data_set_that_changes_itself(data: type, name: str):
+    made = data()
+    found = sample_repeats(Subset(made, range(50)))
+    assert found.id == "sample-changes" and f"(`Subset.dataset.{name}`)" in found.text
+    assert made.count == 0 and made.seen == []
+
+
+def test_samples_that_repeat():
+    data, drawn = Augmented(), drawing()
+    state = data.random.bit_generator.state
+    assert sample_repeats(data).id == "ok"
+    assert checks.difference(drawn, drawing()) is None and data.random.bit_generator.state == state
+    # A file that each worker opens for itself must not be open already when they are forked.
+    assert data.file is None and data.late is None and data.cache == {} and data.reads == 0
+    assert sample_repeats(TensorDataset(*images())).id == "ok"
+    assert sample_repeats(iter([])).id == sample_repeats(TensorDataset(torch.zeros(0))).id == "unknown"
+    assert sample_repeats(["text", 1, None]).id == "ok"
+
+
+def test_a_slow_data_set_is_read_for_a_second():
+    class Slow(Data):
+        read = 0
+
+        def __getitem__(self, index: int) -> int:
+            type(self).read += 1
+            time.sleep(0.3)
+            return index
+
+    begun = time.monotonic()
+    assert sample_repeats(Slow()).id == "ok"
+    assert time.monotonic() - begun < 2 and Slow.read <= 5
+
+
+# State.
+
+
+class Forgetful(torch.optim.lr_scheduler.StepLR):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict({name: value for name, value in state.items() if name != "last_epoch"})
+
+
+def trained(scheduler: type = torch.optim.lr_scheduler.StepLR, steps: int = 0) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    kept = {"model": model, "optimizer": optimizer, "scheduler": scheduler(optimizer, 2)}
+    for _ in range(steps):
+        model(torch.randn(8, 6)).square().sum().backward()
+        optimizer.step()
+        kept["scheduler"].step()
+    return kept
+
+
+def test_state_that_is_not_restored_is_named():
+    saved = {name: copy.deepcopy(one.state_dict()) for name, one in trained(steps=3).items()}
+    for scheduler in (torch.optim.lr_scheduler.StepLR, Forgetful):
+        now = trained(scheduler)
+        for name, one in now.items():
+            one.load_state_dict(saved[name])
+        found = {name: checks.restored(name, one, saved[name]) for name, one in now.items()}
+        assert found["model"].id == found["optimizer"].id == "ok"
+    assert found["scheduler"].id == "state-not-restored"
+    assert found["scheduler"].text.startswith("`scheduler['last_epoch']` is not what was saved: ")
+    assert line(Forgetful.load_state_dict) in found["scheduler"].text
+    now["model"][1].running_mean[2] += 1e-7
+    assert "`model['1.running_mean']`" in checks.restored("model", now["model"], saved["model"]).text
+
+
+def test_an_optimizer_of_other_parameters():
+    kept = trained()
+    assert checks.strangers(kept).id == "ok"
+    kept["model"] = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+    found = checks.strangers(kept)
+    assert found.id == "parameters-not-kept" and found.text.startswith("`optimizer` updates 4 of 4 parameters")
+    picture = torch.zeros(3, requires_grad=True)
+    assert checks.strangers({"picture": picture, "optimizer": torch.optim.LBFGS([picture])}).id == "ok"
+
+
+def test_tensors_outside_the_state_dict():
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.average, self.mask = nn.Linear(6, 4), torch.zeros(4), torch.ones(4)
+            self.balance = torch.zeros(())
+            self.register_buffer("cache", torch.zeros(2), persistent=False)
+            self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.linear(x) * self.mask
+            self.balance = out.mean()  # the result of a forward pass
+            self.cache = torch.ones(len(x))  # grows
+            return out + self.table
+
+    model = Averaged()
+    before = checks.loose({"model": model})
+    model(torch.randn(8, 6))
+    model.to("cpu", memory_format=torch.channels_last)
+    assert checks.unsaved(before, checks.loose({"model": model})).id == "ok"
+    model.average = 0.9 * model.average + 0.1
+    found = checks.unsaved(before, checks.loose({"model": model}))
+    assert found.id == "state-not-saved" and found.text.startswith("`model.average` changes during training")
+
+
+def test_differences():
+    same = [{"a": [1, torch.ones(2, dtype=torch.bfloat16), {3}]}, float("nan"), numpy.float32("nan"), "text", print]
+    assert checks.difference(same, copy.deepcopy(same)) is None
+    assert checks.difference({"a": (1, [2, 3])}, {"a": [1, (2, 4)]}) == "['a'][1][1]"
+    assert checks.difference({"a": 1}, {"a": 1, "b": 2}) == "['b']"
+    assert checks.difference([torch.tensor(0.0)], [torch.tensor(-0.0)]) == "[0]"
+    assert checks.difference([torch.zeros(2)], [torch.zeros(2, dtype=torch.int64)]) == "[0]"
+    assert checks.difference(types.SimpleNamespace(x=1), types.SimpleNamespace(x=2)) == ""
+    loop: list[Any] = []
+    loop.append(loop)
+    with contextlib.suppress(RecursionError):
+        assert checks.difference(loop, [loop]) is None
