@@ -7,15 +7,23 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
+from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.data import DataError
+from gpukit.train.errors import TrainingError
+from gpukit.train.run import Run
 from tests.train.loops import LOOPS
 
 
@@ -68,11 +76,6 @@ def killed(loop: Callable[..., None], folder: Path, log: Path, steps: int) -> No
     os.waitpid(child, 0)
 
 
-def merged(lines: list[str]) -> list[str]:
-    """The last report of each step: a resumed run repeats steps after the checkpoint, and must report the same."""
-    return list(dict.fromkeys(lines))
-
-
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
     drawn = random.Random(name)
@@ -84,3 +87,138 @@ def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
     found = run_whole(LOOPS[name], folder, log)
     assert set(found) == set(wanted)
     assert "Resuming" in log.with_suffix(".err").read_text()
+
+
+class Samples(Dataset):
+    """Samples that are equal each time they are read; `drawn` for those that are not."""
+
+    def __init__(self, count: int = 12, drawn: bool = False) -> None:
+        self.count, self.drawn = count, drawn
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((2,), float(index)) + (numpy.random.default_rng().random() if self.drawn else torch.rand(1))
+
+
+def train(run: Run, steps: int, loader: Any = None, epochs: int = 2) -> list[float]:
+    """Train at most `steps` steps; return their losses."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run.keep(model=model, optimizer=optimizer)
+    losses = []
+    for _ in run.epochs(range(epochs)):
+        for _, batch in run.enumerate(loader or DataLoader(Samples(), 4, shuffle=True)):
+            loss = model(batch).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            run.step(loss=loss)
+            if len(losses) == steps:
+                return losses
+    return losses
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+    with Run(tmp_path / "x") as run:
+        assert len(train(run, 100)) == 6
+    with Run(tmp_path / "x") as run:
+        assert run.steps == 6
+        assert train(run, 100) == []
+    with Run(tmp_path / "x") as run:
+        assert len(train(run, 100, epochs=3)) == 3
+        assert run.steps == 9
+
+
+@pytest.mark.parametrize("other", [DataLoader(Samples(), 3, shuffle=True), DataLoader(Samples(13), 4, shuffle=True)])
+def test_other_batches_are_refused(other: DataLoader, tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1) as run:
+        train(run, 2)
+    with Run(tmp_path / "x") as run, pytest.raises(DataError, match="when the run was saved"):
+        train(run, 2, other)
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1) as run:
+        train(run, 2)
+    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="another model"):
+        run.keep(model=torch.nn.Linear(3, 1))
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    code = "import sys; from gpukit.train.run import Run; Run(sys.argv[1])"
+    with Run(tmp_path / "x"):
+        done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
+    assert "Another process is writing" in done.stderr
+
+
+def test_two_steps_for_one_batch_are_refused(tmp_path: Path) -> None:
+    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="called twice"):
+        for _ in run.enumerate(range(3)):
+            run.step()
+            run.step()
+
+
+def test_a_checkpoint_waits_for_the_optimizer(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Run(tmp_path / "x", save_steps=1) as run:
+        run.keep(model=model, optimizer=optimizer)
+        for i, _ in run.enumerate(range(8)):
+            model(torch.rand(2)).backward()
+            if i % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            run.step()
+    saved = sorted(int(path.name[-8:]) for path in (tmp_path / "x/checkpoints").glob("step-*"))
+    assert saved == [3, 6]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_that_nothing_seeds_are_reported(workers: int, tmp_path: Path, capfd: Any) -> None:
+    for drawn in (False, True):
+        with Run(tmp_path / str(drawn)) as run:
+            train(run, 1, DataLoader(Samples(drawn=drawn), 4, num_workers=workers))
+        assert ("draws from a generator that nothing seeds" in capfd.readouterr().err) == drawn
+
+
+def test_a_signal_saves_and_stops(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stopped, Run(tmp_path / "x") as run:
+        run.keep(count=(count := [0]))
+        for i, _ in run.enumerate(range(100)):
+            count[0] += 1
+            if i == 5:
+                signal.raise_signal(signal.SIGTERM)
+            run.step()
+    assert stopped.value.code == 128 + signal.SIGTERM
+    with Run(tmp_path / "x") as run:
+        run.keep(count=(count := [0]))
+        assert count == [run.steps]
+        assert run.steps in (6, 7)
+
+
+def test_a_file_is_complete_or_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "best.pt"
+    with Run(tmp_path / "x") as run:
+        with run.write(path) as file:
+            file.write(b"one")
+        with pytest.raises(ValueError, match="no"), run.write(path) as file:
+            file.write(b"two")
+            raise ValueError("no")
+    assert path.read_bytes() == b"one"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.pt", "x"]
+
+
+def test_a_loss_that_is_a_mean_is_named(tmp_path: Path, capsys: Any) -> None:
+    with Run(tmp_path / "x") as run:
+        run.keep(model=torch.nn.Linear(2, 3))
+        batch = torch.rand(8, 2), torch.arange(8) % 3
+        assert run.check(wrong_loss, batch).id == "mean"
+        assert run.check(wrong_loss, batch, declared="mean").id == "ok"
+    assert "wrong_loss" in capsys.readouterr().err
+
+
+def wrong_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])

@@ -110,7 +110,7 @@ class Run:
         self.steps = self.saved.step if self.saved else 0
         self._saver: Saver | None = None
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.steps, False, 0.0
-        self._updated = True  # an optimizer has made a step since the last one of the run
+        self._updated, self._optimizers = False, 0  # an optimizer has made a step since the last one of the run
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(None, self.steps, samples=1, device=torch.device("cpu"), shown=shown)
         self._say(f"Resuming {self.folder} at step {self.steps}." if self.saved else f"Starting {self.folder}.")
@@ -142,6 +142,7 @@ class Run:
             if isinstance(one, Optimizer):
                 inner = getattr(one, "optimizer", one)  # accelerate wraps optimizers
                 inner.register_step_post_hook(self._was_updated)
+                self._optimizers += 1
             self._use_device(one)
             if self.saved:
                 self._restore_object(name, one)
@@ -216,7 +217,7 @@ class Run:
     def _loop(self, source: Iterable[Any], caller: FrameType, final: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
         loop = _Loop((caller.f_code, caller.f_lineno), before=list(around))
-        state = self._entering(loop)
+        state = self._entering(loop, source)
         around.append(False)
         if state == "done":
             around[-1] = True
@@ -246,7 +247,7 @@ class Run:
         if final and not self._loops:
             self._finished(loop)
 
-    def _entering(self, loop: _Loop) -> dict[str, Any] | str | None:
+    def _entering(self, loop: _Loop, source: Any) -> dict[str, Any] | str | None:
         """What a loop that begins has to do: None: all of it; "done": nothing; or a state to continue from."""
         depth = len(self._loops)
         if loop.site not in self._sites and not depth:
@@ -259,7 +260,7 @@ class Run:
             pass  # a loop around it that keeps its own counter goes on, where one that does not starts again
         elif number < len(wanted["before"]):
             return "done" if wanted["before"][number] else None
-        if wanted["finished"]:
+        if wanted["finished"] and wanted["batches"]["done"] >= len(source):  # otherwise, there are more epochs now
             self._restore_all()
             return "done"
         return wanted
@@ -325,19 +326,19 @@ class Run:
             self._due = self._due or self.steps % self.save_steps == 0
         else:
             self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-        number, due = self._stop.number, self._due and self._updated
+        settled = self._updated or not self._optimizers  # otherwise, gradients are being accumulated
+        self._updated = False
+        number, due = self._stop.number * settled, self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number, due = code // 2, bool(code % 2) or bool(code // 2)
-        if due or (number and self._updated):
+        if due or number:
             self._save(sys._getframe(1))
-        if number and self._updated:
+        if number:
             self._saver_wait()
             self._stop.number = number
             self._say(f"{signal.Signals(number).name}: saved step {self.steps}; run the same command again to resume.")
             raise self._stop.ending()
-        if any(isinstance(one, Optimizer) for one in self._objects.values()):
-            self._updated = False
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
