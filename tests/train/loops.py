@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import socket
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +16,12 @@ from typing import Any
 
 import numpy
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from gpukit.train.run import Run
 
@@ -335,3 +340,37 @@ def graphs(folder: Path, report: Report) -> None:
             report(rounds, i, loss.item())
             run.step(loss=loss)
         rounds += 1
+
+
+@loop
+def several_processes(folder: Path, report: Report) -> None:
+    """Two ranks with DistributedDataParallel and DistributedSampler."""
+    torch.multiprocessing.start_processes(_rank, (folder, report, _free_port()), 2, start_method="fork")
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def _rank(rank: int, folder: Path, report: Report, port: int) -> None:
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    seed()
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(network().requires_grad_())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    sampler = DistributedSampler(Points())
+    run = Run(folder, save_steps=2)
+    run.keep(model=model, optimizer=optimizer)
+    for epoch in run.epochs(range(3)):
+        sampler.set_epoch(epoch)
+        for i, (inputs, labels) in run.enumerate(DataLoader(Points(), 6, sampler=sampler)):
+            loss = cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            report(rank, epoch, i, loss.item(), random.random())
+            run.step(loss=loss)
+    run.finish()
+    os._exit(0)  # gloo may abort at exit

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -417,7 +418,7 @@ class Run:
             },
             "this run",
         )
-        ranks = self.ranks.gather(mine)
+        ranks = self._of_all_ranks(mine)
         if self._saver is None:
             self._report(checks.strangers(self._objects))
         now = checks.loose(self._objects)
@@ -441,6 +442,14 @@ class Run:
                 self._say(message)
         self._due, self._saved_at, self._saved_step = False, time.monotonic(), self.steps
         self._took = self._saved_at - began
+
+    def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+        """The states of all ranks; as files, since pickle cannot load tensors of unsigned integers."""
+        if self.ranks.world == 1:
+            return [mine]
+        file = io.BytesIO()
+        torch.save(mine, file)
+        return [torch.load(io.BytesIO(one), weights_only=True) for one in self.ranks.gather(file.getvalue())]
 
     def _saver_wait(self) -> None:
         if self._saver is not None:
