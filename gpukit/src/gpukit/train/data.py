@@ -6,7 +6,6 @@
 Nothing here has state that a checkpoint must contain: the step is the state. The samples of a batch are computed from
 the seed and the step (`Order`), and the random numbers of a sample from the epoch's key and its index (`Keyed`). A
 resumed run therefore sees exactly the same data as an uninterrupted one, with any number of workers or ranks.
-`python -m gpukit.train.sweep` finds the fastest number of workers (tuner.py).
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def config(folder: Path, device: Device, *, fsdp: bool = False, **options: Any) 
     """An SFTConfig for `Trainer`; `options` are SFTConfig's own."""
     world = int(torch.distributed.get_world_size()) if torch.distributed.is_initialized() else 1
     if fsdp and world == 1:
-        raise TrainingError("--fsdp needs several processes: start with `./launch run --nproc gpu`, or run without it.")
+        start = "`./launch run --nproc gpu -- python -m PACKAGE.train`"
+        raise TrainingError(f"--fsdp needs several processes: start with {start}, or run without it.")
     found = SFTConfig(
         output_dir=str(folder),
         prediction_loss_only=True,
