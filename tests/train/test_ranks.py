@@ -84,6 +84,7 @@ def test_fp16_scales_the_loss_alike_on_both(both: list[dict[str, Any]]):
 def test_they_end_together_where_one_sample_does_not_fit(both: list[dict[str, Any]]):
     assert all("at a time" in each["ending"] for each in both)
     assert "on another rank" in both[0]["ending"] and "CUDA out of memory" in both[1]["ending"]
+    assert all("train different losses or models" in each["disagreeing"] for each in both)
 
 
 def test_one_process_has_no_group():
