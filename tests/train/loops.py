@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
 from gpukit.train.run import Run
@@ -309,6 +309,72 @@ def samplers(folder: Path, report: Report) -> None:
                 report(epoch, number, i, loss.item(), scale)
                 run.step(loss=loss)
             optimizer.zero_grad()
+
+
+@loop
+def several_steps_per_batch(folder: Path, report: Report) -> None:
+    """As PPO: each batch is used several times, in parts."""
+    seed()
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loader = DataLoader(Points(), 20, shuffle=True, num_workers=1)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    for epoch in run.epochs(range(2)):
+        for i, (inputs, labels) in run.enumerate(loader):
+            order = torch.randperm(20)
+            for part, start in run.enumerate(range(0, 20, 5)):
+                chosen = order[start : start + 5]
+                loss = cross_entropy(model(inputs[chosen]), labels[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                report(epoch, i, part, loss.item())
+                run.step(loss=loss)
+
+
+class Numbers(IterableDataset):
+    """A stream, whose samples draw random numbers; each worker has its part."""
+
+    def __init__(self) -> None:
+        self.at, self.rows = 0, numpy.arange(60.0)
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        while self.at < 60:
+            self.at += 1
+            if worker is None or self.at % worker.num_workers == worker.id:
+                yield torch.randn(8) + float(self.rows[self.at - 1] / 60 + numpy.random.rand() + random.random())
+        self.at = 0
+
+
+class Stateful(Numbers):
+    """The same with a state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at, self.rows = state["at"], state["rows"]
+
+
+@loop
+def streams(folder: Path, report: Report) -> None:
+    """Streams that continue by their state and by reading again, with and without workers."""
+    seed()
+    model = network(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    for epoch in run.epochs(range(4)):
+        stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2)
+        for i, inputs in run.enumerate(stream):
+            loss = model(inputs).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            report(epoch, i, loss.item(), inputs.sum().item())
+            run.step(loss=loss)
 
 
 class Graph:

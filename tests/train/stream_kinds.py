@@ -16,6 +16,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
+from gpukit.train import state as states
 from gpukit.train import streams
 from gpukit.train.seeds import restore, snapshot
 
@@ -206,17 +207,17 @@ def run(kind, workers, folder, kill_after=None):
             if state is not None:
                 again = state["parts"] is None or any("does not continue" in text for text in said)
                 log.write("resumed\n" + "by state\n" * (not again))
-                restore(streams.numpied(saved["generators"]))
+                restore(states.restored(saved["generators"]))
             for batch in batches:
                 dropout = torch.rand(()).item() + random.random() + numpy.random.rand()
-                content = hashlib.sha256(pickle.dumps(streams.plain(as_lists(batch)))).hexdigest()[:16]
+                content = hashlib.sha256(pickle.dumps(states.values(as_lists(batch), "the batch"))).hexdigest()[:16]
                 log.write(f"{number} {batches.done} {content} {dropout.hex()}\n")
                 log.flush()
                 if left is not None and (left := left - 1) < 0:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if batches.done % SAVED == 0:
                     values = {"pass": number, "key": key, "state": batches.state()}
-                    torch.save({**values, "generators": streams.plain(snapshot())}, folder / "new.pt")
+                    torch.save({**values, "generators": states.values(snapshot(), "the generators")}, folder / "new.pt")
                     (folder / "new.pt").rename(file)
             state = None
 

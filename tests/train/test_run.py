@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import random
@@ -18,12 +19,13 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.data import DataError
 from gpukit.train.errors import TrainingError
 from gpukit.train.run import Run
+from gpukit.train.track import Tracker
 from tests.train.loops import LOOPS
 
 
@@ -84,8 +86,10 @@ def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
     folder, log = tmp_path / "killed", tmp_path / "killed.log"
     for _ in range(2):
         killed(LOOPS[name], folder, log, drawn.randrange(3, len(wanted) // 2))
+    before = len(log.read_text().splitlines())
     found = run_whole(LOOPS[name], folder, log)
     assert set(found) == set(wanted)
+    assert len(found) - before < len(wanted)  # the last process did not start from the beginning
     assert "Resuming" in log.with_suffix(".err").read_text()
 
 
@@ -222,3 +226,25 @@ def test_a_loss_that_is_a_mean_is_named(tmp_path: Path, capsys: Any) -> None:
 
 def wrong_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def test_a_sample_that_is_drawn_twice_differs(tmp_path: Path) -> None:
+    sampler = RandomSampler(Samples(4), replacement=True, num_samples=40)
+    with Run(tmp_path / "x") as run:
+        samples = [sample for _, batch in run.enumerate(DataLoader(Samples(4), 8, sampler=sampler)) for sample in batch]
+    assert len({tuple(sample.tolist()) for sample in samples}) == 40
+
+
+def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setattr(Tracker, "finish", lambda self, status, patience=None: ended.append(status) or [])
+    with Run(tmp_path / "x") as run:
+        train(run, 1)
+    with contextlib.suppress(ValueError), Run(tmp_path / "x") as run:
+        raise ValueError
+    with contextlib.suppress(SystemExit), Run(tmp_path / "x") as run:
+        for _ in run.enumerate(range(10)):
+            if run.steps == 2:
+                signal.raise_signal(signal.SIGTERM)
+            run.step()
+    assert ended == ["finished", "failed", "stopped"]

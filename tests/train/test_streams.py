@@ -147,13 +147,13 @@ def fresh(_):
 def test_a_state_that_cannot_be_saved_is_not_used(said):
     class Holding(Liar):
         def state_dict(self):
-            return {"kept": {1, 2}}
+            return {"kept": object()}
 
     batches = streams.begin(DataLoader(Holding(), batch_size=4), 1, say=said.append)
     whole = lists(itertools.islice(batches, 3))
     state = batches.state()
     assert (state["parts"], len(said)) == (None, 1)
-    assert "its state contains a set" in said[0]
+    assert "'kept'" in said[0]
     again = lists(itertools.islice(streams.begin(DataLoader(Holding(), batch_size=4), 1), 3))
     assert (again, lists(streams.begin(DataLoader(Holding(), batch_size=4), 1, state))) == (whole, lists(batches))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ class Order:
         self.sampler, self.batched, self.key, self.skip = sampler, batched, 0, 0
         inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         self.draws_once = type(inner) in DRAW_ONCE
+        self.repeats = not self.draws_once or getattr(inner, "replacement", False)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -53,8 +54,16 @@ class Order:
         return self._keyed(self.key, self.skip)
 
     def _keyed(self, key: int, skip: int) -> Iterator[Any]:
-        for found in islice(self._found(mix(ORDER, key)), skip, None):
-            yield [(key, index) for index in found] if self.batched else (key, found)
+        position = 0
+        for number, found in enumerate(self._found(mix(ORDER, key))):
+            indices = found if self.batched else [found]
+            position += len(indices)
+            if number >= skip:
+                keys = repeat(key)
+                if self.repeats:  # a sample that comes again in this pass draws other numbers
+                    keys = (mix(key, place) >> 1 for place in range(position - len(indices), position))
+                pairs = list(zip(keys, indices, strict=False))
+                yield pairs if self.batched else pairs[0]
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""

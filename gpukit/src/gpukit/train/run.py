@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import io
 import os
 import signal
@@ -33,9 +34,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gpukit.train import checkpoint, checks
+from gpukit.train import checkpoint, checks, streams
 from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.errors import TrainingError, check_finite
+from gpukit.train.errors import TRACKER_FAILED, TrainingError, check_finite
 from gpukit.train.folder import Folder
 from gpukit.train.hashed import sync
 from gpukit.train.monitor import Monitor
@@ -44,10 +45,10 @@ from gpukit.train.profile import profiled
 from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
-from gpukit.train.state import capture, copied, generators_now, like, put_back, restored, set_generators, unwrapped
+from gpukit.train.state import capture, generators_now, like, put_back, restored, set_generators, unwrapped
 from gpukit.train.state import values as plain
 from gpukit.train.stop import StopSignals
-from gpukit.train.track import Tracker
+from gpukit.train.track import Tracker, end
 
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
@@ -124,8 +125,9 @@ class Run:
         self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
         self._signals = contextlib.ExitStack()
         self._stop: StopSignals | None = None
+        self._status = "finished"
         self._ended, self._reported, self._outside = False, set[str](), dict[str, tuple[Any, ...]]()
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     # What is kept
 
@@ -224,7 +226,12 @@ class Run:
             around[-1] = True
             return
         loop.key = state["key"] if state else int(torch.empty((), dtype=torch.int64).random_())
-        loop.batches = self._sources.begin(source, loop.key, state and state["batches"])
+        position = state and state["batches"]
+        if state and len(self._pending) > 1:  # around the loop that was interrupted: its present batch again
+            position = position | {"done": position["done"] - 1}
+        if self._loops and isinstance(self._loops[-1].batches, streams.Pass):
+            raise TrainingError("A loop inside a pass over a stream cannot resume: use run.enumerate for one of them.")
+        loop.batches = self._sources.begin(source, loop.key, position)
         if not isinstance(source, (range, list, tuple)):
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
@@ -274,7 +281,6 @@ class Run:
             return
         set_generators(state["entered"])
         loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
-        loop.batches.done -= 1
         batch = next(loop.batches)
         set_generators(state["entered"])
         yield batch
@@ -284,12 +290,12 @@ class Run:
         self._inner[-1] = True
         if self._saved_step != self.steps and not self._pending:
             self._save(sys._getframe(2), [self._describe(loop, finished=True)])
-        number = self._stop.number if self._stop else 0
+        stop, self._stop, self._profile = self._stop, None, None
         self._signals.close()
-        if number:
+        if stop is not None and stop.number:
             self._saver_wait()
-            raise SystemExit(128 + number)
-        self._stop = None
+            self._status = "stopped"
+            raise stop.ending()
 
     # Steps
 
@@ -337,7 +343,7 @@ class Run:
             self._save(sys._getframe(1))
         if number:
             self._saver_wait()
-            self._stop.number = number
+            self._stop.number, self._status = number, "stopped"
             self._say(f"{signal.Signals(number).name}: saved step {self.steps}; run the same command again to resume.")
             raise self._stop.ending()
 
@@ -346,19 +352,28 @@ class Run:
         if self._ended:
             return
         self._ended = True
-        atexit.unregister(self.finish)
+        atexit.unregister(self._at_exit)
         try:
             self._saver_wait()
         finally:
             self._signals.close()
-            for sentence in self._tracker.finish("finished"):
+            for sentence in self._tracker.finish(self._status):
                 print(sentence, file=sys.stderr, flush=True)
             self.files.__exit__()
+
+    def _at_exit(self) -> None:
+        if getattr(sys, "last_value", None) is not None:  # the error that ends the script
+            self._status = "failed"
+        self.finish()
+        if self._tracker.hung:
+            end(1 if self._status == "failed" else TRACKER_FAILED)
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, SystemExit):
+            self._status = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
         self.finish()
 
     def _begin(self) -> None:
@@ -498,7 +513,7 @@ class Run:
                 f"{saved.path} has no {name}: resume with the script that saved it, or start a new run in another "
                 "folder."
             )
-        state = restored(copied(saved.state["kept"][name]))
+        state = restored(saved.state["kept"][name])
         if isinstance(one, nn.Module):
             wanted = {name: checkpoint.fingerprint(unwrapped(one))}
             checkpoint.compare(saved.path, saved.about, wanted)
@@ -514,7 +529,7 @@ class Run:
         namespace, names = self._namespaces[number]
         for name in names:
             if name in self._mine["variables"][number]:
-                value = copied(self._mine["variables"][number][name])
+                value = copy.deepcopy(self._mine["variables"][number][name])
                 namespace[name] = like(value, namespace[name])
 
     def _restore_generators(self) -> None:

@@ -66,6 +66,16 @@ def restore(states: tuple[Any, ...]) -> None:
         one.restore(state)
 
 
+def generator_state(generator: Any) -> Any:
+    """The state of a generator: of torch (on the CPU), `random`, or NumPy."""
+    return _source(generator, 0).state()
+
+
+def restore_generator(generator: Any, state: Any) -> None:
+    """Restore the state from `generator_state`."""
+    _source(generator, 0).restore(state)
+
+
 def numpy_generator() -> numpy.random.Generator:
     """A NumPy Generator for one sample, derived from its seed: to be created inside `dataset[index]`.
 

@@ -9,9 +9,8 @@ generator; a tensor, an array, a list, a dict, a set, or a deque; or an object w
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy
@@ -21,7 +20,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.seeds import KINDS, restore, snapshot
+from gpukit.train.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
 ARRAY, QUEUE, SCALAR = "numpy.ndarray", "collections.deque", "numpy.generic"  # keys of what stands for other types
 COMPILED = "_orig_mod."  # torch.compile's prefix
@@ -43,7 +42,7 @@ def capture(kept: Any, name: str) -> Any:
     if isinstance(kept, nn.Module):
         return {key.replace(COMPILED, ""): value for key, value in unwrapped(kept).state_dict().items()}
     if isinstance(kept, KINDS):
-        return _generator_state(kept)
+        return generator_state(kept)
     if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         return kept.state_dict()
     if kept is None or isinstance(kept, (Tensor, numpy.ndarray, list, set, dict, deque)):
@@ -72,7 +71,7 @@ def _put_back(kept: Any, state: Any) -> None:
         inner = unwrapped(kept)
         inner.load_state_dict({key: state[key.replace(COMPILED, "")] for key in inner.state_dict()})
     elif isinstance(kept, KINDS):
-        _set_generator(kept, state)
+        restore_generator(kept, state)
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         kept.load_state_dict(state)
         if isinstance(kept, Optimizer):
@@ -95,25 +94,6 @@ def _put_back(kept: Any, state: Any) -> None:
             setattr(kept, key, value)
 
 
-def _generator_state(generator: Any) -> Any:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, numpy.random.Generator):
-        return generator.bit_generator.state
-    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state(legacy=False)
-
-
-def _set_generator(generator: Any, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    elif isinstance(generator, numpy.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.set_state(state)
-
-
 def generators_now() -> dict[str, Any]:
     """The states of the global generators of torch (CPU and every GPU in use), `random`, and NumPy."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -132,41 +112,31 @@ def values(state: Any, where: str) -> Any:
     if isinstance(state, numpy.ndarray):
         if state.dtype.kind not in "biufc":
             raise CheckpointError(f"{where} is an array of {state.dtype}, but checkpoints contain only numbers.")
-        return {ARRAY: torch.from_numpy(numpy.ascontiguousarray(state)), "shape": list(state.shape)}
+        return {ARRAY: torch.from_numpy(state.copy())}
     if isinstance(state, numpy.generic):
         return {SCALAR: state.item(), "type": state.dtype.str}
     if isinstance(state, deque):
         return {QUEUE: [values(one, f"{where}[{number}]") for number, one in enumerate(state)], "most": state.maxlen}
     if isinstance(state, Mapping):
-        kind = type(state) if type(state) in (dict,) else dict
-        return kind((key, values(one, f"{where}[{key!r}]")) for key, one in state.items())
+        return {key: values(one, f"{where}[{key!r}]") for key, one in state.items()}
     if type(state) in (list, tuple):
         return type(state)(values(one, f"{where}[{number}]") for number, one in enumerate(state))
     return state
 
 
 def restored(state: Any) -> Any:
-    """The reverse of `values`."""
+    """The reverse of `values`; arrays and tensors are copies."""
+    if isinstance(state, Tensor):
+        return state.clone()
     if isinstance(state, dict):
         if ARRAY in state:
-            return state[ARRAY].numpy().reshape(state["shape"]).copy()
+            return state[ARRAY].numpy().copy()
         if SCALAR in state:
             return numpy.dtype(state["type"]).type(state[SCALAR])
         if QUEUE in state:
             return deque(map(restored, state[QUEUE]), state["most"])
         return {key: restored(one) for key, one in state.items()}
     return type(state)(map(restored, state)) if type(state) in (list, tuple) else state
-
-
-def copied(value: Any) -> Any:
-    """A copy of plain values, whose tensors and arrays have memory of their own."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, numpy.ndarray):
-        return value.copy()
-    if isinstance(value, MutableMapping):
-        return {key: copied(one) for key, one in value.items()}
-    return type(value)(map(copied, value)) if type(value) in (list, tuple, deque, set) else value
 
 
 def like(value: Any, present: Any) -> Any:

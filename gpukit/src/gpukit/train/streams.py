@@ -31,12 +31,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from gpukit.train import workers
+from gpukit.train.checkpoint import CheckpointError, storages
 from gpukit.train.data import DataError
-from gpukit.train.seeds import generators, mix, restore, seed_these, snapshot
+from gpukit.train.seeds import generator_state, generators, mix, restore, restore_generator, seed_these, snapshot
+from gpukit.train.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
 ANNOUNCED, REPEATED = 2.0, 10.0  # seconds after which reading again is reported, and between two such reports
-ARRAY = "numpy.ndarray"  # the key of an array in a state, as a tensor
 _said: set[str] = set()
 
 
@@ -108,8 +109,8 @@ class Pass(Iterator[Any]):
         if self.inside or self.recorder:
             try:
                 parts = [self._part(worker) for worker in range(self.cycle)]
-            except TypeError as error:
-                reason = f"its state contains {error}, which a checkpoint cannot"
+            except CheckpointError as error:
+                reason = f"{error}".partition(":")[0]
         if parts is None and self.name not in _said:
             _said.add(self.name)
             self.say(f"To resume within a pass, {self.name} is read again from the start of the pass: {reason}.")
@@ -131,7 +132,9 @@ class Pass(Iterator[Any]):
         """The newest state of a worker that is older than its last batch, and how many batches to read again."""
         count = self.counts[worker]
         at, taken = next(each for each in reversed(self.taken[worker]) if each[0] < max(1, count))
-        return {"taken": plain(pickle.loads(taken)) if isinstance(taken, bytes) else taken, "again": count - at}
+        if isinstance(taken, bytes):
+            storages(taken := values(pickle.loads(taken), "its state"), "its state")
+        return {"taken": taken, "again": count - at}
 
     def _open(self, parts: list[dict] | None) -> None:
         """Start to read, each worker from its part of a state or (None) from the start."""
@@ -156,7 +159,7 @@ class Pass(Iterator[Any]):
         try:
             _seed(source, self.key, self.say)
             if here:
-                recorded.load_state_dict(numpied(here[0]))
+                recorded.load_state_dict(restored(here[0]))
             if self.workers:
                 with workers.signals_later():
                     self.iterator = iter(source)
@@ -256,7 +259,7 @@ class _Start:
             self.own(worker)
         if self.taken and self.taken[worker]:
             dataset = get_worker_info().dataset
-            dataset.load_state_dict(numpied(self.taken[worker][0]))
+            dataset.load_state_dict(restored(self.taken[worker][0]))
             _restore(dataset, self.collate, self.taken[worker])
 
 
@@ -283,17 +286,17 @@ class _Recorder:
         began = time.monotonic()
         if began < self.due:
             return None
-        taken = pickle.dumps((self.source.state_dict(), snapshot(), [_get(each) for each in self.held]))
+        taken = pickle.dumps((self.source.state_dict(), snapshot(), [generator_state(each) for each in self.held]))
         ended = time.monotonic()
         self.due = ended + SHARE * (ended - began)
         return taken
 
 
 def _restore(source: Any, collate: Any, taken: tuple) -> None:
-    _, states, own = numpied(taken)
+    _, states, own = restored(taken)
     restore(states)
     for each, state in zip(_held([source, collate]), own, strict=True):
-        _set(each, state)
+        restore_generator(each, state)
 
 
 def _stateful(source: Any) -> bool:
@@ -349,43 +352,6 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
         if isinstance(entropy, int) and entropy >= 1 << 64 and "shuffle" not in _said:  # from the operating system
             _said.add("shuffle")
             say("A shuffled data set without a seed cannot resume within a pass: give `shuffle` a seed.")
-
-
-def _get(generator: Any) -> Any:
-    if isinstance(generator, numpy.random.Generator):
-        return generator.bit_generator.state
-    return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
-
-
-def _set(generator: Any, state: Any) -> None:
-    if isinstance(generator, numpy.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.set_state(state)
-
-
-def plain(value: Any) -> Any:
-    """The value with NumPy's arrays as tensors; TypeError if torch.load(weights_only=True) would refuse it."""
-    if isinstance(value, dict):
-        return {plain(key): plain(each) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
-    if isinstance(value, numpy.generic):
-        return value.item()
-    if isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
-        return {ARRAY: torch.from_numpy(value.copy())}
-    if value is None or isinstance(value, bool | int | float | str | bytes | torch.Tensor):
-        return value
-    raise TypeError(f"a {type(value).__name__}")
-
-
-def numpied(value: Any) -> Any:
-    """What `plain` was given."""
-    if isinstance(value, dict):
-        return value[ARRAY].numpy() if ARRAY in value else {key: numpied(each) for key, each in value.items()}
-    return type(value)(map(numpied, value)) if type(value) in (list, tuple) else value
 
 
 def digest(batch: Any) -> int:
