@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import time
 import urllib.error
@@ -82,9 +83,11 @@ def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) ->
 
 
 def read(descriptor: int, until: str = "(?!)") -> str:
-    """The output, up to a pattern or the end."""
-    output = ""
+    """The output, up to a pattern or the end, for at most two minutes."""
+    output, deadline = "", time.monotonic() + 120
     while not re.search(until, output):
+        if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise AssertionError(f"neither {until!r} nor the end: {output}")
         try:
             data = os.read(descriptor, 65536)
         except OSError:  # the end of a terminal's output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import multiprocessing
@@ -121,7 +122,8 @@ def parquet(folder):
         aside = folder.with_name(f"parquet-{os.getpid()}")
         for shard in range(len(SHARDS)):
             datasets.Dataset.from_list(list(numbers([shard]))).to_parquet(aside / f"{shard}.parquet")
-        aside.rename(folder)
+        with contextlib.suppress(OSError):  # another process was first
+            aside.rename(folder)
     files = sorted(map(str, folder.glob("*.parquet")))
     options = {"data_files": files, "split": "train", "streaming": True, "cache_dir": str(folder.parent / "cache")}
     return datasets.load_dataset("parquet", **options).map(noisy)
@@ -139,7 +141,8 @@ def tar_files(folder):
                     entry = tarfile.TarInfo(f"{sample['n']:04}.txt")
                     entry.size = len(data)
                     file.addfile(entry, io.BytesIO(data))
-        aside.rename(folder)
+        with contextlib.suppress(OSError):  # another process was first
+            aside.rename(folder)
     return sorted(map(str, folder.glob("*.tar")))
 
 

@@ -102,10 +102,12 @@ def test_a_bar_on_a_terminal(clock: Clock) -> None:
     assert text.endswith("\r") and not text.split("\r")[-2].strip()  # the bar is removed
 
 
-def test_a_narrow_terminal(clock: Clock) -> None:
-    out = Terminal(20)
+@pytest.mark.parametrize(("columns", "most"), [(20, 20), (0, 80)])
+def test_a_narrow_terminal_and_one_of_unknown_size(columns: int, most: int, clock: Clock) -> None:
+    out = Terminal(columns)
     run(Progress(10**6, samples=8, device=CPU, stream=out, clock=clock), clock, 30)
-    assert all(len(line) <= 20 for line in out.getvalue().split("\r"))
+    assert "step 2" in out.getvalue()
+    assert all(len(line) <= most for line in out.getvalue().split("\r"))
 
 
 class Failing(io.StringIO):

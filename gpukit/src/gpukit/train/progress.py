@@ -111,6 +111,8 @@ class Progress:
     def _draw(self, done: int) -> None:
         if self.bar is None:
             how = {"bar_format": "{bar}  {desc}" if self.total else "{desc}", "dynamic_ncols": True}
+            if self.stream.isatty() and not os.get_terminal_size(self.stream.fileno()).columns:
+                how |= {"dynamic_ncols": False, "ncols": 80, "nrows": 24}  # unknown: tqdm would draw nothing
             how |= {"file": self.stream, "leave": not self.stream.isatty()}
             self.bar = _Bar(total=self.total, initial=self.done, **how)
         self.bar.n = done

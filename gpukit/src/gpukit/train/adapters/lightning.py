@@ -19,14 +19,12 @@ the optimizer's step.
 
 from __future__ import annotations
 
-import random
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
@@ -39,6 +37,7 @@ except ModuleNotFoundError:
 from gpukit.train import checkpoint
 from gpukit.train.adapters.keyed import parts
 from gpukit.train.errors import TrainingError
+from gpukit.train.state import generators_now, restored, set_generators, values
 
 TENSORS, KEPT = "state_dict", "gpukit"
 LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
@@ -89,7 +88,7 @@ class ExactResume(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Save if it is time, or restore the generators as they were here."""
         if self.kept:
-            _restore(self.kept["generators"][trainer.global_rank])
+            set_generators(restored(self.kept["generators"][trainer.global_rank]))
             trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
             trainer.fit_loop.restarting = False  # otherwise a ReduceLROnPlateau makes no step after this epoch
             self.kept = {}
@@ -123,14 +122,14 @@ class ExactResume(Callback):
         if ended and batches:  # max_steps or a callback ended it within an epoch, which the Trainer counts as complete
             for each in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
                 each |= {name: each[name] - 1 for name in ("processed", "completed")}
-        generators = [_generators()]
+        generators = [generators_now()]
         if trainer.world_size > 1:
             generators *= trainer.world_size
-            dist.all_gather_object(generators, _generators())
+            dist.all_gather_object(generators, generators_now())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
         state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
         metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
-        state[KEPT] = {"generators": generators, "batches": batches, "metrics": metrics}
+        state[KEPT] = {"generators": values(generators, "the generators"), "batches": batches, "metrics": metrics}
         self.saved = trainer.global_step
         if trainer.is_global_zero:
             checkpoint.save(self.folder, self.saved, weights, state, about=self._about(trainer), keep=self.keep)
@@ -150,21 +149,3 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         self.order.set_epoch(self.trainer.current_epoch)
         yield from DataLoader(self.dataset, **self.options)  # when the first batch is read
-
-
-def _generators() -> dict[str, Any]:
-    kind, words, *rest = numpy.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": [kind, words.tolist(), *rest],
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _restore(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["torch"])
-    random.setstate(states["python"])
-    numpy.random.set_state(states["numpy"])
-    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
