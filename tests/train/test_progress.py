@@ -222,7 +222,10 @@ WORDS = [
     (TrainingError("Do this."), "Do this."),
     (CheckpointError("Do that."), "Do that."),
     (DataError("Give more."), "Give more."),
-    (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "/x/y cannot be written: the disk is full"),
+    (
+        OSError(errno.ENOSPC, "No space left on device", "/x/y"),
+        "/x/y cannot be written (No space left on device): free",
+    ),
     (OSError(errno.EROFS, "Read-only file system", "/x"), "--output-dir"),
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "Tried to allocate 2 GiB"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "worker (pid 12)"),

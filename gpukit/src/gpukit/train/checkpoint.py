@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,19 +41,17 @@ NEW_RUN = "or start a new run with another --name"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 UNCHANGED = "Earlier checkpoints are unchanged."
-_FULL = ("The disk is full, so no checkpoint was saved in {}", "free space, then resume")
-_NO_FOLDER = ("{} is not a folder", "move the file away, or use another --name")
-_NOT_ALLOWED = ("No permission to use {}", "change its owner, or use another --output-dir")
-REASONS = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EFBIG: ("No checkpoint was saved in {}", "raise the limit that `ulimit -f` shows, then resume"),
-    errno.EROFS: ("{} is on a read-only file system", "remount it, or use another --output-dir"),
-    errno.ENOENT: ("{} was deleted while it was in use", "run the same command again"),
-    errno.ENOTDIR: _NO_FOLDER,
-    errno.EEXIST: _NO_FOLDER,
-    errno.EACCES: _NOT_ALLOWED,
-    errno.EPERM: _NOT_ALLOWED,
+Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
+Result = TypeVar("Result")
+DISK = {  # what to do about an error of the file system
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space (`./launch clean` removes old checkpoints)"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its owner or mode, or use another --output-dir"),
+    errno.EFBIG: "raise the limit that `ulimit -f` shows",
+    errno.EROFS: "remount it, or use another --output-dir",
+}
+FOLDERS = DISK | {
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another --name"),
+    errno.ENOENT: "it was deleted while it was in use: run the same command again",
 }
 
 
@@ -115,9 +113,6 @@ def save(
     return write(run, step, *prepare(weights, state, keep), about=about, keep=keep, metric=metric)
 
 
-Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
-
-
 def prepare(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> tuple[Contents, int]:
     """The files and their size. CheckpointError for what a checkpoint cannot hold."""
     if keep < 1:
@@ -137,28 +132,28 @@ def write(
     run: Path, step: int, contents: Contents, needed: int, *, about: dict[str, Any], keep: int, metric: float | None
 ) -> Path:
     """`save`, after `prepare`."""
-    folder, path = run / FOLDER, run / FOLDER / f"step-{step:08d}"
+    folder = run / FOLDER
+    path, spare = folder / f"step-{step:08d}", folder / f".step-{step:08d}{SPARE}"
+
+    def attempt() -> None:
+        with claim(run):
+            sweep(folder)
+            check_room(folder, needed)
+            try:
+                spare.mkdir()
+                seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
+                place(spare, path)
+            except BaseException:
+                shutil.rmtree(spare, ignore_errors=True)
+                raise
+
     with file_errors(folder), claim(run):
         try:
-            _write(path, contents, needed, step=step, about=about, metric=metric)
+            attempt()
         except FileNotFoundError:  # the folder was deleted
-            with claim(run):
-                _write(path, contents, needed, step=step, about=about, metric=metric)
+            attempt()
         prune(folder, step, keep)
     return path
-
-
-def _write(path: Path, contents: Contents, needed: int, **manifest: Any) -> None:
-    spare = path.with_name(f".{path.name}{SPARE}")
-    sweep(path.parent)
-    check_room(path.parent, needed)
-    try:
-        spare.mkdir()
-        seal(spare, files=write_files(spare, contents), **manifest)
-        place(spare, path)
-    except BaseException:
-        shutil.rmtree(spare, ignore_errors=True)
-        raise
 
 
 def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
@@ -167,39 +162,44 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
     Raises:
         CheckpointError: all checkpoints are damaged, or they were saved by a run that does not match `about`.
     """
+
+    def found(path: Path) -> Loaded:
+        manifest = read_manifest(path)
+        if about is not None:
+            compare(path, manifest["about"], about)
+        return _load(path, manifest)
+
+    return first_intact(run, saved(run / FOLDER), found)
+
+
+def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result]) -> Result | None:
+    """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones."""
     passed_over = []
-    for path in _saved(run / FOLDER):
+    for path in paths:
         try:
-            manifest = _manifest(path)
-            if about is not None:
-                compare(path, manifest["about"], about)
-            loaded = _load(path, manifest)
+            loaded = load(path)
         except DamageError as damage:
             passed_over.append(f"{path.name} is skipped: {damage}.")
         else:
             loaded.passed_over.extend(passed_over)
             return loaded
-    if passed_over:
-        raise _none_whole(run, passed_over)
-    return None
-
-
-def _none_whole(run: Path, passed_over: list[str]) -> CheckpointError:
+    if not passed_over:
+        return None
     message = f"No checkpoint in {run / FOLDER} can be used: {' '.join(passed_over)}"
-    return CheckpointError(f"{message} Restore one from a backup, {NEW_RUN}.")
+    raise CheckpointError(f"{message} Restore one from a backup, {NEW_RUN}.")
 
 
 def load(path: Path) -> Loaded:
     """Load the checkpoint in the folder `path`; CheckpointError with the reason if it is damaged."""
     try:
-        return _load(path, _manifest(path))
+        return _load(path, read_manifest(path))
     except DamageError as damage:
         raise CheckpointError(f"{path} cannot be used: {damage}. Use another checkpoint, {NEW_RUN}.") from damage
 
 
 def exists(run: Path) -> bool:
     """Whether the run has a checkpoint, intact or not."""
-    return bool(_saved(run / FOLDER))
+    return bool(saved(run / FOLDER))
 
 
 @contextlib.contextmanager
@@ -272,7 +272,7 @@ def _first_line(below: bytes) -> bytes:
     return (SUM % hashlib.sha256(below).hexdigest()).encode()
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest, if its checksum matches; CheckpointError if it has another format."""
     with readable(path / MANIFEST):
         first, _, below = (path / MANIFEST).read_bytes().partition(b"\n")
@@ -368,13 +368,13 @@ def file_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cause, remedy = REASONS.get(error.errno, ("{} cannot be read or written", "check its disk, then resume"))
-        cause = f"{cause.format(folder)} ({error.strerror or error})"
+        cause = f"{folder} cannot be read or written ({error.strerror or error})"
         full = cause if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        remedy = FOLDERS.get(error.errno, "check its disk, then resume")
         raise CheckpointError(f"{cause}: {remedy}. {UNCHANGED}", full) from error
 
 
-def _saved(folder: Path) -> list[Path]:
+def saved(folder: Path) -> list[Path]:
     """The folders of all checkpoints, intact or not, newest first."""
     with file_errors(folder):
         try:
@@ -392,36 +392,33 @@ def place(spare: Path, path: Path) -> None:
     """Rename and sync. An existing folder of that name stays a valid checkpoint until the new one replaces it."""
     old = path.with_name(f"{path.name}.old")
     if path.exists():
-        if old.exists():
-            _remove(old)
+        _remove(old)
         path.rename(old)
     spare.rename(path)
     sync(path.parent)
-    if old.exists():
-        _remove(old)
+    _remove(old)
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
     """Remove all but the `keep` newest up to `step` and the best. Damaged ones are neither counted nor removed."""
-    metrics: dict[Path, float] = {}
-    for path in _saved(folder):
+    metrics: dict[Path, float | None] = {}
+    for path in saved(folder):
         with contextlib.suppress(DamageError, CheckpointError):
-            metric = _manifest(path)["metric"]
-            metrics[path] = math.inf if metric is None else metric
-    ours = [path for path in metrics if _step(path) <= step]
-    best = min(reversed(metrics), key=metrics.__getitem__, default=None)
-    for path in ours[keep:]:
-        if path != best or math.isinf(metrics[best]):
-            with contextlib.suppress(OSError):
-                _remove(path)
+            metrics[path] = read_manifest(path)["metric"]
+    measured = [path for path in reversed(metrics) if metrics[path] is not None]
+    best = min(measured, key=metrics.__getitem__, default=None)
+    for path in [path for path in metrics if _step(path) <= step][keep:]:
+        if path != best:
+            _remove(path)
 
 
 def _remove(path: Path) -> None:
     """Rename, then remove, so that a partly removed folder is not mistaken for a checkpoint."""
-    spare = path.with_name(f".{path.name}{SPARE}")
-    shutil.rmtree(spare, ignore_errors=True)
-    path.rename(spare)
-    shutil.rmtree(spare, ignore_errors=True)
+    if path.exists():
+        spare = path.with_name(f".{path.name}{SPARE}")
+        with contextlib.suppress(OSError):
+            path.rename(spare)
+        shutil.rmtree(spare, ignore_errors=True)
 
 
 def sweep(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ import torch
 
 from gpukit.errors.rules import named
 from gpukit.train.batch import is_oom
-from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
 from gpukit.train.data import DataError, explain
 from gpukit.train.ranks import Ranks
 from gpukit.train.track import HUNG, Tracker, end
@@ -25,13 +24,6 @@ class TrainingError(Exception):
     """Training cannot continue; the message is one sentence for the user, with the remedy."""
 
 
-DISK = {
-    errno.ENOSPC: "the disk is full: free some space (`./launch clean` removes old checkpoints)",
-    errno.EDQUOT: "your disk quota is exceeded: free some space (`./launch clean` removes old checkpoints)",
-    errno.EROFS: "the file system is read-only: use another --output-dir",
-    errno.EACCES: "permission denied: change its owner or mode, or use another --output-dir",
-    errno.EPERM: "permission denied: change its owner or mode, or use another --output-dir",
-}
 # The rules for what the other processes of a run report after one of them has ended.
 LOST_RANK = named(
     "gloo-waited", "nccl-aborted", "nccl-network", "nccl-system", "nccl-failed", "peer-gone", "rendezvous-left"
@@ -47,9 +39,7 @@ def error_message(error: BaseException) -> str | None:
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:
-        return (
-            f"{error.filename or 'A file'} cannot be written: {DISK[error.errno]}. Earlier checkpoints are unchanged."
-        )
+        return f"{error.filename or 'A file'} cannot be written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
     if message := explain(error):
         return f"{message} Run the same command again to resume from the last checkpoint."
     if is_oom(error):

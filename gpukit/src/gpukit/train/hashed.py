@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-BUFFER = 1 << 20  # bytes: for the many small pieces that torch.save writes
+BUFFER = 1 << 20  # bytes: torch.save writes many small pieces
 # What fsync(2) returns where a file system does not support it, as some FUSE, 9p, and CIFS mounts do for folders.
 NO_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS}
 
@@ -20,51 +20,61 @@ class DamageError(Exception):
     """A file, or its checkpoint, is damaged; the message is a clause that says how."""
 
 
-class Written:
-    """A new file, hashed while it is written.
+class Sink(io.RawIOBase):
+    """A file for torch.save, which would replace an error, also an interrupt: `check` raises the first one."""
 
-    `end` raises the first error, also an interrupt, and later writes are ignored: torch.save would replace the error.
-    """
+    size, error = 0, None
 
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("xb", buffering=BUFFER)
-        self.sum, self.size = hashlib.sha256(), 0
-        self.error: BaseException | None = None
+    def put(self, data: memoryview) -> None:
+        """Append the bytes."""
+        raise NotImplementedError
 
     def write(self, data: bytes | memoryview) -> int:
-        """Write the bytes and add them to the hash."""
-        self.size += len(data)
-        beside = Thread(target=self.sum.update, args=(data,)) if len(data) >= BUFFER else None
-        if beside is not None:
-            beside.start()
-        else:
-            self.sum.update(data)
         try:
             if self.error is None:
-                self.file.write(data)
+                self.put(memoryview(data))
         except BaseException as error:
             self.error = error
-        if beside is not None:
-            beside.join()
+        self.size += len(data)
         return len(data)
 
-    def flush(self) -> None:
-        """torch.save calls this; `end` flushes."""
-
-    def end(self) -> dict[str, Any]:
-        """Write the rest, and start writing to disk; return size and SHA-256. Raises what `write` raised."""
+    def check(self) -> None:
         if self.error is not None:
             raise self.error
-        self.file.flush()
-        _uncache(self.file.fileno())
-        return {"bytes": self.size, "sha256": self.sum.hexdigest()}
 
-    def __enter__(self) -> Written:
-        return self
+    def writable(self) -> bool:
+        return True
 
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # after an error, it flushes once more
-            self.file.close()
+    def tell(self) -> int:
+        return self.size
+
+
+class Written(io.BufferedWriter):
+    """A new file, hashed while it is written. `end` closes it, and returns its size and SHA-256."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_Hashed(path), BUFFER)
+
+    def end(self) -> dict[str, Any]:
+        self.close()
+        self.raw.check()
+        return {"bytes": self.raw.size, "sha256": self.raw.sum.hexdigest()}
+
+
+class _Hashed(Sink):
+    def __init__(self, path: Path) -> None:
+        self.file, self.sum = path.open("xb", buffering=0), hashlib.sha256()
+
+    def put(self, data: memoryview) -> None:
+        self.sum.update(data)
+        while data:
+            data = data[self.file.write(data[:BUFFER]) :]
+            with contextlib.suppress(OSError):  # start writing to disk; the data set needs the page cache
+                os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 def sync(path: Path) -> None:
@@ -72,18 +82,11 @@ def sync(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
-        _uncache(file)
     except OSError as error:
         if error.errno not in NO_FSYNC:
             raise
     finally:
         os.close(file)
-
-
-def _uncache(file: int) -> None:
-    """Start writing the file to disk, and drop what is there from the page cache, which the data set needs."""
-    with contextlib.suppress(OSError):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def verify(path: Path, entry: dict[str, Any]) -> None:

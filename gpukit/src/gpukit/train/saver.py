@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event, Thread, main_thread
 from typing import Any
@@ -21,10 +21,9 @@ from torch.utils.serialization import config
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import STATE, WEIGHTS, Contents
 from gpukit.train.device import Device, budget
-from gpukit.train.hashed import Written
+from gpukit.train.hashed import Sink, Written
 
 RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
-BLOCK = 256 << 20  # bytes
 
 
 class Saver:
@@ -85,7 +84,10 @@ class Saver:
         try:
             with config.patch({"save.use_pinned_memory_for_d2h": True}):
                 for name, put in contents.items():
-                    self._memory[name].fill(put)
+                    memory = self._memory[name]
+                    memory.begin(needed)
+                    put(memory)
+                    memory.check()
         except (MemoryError, OSError, RuntimeError):  # no page-locked memory, or `ulimit -v`
             return False
         return True
@@ -138,46 +140,34 @@ class Saver:
             raise error
 
 
-class _Memory:
+class _Memory(Sink):
     """A file in memory that is kept for the next file.
 
     Data loader workers do not inherit it: otherwise, each of their pages would be duplicated when it is written again.
     """
 
     def __init__(self) -> None:
-        self.blocks, self.size = list[mmap.mmap](), 0
-        self.error: BaseException | None = None
+        self.map = _anonymous(mmap.PAGESIZE)
 
-    def fill(self, put: Callable[[_Memory], object]) -> None:
-        """Replace the contents by what `put` writes. Raises what `write` raised, which torch.save would replace."""
+    def begin(self, size: int) -> None:
+        """Start again; the file will have about this size."""
         self.size, self.error = 0, None
-        put(self)
-        if self.error is not None:
-            raise self.error
+        if len(self.map) < size:
+            self.map = _anonymous(size + size // 20 + (1 << 20))  # pages that are not written need no memory
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Append the bytes."""
-        try:
-            if self.error is None:
-                self._append(memoryview(data))
-        except BaseException as error:
-            self.error = error
-        return len(data)
-
-    def _append(self, data: memoryview) -> None:
-        while data:
-            number, start = divmod(self.size, BLOCK)
-            if number == len(self.blocks):
-                self.blocks.append(mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-                self.blocks[-1].madvise(mmap.MADV_DONTFORK)
-            piece = data[: BLOCK - start]
-            self.blocks[number][start : start + len(piece)] = piece
-            self.size, data = self.size + len(piece), data[len(piece) :]
-
-    def flush(self) -> None:
-        """torch.save calls this."""
+    def put(self, data: memoryview) -> None:
+        end = self.size + len(data)
+        if end > len(self.map):
+            smaller, self.map = self.map, _anonymous(2 * end)
+            self.map[: self.size] = memoryview(smaller)[: self.size]
+        self.map[self.size : end] = data
 
     def copy(self, file: Written) -> None:
         """Write the contents to another file."""
-        for number, block in enumerate(self.blocks):
-            file.write(memoryview(block)[: max(0, self.size - number * BLOCK)])
+        file.write(memoryview(self.map)[: self.size])
+
+
+def _anonymous(size: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_DONTFORK)
+    return memory

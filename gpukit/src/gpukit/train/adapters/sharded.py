@@ -171,19 +171,14 @@ def newest(run: Path, *, ranks: Ranks, about: dict[str, Any] | None = None) -> S
     Each rank verifies a share of the files. CheckpointError if all checkpoints are damaged, or if they were saved by a
     run that does not match `about`.
     """
-    passed_over = []
     with _report_lost_rank(f"The checkpoints in {run / FOLDER} were not read"):
-        for path in on_main(ranks, lambda: checkpoint._saved(run / FOLDER)):
-            try:
-                found = _found(path, about, ranks)
-            except DamageError as damage:
-                passed_over.append(f"{path.name} is skipped: {damage}.")
-            else:
-                found.passed_over.extend(passed_over)
-                return found
-    if passed_over:
-        raise checkpoint._none_whole(run, passed_over) if ranks.main else SystemExit(1)
-    return None
+        paths = on_main(ranks, lambda: checkpoint.saved(run / FOLDER))
+        try:
+            return checkpoint.first_intact(run, paths, lambda path: _found(path, about, ranks))
+        except CheckpointError:
+            if ranks.main:
+                raise
+            raise SystemExit(1) from None
 
 
 def model_shards(model: nn.Module) -> dict[str, Tensor]:
@@ -295,7 +290,7 @@ def _found(path: Path, about: dict[str, Any] | None, ranks: Ranks) -> Sharded:
 def _look(path: Path, about: dict[str, Any] | None) -> tuple[dict[str, Any], str | None]:
     """The manifest, and why the checkpoint cannot be used; None if the manifest is intact."""
     try:
-        manifest = checkpoint._manifest(path)
+        manifest = checkpoint.read_manifest(path)
     except DamageError as damage:
         return {}, str(damage)
     if RANKS not in manifest:
@@ -360,16 +355,6 @@ def _dcp() -> Iterator[None]:
         raise cause from error
 
 
-class _Stream(Written):
-    """A file for DCP, which calls `tell`, and closes the file before its end is written."""
-
-    def tell(self) -> int:
-        return self.size
-
-    def close(self) -> None:
-        pass
-
-
 class _Files(FileSystem):
     """Files that DCP writes, hashed. `entries`: name -> size and SHA-256."""
 
@@ -377,8 +362,8 @@ class _Files(FileSystem):
         self.entries = dict[str, Any]()
 
     @contextlib.contextmanager
-    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[_Stream]:
-        with _Stream(Path(path)) as file:
+    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[Written]:
+        with Written(Path(path)) as file:
             yield file
             self.entries[Path(path).name] = file.end()
 
