@@ -35,15 +35,14 @@ def hanging() -> Iterator[threading.Event]:
     event.set()
 
 
-class Fake:
+class Fake(track.Backend):
     """A tracker that notes what it gets, and at `stage` does `how`."""
 
     module = "json"
-    page = ""
     stage = how = ""
     event: threading.Event
 
-    def __init__(self, run: Path, settings: dict, project: str, wait: object) -> None:
+    def __init__(self, run: Path, settings: dict, project: str) -> None:
         self.got = type(self).got = [("start", run.name, settings, project)]
         self._at("start")
 
@@ -147,7 +146,7 @@ def test_one_that_hangs_is_given_up_at_the_end(
     tracker.artifact(tmp_path)
     said = tracker.finish("stopped", patience=0.3)
     assert tracker.hung
-    assert said == ["Bad is not used from here on: it does not respond."]
+    assert said == [f"Bad is not used{' from here on' if stage != 'start' else ''}: it does not respond."]
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
     assert track.KINDS["good"].got[-1] == ("finish", "stopped")
 
@@ -202,9 +201,9 @@ def test_a_server_that_starts_later_gets_all_and_one_that_does_not_delays_nothin
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
 
         class Remote(Fake):
-            def __init__(self, run: Path, settings: dict, project: str, wait) -> None:
-                track._answering(address, wait)
-                super().__init__(run, settings, project, wait)
+            @staticmethod
+            def problem() -> str:
+                return track._unreachable(address)
 
         monkeypatch.setitem(track.KINDS, "remote", Remote)
         begun = time.monotonic()
@@ -526,7 +525,7 @@ def test_wandb_logs_to_the_users_project(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     for project in ("", "mine"):
         monkeypatch.setenv("WANDB_PROJECT", project)
-        track.Wandb(tmp_path, {}, "p", print)
+        track.Wandb(tmp_path, {}, "p")
     assert given == ["p", "mine"]
 
 

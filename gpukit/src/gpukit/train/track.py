@@ -7,7 +7,6 @@ hangs delays the start and the end of the run by at most a few seconds, and a sl
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import json
 import math
@@ -34,7 +33,7 @@ LINES = "metrics.jsonl"
 STARTUP = 8.0  # seconds that the run waits for trackers to start
 RETRY = 2.0  # seconds between two looks for a server that does not respond
 PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
-STUCK = 2.0  # seconds that it gets if it has not responded for longer than that already
+STUCK = 2.0  # seconds that it gets at the end in any case
 MOST = 4  # times PATIENCE is the overall limit
 ROOM = 10_000  # length of a tracker's queue, and lines that wait for a full disk
 LONGEST = 300  # characters of an error message
@@ -44,22 +43,21 @@ Rows = list[tuple[int, dict[str, float]]]
 
 
 class Backend:
-    """A tracker, called from one thread; after an error, it is not called again.
+    """A tracker, called from one thread: its constructor with the run's folder, settings, and project, then `log` with
+    rows, `artifact` with files, and `finish` with a status. After an error, it is not called again.
 
-    Its constructor starts it. While its server does not respond, the constructor calls `wait(problem)`, which pauses,
-    and raises an error if the run ends. `page`: the address of the run, if the tracker does not print it.
+    `page`: the address of the run, if the tracker does not print it.
     """
 
     module: ClassVar[str]
     page = ""
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None: ...
-
-    def log(self, rows: Rows) -> None: ...
+    @staticmethod
+    def problem() -> str:
+        """Why it cannot start yet; "" if it can, or if only its constructor can tell."""
+        return ""
 
     def artifact(self, path: Path) -> None: ...
-
-    def finish(self, status: str) -> None: ...
 
 
 class TensorBoard(Backend):
@@ -101,7 +99,7 @@ class Wandb(Backend):
 
     module = "wandb"
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
+    def __init__(self, run: Path, settings: dict[str, Any], project: str) -> None:
         import wandb
 
         known = run / "wandb-run"
@@ -133,10 +131,12 @@ class MLflow(Backend):
 
     module = "mlflow"
 
-    def __init__(self, run: Path, settings: dict[str, Any], project: str, wait: Callable[[str], None]) -> None:
-        address = os.environ.get("MLFLOW_TRACKING_URI", "")
-        _answering(address, wait)
-        server = _for_a_browser(address)
+    @staticmethod
+    def problem() -> str:
+        return _unreachable(os.environ.get("MLFLOW_TRACKING_URI", ""))
+
+    def __init__(self, run: Path, settings: dict[str, Any], project: str) -> None:
+        server = _for_a_browser(os.environ.get("MLFLOW_TRACKING_URI", ""))
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         if server:  # MLflow's own links have the address among containers, which no browser can open, or the password
@@ -227,37 +227,39 @@ class Tracker:
         A tracker without progress for `patience` seconds (default: `PATIENCE`) is abandoned, each of them after `MOST`
         times as long, and all of them on KeyboardInterrupt. `status`: "finished", "stopped", or "failed".
         """
-        patience = PATIENCE if patience is None else patience
         self._report()
         for courier in self.couriers:
             courier.ending.set()
             courier.put("finish", status)
-        interrupted = not self._waited(patience)
-        known = [courier for courier in self.couriers if courier.failed and not courier.messages]
+        why = self._wait(PATIENCE if patience is None else patience)
+        messages = self.lines.lacking() if self.lines else []
         for courier in self.couriers:
             if not courier.done.is_set():
                 self.hung = True
-                courier.leave_out("Ctrl-C was pressed while waiting for it" if interrupted else "it does not respond")
+                courier.leave_out(why)
             elif courier.page and not courier.failed:
                 self.say(f"{courier.name}: {courier.page}")
+            if courier.failed and not courier.messages:  # reported before
+                courier.messages.append(courier.lacking())
+            messages += courier.messages
         if self.hung:
             HUNG.append(self)
-        messages = [message for courier in self.couriers for message in courier.messages]
-        return [*messages, *self.lines.lacking(), *(one.lacking() for one in known)] if self.lines else messages
+        return messages
 
-    def _waited(self, patience: float) -> bool:
-        """Wait until each is done or abandoned; False on Ctrl-C."""
+    def _wait(self, patience: float) -> str:
+        """Wait until each is done or abandoned; return why."""
         begun = time.monotonic()
         report_at = begun + 2
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             while waiting := [one for one in self.couriers if not one.done.is_set() and not one.over(begun, patience)]:
                 if time.monotonic() > report_at:
                     names = " and ".join(one.name for one in waiting)
                     self.say(f"Waiting for {names} to receive the last metrics; press Ctrl-C to skip.")
                     report_at = math.inf
                 waiting[0].done.wait(0.05)  # not join: if Ctrl-C interrupts it, it takes the thread for finished
-            return True
-        return False
+        except KeyboardInterrupt:
+            return "Ctrl-C was pressed while waiting for it"
+        return "it does not respond"
 
     def _report(self) -> None:
         for one in (self.lines, *self.couriers):
@@ -313,43 +315,42 @@ class _Lines:
         self._flush()
 
     def _flush(self) -> None:
-        text = self.begin + b"".join(self.waiting)
         try:
-            with self.path.open("ab", buffering=0) as file:
-                if file.write(text) < len(text):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with self.path.open("ab") as file:
+                file.write(self.begin + b"".join(self.waiting))
         except OSError as error:
             self.begin = b"\n"
             if not self.reported:
                 why = f"{self.path} cannot be written ({error.strerror})"
                 self.messages.append(f"{why}. Training goes on; the metrics are written as soon as that is possible.")
             self.reported = True
-            return
-        self.begin = b""
-        self.waiting.clear()
+        else:
+            self.begin = b""
+            self.waiting.clear()
 
     def lacking(self) -> list[str]:
         if self.waiting:
             self._flush()
         lines = f"{len(self.waiting)} line{'s' * (len(self.waiting) > 1)}"
-        return [f"{self.path} lacks the last {lines} of metrics: it could not be written."] if self.waiting else []
+        why = f"{self.path} lacks the last {lines} of metrics: it could not be written."
+        return [*self.messages, *[why] * bool(self.waiting)]
 
 
 class _Courier:
     """Sends metrics to a tracker, from a thread that may hang."""
 
-    def __init__(self, kind: type[Backend], run: Path, settings: dict[str, Any], project: str) -> None:
+    def __init__(self, kind: type[Backend], *given: Any) -> None:
         self.name, self.page, self.messages = kind.__name__, "", deque[str]()
         self.started = self.late = self.failed = False
         self.settled = threading.Event()  # it has started, failed, or waits for its server
         self.ending, self.done = threading.Event(), threading.Event()
         self.taken: int | None = None  # the last step
-        self.moved = self.called = time.monotonic()  # of the last progress, and of the current call (0: none)
+        self.moved = time.monotonic()  # when it made progress
         self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
         with contextlib.suppress(Exception):  # the thread reports it
             # Not in the thread: a worker forked meanwhile would wait forever for a half-finished import.
             importlib.import_module(kind.module)
-        threading.Thread(target=self._work, args=(kind, run, settings, project), daemon=True).start()
+        threading.Thread(target=self._work, args=(kind, *given), daemon=True).start()
 
     def put(self, what: str, argument: Any) -> None:
         try:
@@ -360,13 +361,12 @@ class _Courier:
 
     def leave_out(self, why: str) -> None:
         if not self.failed:
-            self.messages.append(f"{self.name} is not used from here on: {why}.")
+            self.messages.append(f"{self.name} is not used{' from here on' * self.started}: {why}.")
         self.failed = True
 
     def over(self, begun: float, patience: float) -> bool:
-        """Whether its time at the end of the run is over."""
-        stuck = 0 < self.called < begun - patience
-        until = max(self.moved, begun) + (min(STUCK, patience) if stuck else patience)
+        """Whether its time at the end of the run, since `begun`, is over."""
+        until = max(self.moved + patience, begun + STUCK)
         return time.monotonic() > min(until, begun + MOST * patience)
 
     def lacking(self) -> str:
@@ -378,46 +378,42 @@ class _Courier:
             self.messages.append(f"{self.name} is not used yet: {why}. Training goes on, with all metrics in {LINES}.")
         self.late = True
 
-    def _wait(self, problem: str) -> None:
-        self.delayed(problem)
-        self.settled.set()
-        if self.ending.wait(RETRY):
-            raise ConnectionError(problem)
-
     def _work(self, kind: type[Backend], *given: Any) -> None:
         try:
-            tracker = kind(*given, self._wait)
-            if self.late and not self.ending.is_set():
-                self.messages.append(f"{self.name} responds now and gets all metrics.")
-            self.started, self.page = True, tracker.page
-            self.settled.set()
-            self._deliver(tracker)
+            while problem := kind.problem():
+                self.delayed(problem)
+                self.settled.set()
+                if self.ending.wait(RETRY):
+                    self.failed = True
+                    break
+            else:
+                tracker = kind(*given)
+                if self.late and not self.ending.is_set():
+                    self.messages.append(f"{self.name} responds now and gets all metrics.")
+                self.started, self.page = True, tracker.page
+                self.settled.set()
+                self._deliver(tracker)
         except BaseException as error:
-            if self.started:
-                self.leave_out(_one_line(error))
-            elif not self.failed and not (self.late and self.ending.is_set()):
-                self.messages.append(f"{self.name} is not used: {_one_line(error)}.")
-            self.failed = True
+            self.leave_out(_one_line(error))
         self.settled.set()
         self.done.set()
 
     def _deliver(self, tracker: Backend) -> None:
         what = ""
         while what != "finish" and not self.failed:
-            self.moved, self.called = time.monotonic(), 0.0
             entries = [self.queue.get()]
-            self.called = time.monotonic()
             while not self.queue.empty():
                 entries.append(self.queue.get())
             for what, group in groupby(entries, key=itemgetter(0)):
                 arguments = [argument for _, argument in group]
+                self.moved = time.monotonic()
                 if what == "log":  # all rows at once
                     tracker.log(arguments)
                     self.taken = arguments[-1][0]
-                    continue
-                for argument in arguments:
-                    self.moved = self.called = time.monotonic()
-                    getattr(tracker, what)(argument)
+                else:
+                    for argument in arguments:
+                        getattr(tracker, what)(argument)
+                        self.moved = time.monotonic()
 
 
 def _one_line(error: BaseException) -> str:
@@ -441,23 +437,22 @@ def _for_a_browser(address: str) -> str:
     return server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/") * (server.scheme[:4] == "http")
 
 
-def _answering(address: str, wait: Callable[[str], None]) -> None:
-    """Wait until a server responds at the address; without one, the client would hang for minutes."""
+def _unreachable(address: str) -> str:
+    """Whether no server responds at the address, and the remedy: the client would hang for minutes."""
     server = urlsplit(address)
     web = server.scheme in ("http", "https")
     if not address or (web and not server.hostname):
         raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
     if not web or (server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)):
-        return  # a database, Databricks, or a server behind a proxy: only the client can tell
+        return ""  # a database, Databricks, or a server behind a proxy: only the client can tell
     port = server.port or (443 if server.scheme == "https" else 80)
-    remedy = "check MLFLOW_TRACKING_URI"
-    if _is_the_projects(address):
-        remedy = "start it with `./launch up`"
-    elif server.hostname in ("localhost", "127.0.0.1", "::1") and Path("/etc/gpukit").is_dir():
-        remedy = "in the container, localhost is the container itself, so use this machine's address"
-    while True:
-        try:
-            socket.create_connection((server.hostname, port), timeout=STARTUP / 2).close()
-            return
-        except OSError:
-            wait(f"no server responds at {server.hostname}:{port}; {remedy}")
+    try:
+        socket.create_connection((server.hostname, port), timeout=STARTUP / 2).close()
+        return ""
+    except OSError:
+        remedy = "check MLFLOW_TRACKING_URI"
+        if _is_the_projects(address):
+            remedy = "start it with `./launch up`"
+        elif server.hostname in ("localhost", "127.0.0.1", "::1") and Path("/etc/gpukit").is_dir():
+            remedy = "in the container, localhost is the container itself, so use this machine's address"
+        return f"no server responds at {server.hostname}:{port}; {remedy}"
