@@ -446,7 +446,6 @@ def machine(tmp_path, monkeypatch):
         ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),  # a limit above
         ("0::/host/only\n", {"cpu.max": "500000 100000\n"}, 5),
         ("0::/../../other\n", {"cpu.max": "500000 100000\n"}, 5),
-        ("4:cpu:/\n", {"cpu.max": "400000 100000\n"}, 4),
     ],
 )
 def test_usable_cpus_respects_quotas(machine, cgroup, files, cpus):

@@ -153,7 +153,7 @@ def test_every_choice_can_be_overridden(card: Any, monkeypatch: pytest.MonkeyPat
     assert chosen == replace(chosen, dtype=torch.float32, scaler=False, tf32=False, channels_last=False)
     assert chosen.cudnn_benchmark and chosen.compile and chosen.device.index == 2
     assert chosen.describe() == "Training on NVIDIA H100 (cuda:2): float32 as set, cuDNN benchmark, compiled."
-    assert choose(dtype="float16").scaler and choose(device="cuda:3").device.index == 3
+    assert choose(dtype="fp16").scaler and choose(device="cuda:3").device.index == 3
     assert choose(device="cpu").dtype == torch.float32
 
 

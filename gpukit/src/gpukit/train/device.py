@@ -6,7 +6,7 @@ import contextlib
 import copy
 import os
 import shutil
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from gpukit.project.stack import Stack
+from gpukit.train.workers import control_groups
 
 ROOT = Path("/")  # where /proc and /sys are
 RESERVE = 0.05  # of the memory is left free, since the kernel kills the process that uses the last of it
-DTYPES = {
-    "fp32": torch.float32,
-    "float32": torch.float32,
-    "bf16": torch.bfloat16,
-    "bfloat16": torch.bfloat16,
-    "fp16": torch.float16,
-    "float16": torch.float16,
-}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PLAIN = contextlib.nullcontext()
 # What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
-_VECTOR_MATH = (
-    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
-    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
-)
+_VECTOR_MATH = "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh".split()
 
 
 def _settle_vector_math() -> None:
@@ -116,8 +107,6 @@ class Device:
             return clone
         if hasattr(value, "to"):
             return value.to(self.device)
-        if isinstance(value, Mapping):
-            return {name: self._moved(one) for name, one in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(self._moved, value))
         return type(value)(map(self._moved, value)) if isinstance(value, (list, tuple)) else value
@@ -299,41 +288,24 @@ def limit(device: Device, stack: Stack | None) -> Budget | None:
 
 
 def _host() -> list[Budget]:
-    """The limits on this process's memory: the machine's, and its cgroups', version 1 or 2, with those above them.
+    """The limits on this process's memory: the machine's, and those of its control groups.
 
     What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
     meminfo = _table(ROOT / "proc/meminfo", 1024)
     available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
-    bounds = [Budget(int(available - RESERVE * total), total, "MemAvailable")]
-    cgroups = ROOT / "proc/self/cgroup"
-    for line in cgroups.read_text(encoding="utf-8").splitlines() if cgroups.exists() else ():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            top, names = ROOT / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            top = ROOT / "sys/fs/cgroup/memory"
+    bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
+    for group in control_groups("memory", ROOT):
+        names = ("memory.max", "memory.current", "inactive_file")
+        if not (group / names[0]).exists():  # version 1, or the group of the whole machine
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        folder = top / path.lstrip("/")
-        for place in [folder, *folder.parents]:
-            if place.is_relative_to(top):  # in a container the path may be the host's, and only the top be there
-                bounds += _limit_of(place, *names)
-    return [Budget(max(0, bound.free), bound.total, bound.how) for bound in bounds]
-
-
-def _limit_of(folder: Path, most_name: str, used_name: str, cache_name: str) -> list[Budget]:
-    try:
-        most = (folder / most_name).read_text(encoding="ascii").strip()
-        used = int((folder / used_name).read_text(encoding="ascii"))
-        cache = _table(folder / "memory.stat").get(cache_name, 0)
-    except OSError:
-        return []
-    if most == "max" or int(most) >= 1 << 60:  # version 1 says "none" with a number near 2**63
-        return []
-    return [Budget(int(int(most) * (1 - RESERVE)) - used + cache, int(most), "the container's limit")]
+        with contextlib.suppress(OSError, ValueError):  # "max"
+            most, used = (int((group / name).read_text(encoding="ascii")) for name in names[:2])
+            cache = _table(group / "memory.stat").get(names[2], 0)
+            if most < 1 << 60:  # version 1 says "none" with a number near 2**63
+                bounds.append((int(most * (1 - RESERVE)) - used + cache, most, "the container's limit"))
+    return [Budget(max(0, free), total, how) for free, total, how in bounds]
 
 
 def _table(file: Path, unit: int = 1) -> dict[str, int]:

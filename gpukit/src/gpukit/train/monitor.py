@@ -37,8 +37,7 @@ class Monitor:
             self.uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))  # torch 2.4 has none
             self.peak = reference_tflops(torch.cuda.get_device_name(device))
         self.flops_per_token, self.interval = flops_per_token, interval
-        self.last: dict[str, float] = {}
-        self.rows: deque[dict[str, float]] = deque(maxlen=3600)
+        self.rows, self.last = deque[dict[str, float]](maxlen=3600), dict[str, float]()
         self.closed = threading.Event()
         self._restart()
         threading.Thread(target=self._sample, name="gpukit-monitor", daemon=True).start()
@@ -63,8 +62,7 @@ class Monitor:
         `gpu_memory_gb` of the whole GPU, `memory_gb` of this process. `gpu_power_w`, `gpu_temperature_c`. Shares:
         `waiting_for_data`, `mfu`. If counted: `samples_per_second`, `tokens_per_second`.
         """
-        rows, self.rows = self.rows, deque(maxlen=3600)
-        rows = [*rows] or [self.last]
+        rows, self.rows = [*self.rows] or [self.last], deque(maxlen=3600)
         self.last = rows[-1]
         found = {name: fmean(row[name] for row in rows if name in row) for row in rows for name in row}
         seconds = max(time.monotonic() - self.since, 1e-9)
@@ -90,7 +88,7 @@ class Monitor:
         self.close()
 
     def _sample(self) -> None:
-        readings: dict[str, Callable[[], float]] = {"memory_gb": _resident}
+        readings: dict[str, Callable[[], float]] = {"memory_gb": resident}
         with contextlib.suppress(Exception):  # no nvidia-ml-py, no driver, or not this GPU
             readings |= _nvml(self.uuid) if self.uuid else {}
         while not self.closed.is_set():
@@ -123,7 +121,8 @@ def _nvml(uuid: str) -> dict[str, Callable[[], float]]:
     }
 
 
-def _resident() -> float:
+def resident() -> float:
+    """GB of memory that this process uses."""
     return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 

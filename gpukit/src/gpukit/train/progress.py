@@ -9,19 +9,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TextIO
 
 import torch
 from tqdm.auto import tqdm
+
+from gpukit.train.monitor import resident
 
 REDRAWN = 0.2  # seconds between two drawings of the bar
 BETWEEN = 1.0  # seconds between two lines without a terminal
 WINDOW = 30.0  # seconds over which the rate is computed
 ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
 ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
-
-
 JUPYTER = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)  # and ipywidgets is installed
 
 
@@ -90,9 +89,7 @@ class Progress:
 
     def _measured(self) -> tuple[int, float]:
         """Steps that were timed, and the seconds they took."""
-        if not self.timed:
-            return 0, 0.0
-        (since, first), (until, last) = self.timed[0], self.timed[-1]
+        (since, first), (until, last) = (self.timed[0], self.timed[-1]) if self.timed else ((0.0, 0), (0.0, 0))
         return last - first, until - since
 
     def line(self, done: int) -> str:
@@ -161,5 +158,4 @@ def memory(device: torch.device) -> str:
     """Peak GPU memory that PyTorch has reserved; on the CPU, the current memory of this process."""
     if device.type == "cuda":
         return f"{torch.cuda.max_memory_reserved(device) / 1e9:.1f} GB"
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return f"{pages * 4096 / 1e9:.1f} GB"
+    return f"{resident():.1f} GB"
