@@ -22,7 +22,10 @@ RESERVE = 0.05  # of the memory is left free, since the kernel kills the process
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PLAIN = contextlib.nullcontext()
 # What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
-_VECTOR_MATH = "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh".split()
+_VECTOR_MATH = (
+    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
+    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
+)
 
 
 def _settle_vector_math() -> None:

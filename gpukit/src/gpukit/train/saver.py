@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.serialization import config
 
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import STATE, WEIGHTS, Contents
+from gpukit.train.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
 from gpukit.train.device import Device, budget
 from gpukit.train.hashed import Sink, Written
 
@@ -63,15 +63,26 @@ class Saver:
             )
         if self.asynchronous:
             copies = {name: memory.copy for name, memory in self._memory.items()}
-            self._thread = Thread(target=self._until_saved, args=(step, copies, needed, metric))
+            self._thread = Thread(target=self._write, args=(step, copies, needed, metric, True))
             self._thread.start()
         else:
-            self._try(step, contents, needed, metric)
+            self._write(step, contents, needed, metric, retry=False)
             self._finish(last=False)
 
     def wait(self) -> None:
         """Wait until the last save is on disk. Raises CheckpointError if it failed, also because the disk is full."""
         self._finish(last=True)
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait, too, if an error ends the training; that one is reported."""
+        try:
+            self.wait()
+        except CheckpointError:
+            if kind is None:
+                raise
 
     def messages(self) -> list[str]:
         """What the user should know since the last call: a full disk, space again, a slow disk."""
@@ -92,33 +103,28 @@ class Saver:
             return False
         return True
 
-    def _until_saved(self, step: int, *given: Any) -> None:
-        """In the thread: save, and try again while the disk is full."""
-        started = time.monotonic()
-        while not self._try(step, *given):
-            pause = max(RETRY, 20 * (time.monotonic() - started))
-            started = time.monotonic() + pause
-            while time.monotonic() < started:
-                if self._stop.wait(0.2) or not main_thread().is_alive():
-                    return
-
-    def _try(self, step: int, contents: Contents, needed: int, metric: float | None) -> bool:
-        """Save; False if the disk is full."""
-        self._error = None
-        try:
-            checkpoint.write(self.run, step, contents, needed, about=self.about, keep=self.keep, metric=metric)
-        except Exception as error:
-            self._error = error
-        full = getattr(self._error, "full", "")
-        if full and not self._full:
-            self._messages.append(
-                f"Step {step} was not saved: {full}. Training continues, and saves as soon as there is space. "
-                f"{checkpoint.UNCHANGED}"
-            )
-        elif self._full and self._error is None:
-            self._messages.append(f"There is space again: step {step} is saved.")
-        self._full = bool(full)
-        return not full
+    def _write(self, step: int, contents: Contents, needed: int, metric: float | None, retry: bool) -> None:
+        """Save; if the disk is full and `retry`, try again until there is space."""
+        while True:
+            self._error, started = None, time.monotonic()
+            try:
+                checkpoint.write(self.run, step, contents, needed, about=self.about, keep=self.keep, metric=metric)
+            except Exception as error:
+                self._error = error
+            full = getattr(self._error, "full", "")
+            if full and not self._full:
+                self._messages.append(
+                    f"Step {step} was not saved: {full}. Training continues, and saves as soon as there is space. "
+                    f"{checkpoint.UNCHANGED}"
+                )
+            elif self._full and self._error is None:
+                self._messages.append(f"There is space again: step {step} is saved.")
+            self._full = bool(full)
+            until = time.monotonic() + max(RETRY, 20 * (time.monotonic() - started))
+            while full and retry and time.monotonic() < until and main_thread().is_alive():
+                retry = not self._stop.wait(0.2)
+            if not (full and retry and main_thread().is_alive()):
+                return
 
     def _finish(self, last: bool) -> None:
         """Wait for the thread, and raise the error; a full disk only if this is the `last` save."""

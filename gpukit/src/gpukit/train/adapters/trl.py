@@ -51,6 +51,7 @@ from gpukit.train.folder import Folder, on_main
 from gpukit.train.monitor import Monitor, flops_per_token
 from gpukit.train.progress import Progress
 from gpukit.train.ranks import Ranks
+from gpukit.train.saver import Saver
 from gpukit.train.stop import StopSignals
 from gpukit.train.task import Task
 from gpukit.train.track import Tracker
@@ -255,9 +256,9 @@ class Trainer(SFTTrainer):
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.state.global_step = self.saved.step
 
-    def save(self, run: Path, keep: int, metric: float | None = None) -> Path:
-        """Save a checkpoint, on all ranks together."""
-        step, options = self.state.global_step, {"about": self.about(), "keep": keep, "metric": metric}
+    def save(self, saver: Saver, metric: float | None = None) -> None:
+        """Save a checkpoint, on all ranks together; unless the model is sharded, training continues meanwhile."""
+        step = self.state.global_step
         state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
         state |= {"microbatch": self.microbatch, "clean": self.clean, "wait": self.wait, "grown": self.grown}
         if self.accelerator.scaler is not None:
@@ -265,9 +266,13 @@ class Trainer(SFTTrainer):
         if self.is_fsdp_enabled:
             tensors, state["optimizer"] = sharded.optimizer_shards(self.model, self.optimizer.optimizer)
             tensors |= sharded.model_shards(self.model)
-            return sharded.save(run, step, tensors, state, ranks=self.ranks, **options)
+            options = {"about": saver.about, "keep": saver.keep, "metric": metric}
+            sharded.save(saver.run, step, tensors, state, ranks=self.ranks, **options)
+            return
         state["optimizer"] = self.optimizer.state_dict()
-        return on_main(self.ranks, lambda: checkpoint.save(run, step, self.trained(), state, **options))
+        on_main(self.ranks, lambda: saver.save(step, self.trained(), state, metric))
+        for message in saver.messages():
+            self.say(message)
 
     def export(self, run: Path, merge: bool = False) -> list[Path]:
         """Save the adapter, and with `merge` the whole model with it; return their folders, for `from_pretrained`."""
@@ -370,15 +375,17 @@ def fit(
     scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
     tracker = Tracker(run.path, settings, trackers, project, main=ranks.main, say=progress.say)
     monitor = Monitor(device.device, flops_per_token=flops_per_token(trainer.model))
-    with tracked(tracker), monitor, StopSignals() as stop, progress:
+    saver = Saver(run.path, about=trainer.about(), keep=keep)
+    with tracked(tracker), monitor, StopSignals() as stop, progress, saver:
         if step < args.max_steps:
-            between = _Between(trainer, run.path, progress, tracker, monitor, stop, save_steps, log_steps, keep)
+            between = _Between(trainer, saver, progress, tracker, monitor, stop, save_steps, log_steps)
             trainer.add_callback(between)
             trainer.train()
+            on_main(ranks, saver.wait)
             step, scores = trainer.state.global_step, between.scores
             if number := stop.agreed(ranks):
                 name = signal.Signals(number).name
-                progress.say(f"{name}: saved {between.path}; run the same command again to resume.")
+                progress.say(f"{name}: saved step {step}; run the same command again to resume.")
                 raise stop.ending()
         scores = scores or {"held_out_loss": trainer.evaluate()["eval_loss"]}
         folders = trainer.export(run.path, merge)
@@ -397,15 +404,13 @@ class _Between(TrainerCallback):
     """Between the steps: signals, metrics, evaluation, checkpoints."""
 
     trainer: Trainer
-    folder: Path
+    saver: Saver
     progress: Progress
     tracker: Tracker
     monitor: Monitor
     stop: StopSignals
     save_steps: int
     log_steps: int
-    keep: int
-    path: Path | None = None
     scores: dict[str, float] = field(default_factory=dict)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -449,7 +454,7 @@ class _Between(TrainerCallback):
     def save(self, held_out_loss: float | None = None) -> None:
         trainer = self.trainer
         check_finite("a weight", map(local, trainer.trained().values()), trainer.state.global_step, trainer.ranks)
-        self.path = trainer.save(self.folder, self.keep, held_out_loss)
+        trainer.save(self.saver, held_out_loss)
 
 
 def quiet() -> None:
