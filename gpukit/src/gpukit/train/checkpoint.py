@@ -216,8 +216,9 @@ def claim(run: Path) -> Iterator[None]:
             sync(run)
         holder = (os.getpid(), folder.resolve())
         held = _held.get(holder)
-        if held is None or not _is(held, folder / LOCK):
-            _held[holder] = _lock(folder / LOCK)
+        lock = folder / LOCK
+        if held is None or not lock.exists() or not os.path.samestat(os.fstat(held), lock.stat()):
+            _held[holder] = _lock(lock)
             if held is not None:
                 os.close(held)
     try:
@@ -228,10 +229,6 @@ def claim(run: Path) -> Iterator[None]:
 
 
 _held: dict[tuple[int, Path], int] = {}  # the open lock files: closing another handle of one would release the lock
-
-
-def _is(file: int, path: Path) -> bool:
-    return path.exists() and os.path.samestat(os.fstat(file), path.stat())
 
 
 def _lock(path: Path) -> int:
@@ -309,7 +306,7 @@ def read(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
 def compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """CheckpointError that names the first difference between the run that saved it and this one."""
     for key, value in json.loads(json.dumps(wanted)).items():
-        before = saved.get(key)
+        before, remedy = saved.get(key), f"the same {'data' if key == 'samples' else key.replace('_', ' ')}"
         if before == value:
             continue
         if isinstance(value, dict) and isinstance(before, dict):
@@ -318,15 +315,9 @@ def compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
             difference = f"another {key}: {name} is {there} there and {here} here"
         else:
             difference = f"{key} = {before}, but this run has {value}"
-        raise CheckpointError(f"{path} was saved with {difference}; {_remedy(key, before)}, {NEW_RUN}.")
-
-
-def _remedy(key: str, before: Any) -> str:
-    if key == "samples":
-        return "resume with the same data"
-    if isinstance(before, (str, int, float)):
-        return f"resume with --{key.replace('_', '-')} {before}"
-    return f"resume with the same {key.replace('_', ' ')}"
+            if isinstance(before, (str, int, float)) and key != "samples":
+                remedy = f"--{key.replace('_', '-')} {before}"
+        raise CheckpointError(f"{path} was saved with {difference}; resume with {remedy}, {NEW_RUN}.")
 
 
 def storages(value: Any, where: str) -> dict[int, int]:

@@ -121,9 +121,9 @@ class Saver:
                 self._messages.append(f"There is space again: step {step} is saved.")
             self._full = bool(full)
             until = time.monotonic() + max(RETRY, 20 * (time.monotonic() - started))
-            while full and retry and time.monotonic() < until and main_thread().is_alive():
-                retry = not self._stop.wait(0.2)
-            if not (full and retry and main_thread().is_alive()):
+            while full and retry and time.monotonic() < until:
+                retry = not self._stop.wait(0.2) and main_thread().is_alive()
+            if not full or not retry:
                 return
 
     def _finish(self, last: bool) -> None:
