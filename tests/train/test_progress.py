@@ -224,7 +224,7 @@ WORDS = [
     (DataError("Give more."), "Give more."),
     (
         OSError(errno.ENOSPC, "No space left on device", "/x/y"),
-        "/x/y cannot be written (No space left on device): free",
+        "/x/y cannot be read or written (No space left on device): free",
     ),
     (OSError(errno.EROFS, "Read-only file system", "/x"), "--output-dir"),
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "Tried to allocate 2 GiB"),

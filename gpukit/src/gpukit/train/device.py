@@ -136,7 +136,7 @@ def choose(
     place, why = _place(device, local_rank)
     capability = torch.cuda.get_device_capability(place) if place.type == "cuda" else None
     formats = _formats(capability, stack)
-    number = _number_format(dtype, capability, formats)
+    number, number_words = _number_format(dtype, capability, formats)
     if tf32 and "tf32" not in formats:
         raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or newer, but this is {_called(capability)}.")
     tf32 = "tf32" in formats if tf32 is None else tf32
@@ -147,7 +147,7 @@ def choose(
             "torch.compile needs a C++ compiler (g++ or clang++), which is not installed: run without --compile."
         )
     picked = [
-        _words(number, dtype, capability),
+        number_words,
         *(["TF32"] if tf32 else []),
         *(["channels-last"] if channels_last else []),
         *(["cuDNN benchmark" if cudnn_benchmark else "no cuDNN benchmark"] if capability else []),
@@ -209,30 +209,26 @@ def _formats(capability: tuple[int, int] | None, stack: Stack | None) -> tuple[s
     return ("fp16", "bf16", "tf32") if capability >= (8, 0) else ("fp16",) if capability >= (7, 0) else ()
 
 
-def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...]) -> torch.dtype:
-    if dtype == "auto":
-        return torch.bfloat16 if "bf16" in formats else torch.float16 if "fp16" in formats else torch.float32
-    if dtype not in DTYPES:
+def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...]) -> tuple[torch.dtype, str]:
+    """The number format, and why."""
+    if dtype not in ("auto", *DTYPES):
         raise SystemExit(f"Unknown number format {dtype!r}: use auto, {', '.join(DTYPES)}.")
-    number = DTYPES[dtype]
+    fastest = next((name for name in ("bf16", "fp16") if name in formats), "fp32")
+    number = DTYPES[fastest if dtype == "auto" else dtype]
     if number == torch.bfloat16 and capability is not None and "bf16" not in formats:
         raise SystemExit(f"bfloat16 is not supported by {_called(capability)}, only slowly emulated: use fp16 or auto.")
-    return number
+    name = str(number).removeprefix("torch.")
+    if dtype != "auto":
+        return number, f"{name} as set"
+    if capability is None:
+        return number, name
+    has = "supports bfloat16" if number == torch.bfloat16 else "does not support bfloat16"
+    scaled = " with loss scaling" if number == torch.float16 else ""
+    return number, f"{name}{scaled} (compute capability {capability[0]}.{capability[1]} {has})"
 
 
 def _called(capability: tuple[int, int] | None) -> str:
     return "the CPU" if capability is None else "a GPU of compute capability {}.{}".format(*capability)
-
-
-def _words(number: torch.dtype, asked: str, capability: tuple[int, int] | None) -> str:
-    name = str(number).removeprefix("torch.")
-    if asked != "auto":
-        return f"{name} as set"
-    if capability is None:
-        return name
-    has = "supports bfloat16" if number == torch.bfloat16 else "does not support bfloat16"
-    scaled = " with loss scaling" if number == torch.float16 else ""
-    return f"{name}{scaled} (compute capability {capability[0]}.{capability[1]} {has})"
 
 
 def _compiler() -> bool:

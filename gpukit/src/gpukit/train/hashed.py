@@ -53,7 +53,7 @@ class Written(io.BufferedWriter):
     """A new file, hashed while it is written. `end` closes it, and returns its size and SHA-256."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(_Hashed(path), BUFFER)
+        super().__init__(_Hashed(path.open("xb", buffering=0)), BUFFER)
 
     def end(self) -> dict[str, Any]:
         self.close()
@@ -62,8 +62,8 @@ class Written(io.BufferedWriter):
 
 
 class _Hashed(Sink):
-    def __init__(self, path: Path) -> None:
-        self.file, self.sum = path.open("xb", buffering=0), hashlib.sha256()
+    def __init__(self, file: io.FileIO) -> None:
+        self.file, self.sum = file, hashlib.sha256()
 
     def put(self, data: memoryview) -> None:
         self.sum.update(data)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -14,7 +13,7 @@ WARM_UP = 2  # steps whose records are dropped, since the first ones include the
 
 
 class profiled:  # noqa: N801 - used like a function
-    """A context around the loop; call `step()` after each step, or loop over `profiled(...).over(batches)`.
+    """A context around the loop; call `step()` after each step.
 
     Skips the first `skip` steps (compilation, cuDNN's choice of algorithms), and records `steps`.
     """
@@ -38,13 +37,6 @@ class profiled:  # noqa: N801 - used like a function
         self.done += 1
         if not self.recorded:
             self.profiler.step()
-
-    def over(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches; the work on one is a step."""
-        with self:
-            for batch in batches:
-                yield batch
-                self.step()
 
     def __exit__(self, *_: object) -> None:
         if self.recorded:

@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 import torch
@@ -168,16 +169,23 @@ class Ranks:
 
     def _flat(self, tensors: list[Tensor]) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Groups of tensors of one kind, each with a flat tensor that holds their values; a large one is its own."""
-        for part in _groups(tensors):
-            if len(part) == 1 and part[0].is_contiguous():
-                yield [], part[0].view(-1)
-                continue
-            kind, size = (part[0].device, part[0].dtype), sum(tensor.numel() for tensor in part)
-            if kind not in self._bucket or self._bucket[kind].numel() < size:
-                self._bucket[kind] = torch.empty(size, device=kind[0], dtype=kind[1])
-            flat = self._bucket[kind][:size]
-            torch.cat([tensor.reshape(-1) for tensor in part], out=flat)
-            yield part, flat
+        kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+        for kind, same in kinds.items():
+            while same:
+                sizes = takewhile(lambda size: size <= BUCKET, accumulate(tensor.nbytes for tensor in same))
+                count = len([*sizes]) or 1
+                part, same = same[:count], same[count:]
+                if count == 1 and part[0].is_contiguous():
+                    yield [], part[0].view(-1)
+                    continue
+                size = sum(tensor.numel() for tensor in part)
+                if kind not in self._bucket or self._bucket[kind].numel() < size:
+                    self._bucket[kind] = torch.empty(size, device=kind[0], dtype=kind[1])
+                flat = self._bucket[kind][:size]
+                torch.cat([tensor.reshape(-1) for tensor in part], out=flat)
+                yield part, flat
 
     def barrier(self) -> None:
         """Wait until every rank has called this."""
@@ -209,22 +217,6 @@ def state_buffers(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
         for name, buffer in module._buffers.items()
         if buffer is not None and name not in module._non_persistent_buffers_set
     ]
-
-
-def _groups(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one device and type together, in their order, as many as fit in a bucket; at least one."""
-    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-    for same in kinds.values():
-        group, size = [], 0
-        for tensor in same:
-            if group and size + tensor.nbytes > BUCKET:
-                yield group
-                group, size = [], 0
-            group.append(tensor)
-            size += tensor.nbytes
-        yield group
 
 
 def _unflatten(flat: Tensor, part: list[Tensor]) -> None:

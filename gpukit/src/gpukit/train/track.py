@@ -385,18 +385,18 @@ class _Courier:
                 self.settled.set()
                 if self.ending.wait(RETRY):
                     self.failed = True
-                    break
-            else:
-                tracker = kind(*given)
-                if self.late and not self.ending.is_set():
-                    self.messages.append(f"{self.name} responds now and gets all metrics.")
-                self.started, self.page = True, tracker.page
-                self.settled.set()
-                self._deliver(tracker)
+                    return
+            tracker = kind(*given)
+            if self.late and not self.ending.is_set():
+                self.messages.append(f"{self.name} responds now and gets all metrics.")
+            self.started, self.page = True, tracker.page
+            self.settled.set()
+            self._deliver(tracker)
         except BaseException as error:
             self.leave_out(_one_line(error))
-        self.settled.set()
-        self.done.set()
+        finally:
+            self.settled.set()
+            self.done.set()
 
     def _deliver(self, tracker: Backend) -> None:
         what = ""
