@@ -95,6 +95,8 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     ours, theirs = project.losses("killed"), project.losses("unbroken")
     assert {step: ours[step] for step in theirs} == theirs
     assert same(weights(project, "killed"), weights(project, "unbroken"))
+    assert "at step 30." in project.train(*steps, "--name", "killed", "--max-steps", "33")  # by one process
+    assert list(project.losses("killed"))[-3:] == [31, 32, 33]
 
 
 def children(folder: Path) -> list[int]:
@@ -505,4 +507,4 @@ def test_the_notebook_runs_from_top_to_bottom(trainee) -> None:
     )
     assert run.returncode == 0, run.stderr
     ran = (folder / "notebooks/quickstart.ipynb").read_text(encoding="utf-8")
-    assert ran.count('"image/png"') == 4
+    assert ran.count('"image/png"') == 3

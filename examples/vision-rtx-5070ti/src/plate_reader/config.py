@@ -1,4 +1,7 @@
-"""The settings of a run. Every field is a command-line option: `--batch-size 512`."""
+"""The settings of a run. Every field is a command-line option: `--batch-size 512`.
+
+Those that every run has, such as --name, are in gpukit.train.settings; `--help` lists them all.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -149,6 +149,8 @@ class Run:
         for name, one in objects.items():
             if name in self._objects:
                 raise TrainingError(f"run.keep already has an object with the name {name}: use another name.")
+            if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
+                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use gpukit.train.adapters.sharded instead.")
             capture(one, name)
             self._objects[name] = one
             if isinstance(one, Optimizer):
