@@ -125,7 +125,7 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     two, one = adapter(project, "two"), adapter(project, "one")
     assert two.keys() == one.keys()
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
-    sentence(project.run(*steps, "--name", "two"), "is a sharded checkpoint: resume with --fsdp")
+    sentence(project.run(*steps, "--name", "two", "--no-fsdp"), "is a sharded checkpoint: resume with --fsdp")
 
 
 def little_memory() -> None:
@@ -247,7 +247,7 @@ def test_a_table_of_pairs_and_held_out_data(project: Trainee, tmp_path: Path) ->
     options = ("--data", str(tmp_path / "data.parquet"), "--columns", "prompt=0,completion=1")
     project.train(*GO_ON, *options, "--eval-data", str(tmp_path / "eval.tsv"), "--max-steps", "2")
     assert checkpoint.newest(project.run_folder("run")).about["samples"] == 20
-    wrong = project.run(*GO_ON, "--data", str(tmp_path / "eval.tsv"))
+    wrong = project.run(*GO_ON, "--name", "other", "--data", str(tmp_path / "eval.tsv"))
     sentence(wrong, "has the columns red , dog", "--columns prompt=0,completion=1")
     sentence(project.run("--data", str(tmp_path / "eval.tsv"), "--columns", "text=7"), "has no column 7")
     sentence(project.run("--columns", "text"), "must be pairs of a name and a column")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from gpukit.train.checkpoint import CheckpointError
@@ -129,11 +130,11 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     with Run(tmp_path / "x") as run:
         assert len(train(run, 100)) == 6
     with Run(tmp_path / "x") as run:
-        assert run.steps == 6
+        assert run.completed == 6
         assert train(run, 100) == []
     with Run(tmp_path / "x") as run:
         assert len(train(run, 100, epochs=3)) == 3
-        assert run.steps == 9
+        assert run.completed == 9
 
 
 @pytest.mark.parametrize("other", [DataLoader(Samples(), 3, shuffle=True), DataLoader(Samples(13), 4, shuffle=True)])
@@ -199,8 +200,8 @@ def test_a_signal_saves_and_stops(tmp_path: Path) -> None:
     assert stopped.value.code == 128 + signal.SIGTERM
     with Run(tmp_path / "x") as run:
         run.keep(count=(count := [0]))
-        assert count == [run.steps]
-        assert run.steps in (6, 7)
+        assert count == [run.completed]
+        assert run.completed in (6, 7)
 
 
 def test_a_file_is_complete_or_unchanged(tmp_path: Path) -> None:
@@ -244,7 +245,25 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
         raise ValueError
     with contextlib.suppress(SystemExit), Run(tmp_path / "x") as run:
         for _ in run.enumerate(range(10)):
-            if run.steps == 2:
+            if run.completed == 2:
                 signal.raise_signal(signal.SIGTERM)
             run.step()
     assert ended == ["finished", "failed", "stopped"]
+
+
+def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
+    """FSDP's parameters are DTensors, which have a device mesh."""
+    model = nn.Linear(2, 2)
+    model.weight.device_mesh = object()
+    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="sharded"):
+        run.keep(model=model)
+
+
+def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1, keep=1, best="held_out") as run:
+        for _, held_out in run.enumerate([3.0, 1.0, 2.0, 4.0]):
+            run.step(held_out=held_out)
+    assert [path.name for path in sorted((tmp_path / "x/checkpoints").glob("step-*"))] == [
+        "step-00000002",
+        "step-00000004",
+    ]

@@ -95,6 +95,8 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     ours, theirs = project.losses("killed"), project.losses("unbroken")
     assert {step: ours[step] for step in theirs} == theirs
     assert same(weights(project, "killed"), weights(project, "unbroken"))
+    assert "at step 30." in project.train(*steps, "--name", "killed", "--max-steps", "33")  # by one process
+    assert list(project.losses("killed"))[-3:] == [31, 32, 33]
 
 
 def children(folder: Path) -> list[int]:
@@ -122,6 +124,19 @@ def test_without_a_name_the_latest_such_run_goes_on(trainee) -> None:
     assert project.steps("named") == [2]
 
 
+def test_a_resumed_run_keeps_its_settings_and_another_rate_applies_from_there(trainee) -> None:
+    project = trainee()
+    few = ("--name", "a", "--warmup-steps", "1", "--log-steps", "1")
+    project.train(*few, "--max-steps", "4", "--lr", "0.5", "--batch-size", "512")
+    assert "Settings changed: max_steps from 4 to 6." in project.train("--name", "a", "--max-steps", "6")
+    assert "lr from 0.5 to 0.25" in project.train("--name", "a", "--max-steps", "8", "--lr", "0.25")
+    saved = [checkpoint.load(project.run_folder("a") / f"checkpoints/step-{step:08}") for step in (6, 8)]
+    rates = [one.state["kept"]["optimizer"]["param_groups"][0]["lr"] for one in saved]
+    assert rates == [0.5, 0.25]
+    assert list(project.losses("a")) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "from" not in project.train("--name", "b", "--max-steps", "2")
+
+
 def test_a_second_start_beside_a_running_one_is_another_run(trainee) -> None:
     project = trainee()
     forever = ("--max-steps", "100000", "--log-steps", "1")
@@ -146,9 +161,8 @@ def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
     ended = started.end()
     assert ended.code == 128 + number
     assert ended.err.strip().startswith(f"{number.name}: saving after this step")
-    saved = re.search(rf"{number.name}: saved (\S+/step-0*(\d+));", ended.out)
-    assert Path(saved[1]).is_dir()
-    step = int(saved[2])
+    step = int(re.search(rf"{number.name}: saved step (\d+) in", ended.out)[1])
+    assert project.steps("run")[-1] == step
     assert f"at step {step}." in project.train("--max-steps", str(step + 5), "--name", "run")
 
 
@@ -267,7 +281,7 @@ def test_a_loss_that_is_no_number(saved: Trainee) -> None:
 
 def test_weights_that_are_no_numbers_are_not_saved(saved: Trainee) -> None:
     """The loss of a step is that before it: the last one may be fine where the weights are not any more."""
-    sentence(saved.run(*GO_ON, "--max-steps", "3", "--lr", "1e39"), "weight is NaN or infinite", "step 3")
+    sentence(saved.run(*GO_ON, "--max-steps", "3", "--lr", "1e39"), "weight of model is NaN or infinite", "step 3")
     still_whole(saved)
 
 
@@ -493,4 +507,4 @@ def test_the_notebook_runs_from_top_to_bottom(trainee) -> None:
     )
     assert run.returncode == 0, run.stderr
     ran = (folder / "notebooks/quickstart.ipynb").read_text(encoding="utf-8")
-    assert ran.count('"image/png"') == 4
+    assert ran.count('"image/png"') == 3

@@ -82,7 +82,7 @@ def test_another_rate_reaches_schedulers_within_one():
         scheduler, found = SequentialLR(optimizer, inner, [4]), []
         for step in range(12):
             if step == 2:
-                scale_lr(optimizer, scheduler, factor)
+                scale_lr(factor, optimizer, scheduler)
             optimizer.step()
             scheduler.step()
             found.append(optimizer.param_groups[0]["lr"])

@@ -55,7 +55,7 @@ def test_what_is_wrong_with_the_data_is_said(workers: str, project: Trainee, tmp
     start = ("--data", str(data), "--workers", workers)
     sentence(project.run(*start), "images does not contain at least two folders of images", "--data")
     (data / "dog").mkdir()
-    sentence(project.run(*start), "images/cat contains no images")
+    sentence(project.run(*start), "cat, dog", "add some")
     for name in ("cat", "dog"):
         for number in range(20):
             (data / name / f"{number}.png").write_bytes(b"no image")

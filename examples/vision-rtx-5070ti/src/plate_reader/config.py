@@ -1,16 +1,20 @@
-"""The settings of a run. Every field is a command-line option: `--batch-size 512`."""
+"""The settings of a run. Every field is a command-line option: `--batch-size 512`.
+
+Those that every run has, such as --name, are in gpukit.train.settings; `--help` lists them all.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[2]
-SHAPES = ROOT / "data" / "shapes"
+from gpukit.train.settings import LoopSettings
+
+SHAPES = Path(__file__).resolve().parents[2] / "data" / "shapes"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Train the model. Run the same command again to resume."""
+class Settings(LoopSettings):
+    """Train the model. Run the same command again to resume, with the settings that the run had."""
 
     model: str = "resnet18"
     """Name of an image classifier in timm."""
@@ -23,56 +27,14 @@ class Settings:
     max_steps: int = 500
     """Stop after this many steps, counted from the beginning of the run."""
     batch_size: int | Literal["auto"] = 64
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured before training."""
+    """Samples per step, over all processes. auto: the largest batch that fits in the GPU's memory, measured once."""
     lr: float = 1e-3
     """Learning rate after the warm-up."""
     warmup_steps: int = 20
     """Steps over which the learning rate increases to its full value."""
     clip: float | None = 1.0
     """Maximum gradient norm. None: no clipping."""
-    seed: int = 0
-    """Determines the order and augmentation of the data, the initial weights, and dropout."""
-
-    resume: bool = True
-    """Continue from the newest valid checkpoint, if there is one."""
-    name: str = ""
-    """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
-    output_dir: Path = ROOT / "outputs"
-    """Folder of all runs, with their checkpoints and metrics."""
-    save_steps: int = 200
-    """Evaluate and save a checkpoint every this many steps, and after the last one."""
-    keep: int = 3
-    """Number of newest checkpoints to keep, in addition to the best one."""
-    log_steps: int = 50
-    """Report loss and speed every this many steps."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
-    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Number format of the forward pass (autocast)."""
-    tf32: bool | None = None
-    """Use TF32 for fp32 matrix products. None: if the GPU supports it."""
-    cudnn_benchmark: bool = False
-    """Let cuDNN benchmark its convolution algorithms and use the fastest."""
-    compile: bool = False
-    """Compile the model with torch.compile."""
-    deterministic: bool = False
-    """Use deterministic algorithms, for bit-identical results on a GPU; slower."""
-    microbatch: int | None = None
-    """Maximum number of samples processed at once. None: as many as fit in memory."""
-    workers: int | Literal["auto"] = "auto"
-    """Data loader processes. auto: the fastest number, measured during the first steps."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch", "image_size"):
-            value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be greater than 0, not {value}")
-        if isinstance(self.workers, int) and self.workers < 0:
-            raise ValueError(f"workers must be at least 0, not {self.workers}")
-        if self.name in (".", "..") or "/" in self.name:
-            raise ValueError(f"name must be a folder name without a slash, not {self.name!r}")
+        super().__post_init__()
+        self.at_least(1, "image_size")

@@ -1,6 +1,8 @@
 """Building blocks for training scripts: exact resume, safe stops, recovery from out-of-memory errors, fast loading.
 
     run         exact resume for any training loop (passes, streams, state, checks)
+    session     a run of a project's own script, from its settings
+    settings    the settings that every script has, and how they are read
     task        model, optimizer, data, and loss as one value
     device      the device, how to use it, and how much memory it has
     ranks       one process or several

@@ -39,7 +39,8 @@ def error_message(error: BaseException) -> str | None:
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:
-        return f"{error.filename or 'A file'} cannot be read or written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
+        what = error.filename or "A file"
+        return f"{what} cannot be read or written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
     if message := explain(error):
         return f"{message} Run the same command again to resume from the last checkpoint."
     if is_oom(error):

@@ -32,7 +32,8 @@ from gpukit.train.ranks import Ranks
 
 FACTS = "run.json"
 FORMAT = 1
-KINDS = {"settings": dict, "starts": list}  # of what a later start reads
+KINDS = {"settings": dict, "starts": list, "number": int}  # of what a later start reads
+OF_A_START = {"config", "name", "output_dir", "resume", "profile"}  # settings that a later start does not take over
 MOST_OF_A_PATCH = 1 << 20
 
 Result = TypeVar("Result")
@@ -82,6 +83,8 @@ class Folder:
             output_dir.mkdir(parents=True, exist_ok=True)
             run = cls._named(output_dir / name, resume) if name else cls._unnamed(output_dir, resume)
             run.facts.setdefault("stack", _of(stack))
+            others = [_read(path).get("number", 0) for path in output_dir.glob(f"*/{FACTS}")]
+            run.facts["number"] = 1 + max(others, default=0)  # of this start: a clock may be set back
             run.begin(settings)
         return run
 
@@ -104,7 +107,7 @@ class Folder:
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Record a start in run.json."""
-        self.facts.setdefault("settings", _plain(settings))
+        self.facts.setdefault("settings", as_json(settings))
         self.facts.setdefault("starts", []).append(_start(settings, self.path))
         self.keep()
 
@@ -123,20 +126,29 @@ class Folder:
         return run
 
     @classmethod
+    def latest(cls, output_dir: Path) -> Path | None:
+        """The run without a name that was started last, None if there is none; TrainingError if it cannot be known."""
+        known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
+        ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
+        lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
+        last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
+        if last in lost:
+            raise TrainingError(
+                f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
+                "start a new run with --no-resume."
+            )
+        return max(ours, key=lambda folder: known[folder].get("number", 0), default=None)
+
+    @classmethod
     def _unnamed(cls, output_dir: Path, resume: bool) -> Folder:
-        if resume:
-            known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
-            ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
-            lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
-            last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
-            if last in lost:
-                raise TrainingError(
-                    f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
-                    "start a new run with --no-resume."
-                )
-            if ours:
-                with contextlib.suppress(CheckpointError):  # in use: create a new run
-                    return cls._open(max(ours, key=lambda folder: known[folder]["starts"][-1]["at"]))
+        run = None
+        if resume and (last := cls.latest(output_dir)):
+            with contextlib.suppress(CheckpointError):  # in use: create a new run
+                run = cls._open(last)
+        return run or cls._created(output_dir)
+
+    @classmethod
+    def _created(cls, output_dir: Path) -> Folder:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         for number in count(1):
             folder = output_dir / (stamp if number == 1 else f"{stamp}-{number}")
@@ -166,10 +178,18 @@ class Folder:
         aside.replace(self.path / FACTS)
 
     def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ from those of the first start: name -> (then, now)."""
-        then, now = self.facts["settings"], _plain(settings)
-        names = [name for name in now if name in then and name not in ("name", "resume")]
+        """The settings that differ from those in run.json: name -> (then, now)."""
+        then, now = self.facts["settings"], as_json(settings)
+        names = [name for name in now if name in then and name not in OF_A_START]
         return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
+
+    @classmethod
+    def resumed(cls, output_dir: Path, name: str) -> dict[str, Any]:
+        """The contents of run.json of the run that `start` would resume; empty if it would create one."""
+        folder = output_dir / name if name else cls.latest(output_dir)
+        if folder is None or not checkpoint.exists(folder) or (not name and checkpoint.claimed(folder)):
+            return {}
+        return _read(folder / FACTS)
 
     def newest(self, ranks: Ranks, about: dict[str, Any] | None = None) -> Loaded | None:
         """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
@@ -211,7 +231,8 @@ def _read(path: Path) -> dict[str, Any]:
     return facts if whole else {}
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with values that JSON supports; others become strings."""
     return json.loads(json.dumps(settings, default=str))
 
 
@@ -225,7 +246,7 @@ def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "command": sys.argv,
-        "settings": _plain(settings),
+        "settings": as_json(settings),
         "world": int(os.environ.get("WORLD_SIZE", "1")),
         "versions": versions(),
         "git": git_state(folder),

@@ -34,10 +34,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gpukit.train import checkpoint, checks, streams
+from gpukit.train import checkpoint, checks
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TRACKER_FAILED, TrainingError, check_finite
-from gpukit.train.folder import Folder
+from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
 from gpukit.train.monitor import Monitor
 from gpukit.train.passes import Sources
@@ -71,8 +71,9 @@ class Run:
 
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
-    metrics.jsonl every this many steps. `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb,
-    mlflow. `progress`: show a progress bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
+    metrics.jsonl every this many steps. `best`: also keep the checkpoint with the lowest value of this metric.
+    `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb, mlflow. `progress`: show a progress
+    bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -88,38 +89,46 @@ class Run:
         save_steps: int | None = None,
         keep: int = 3,
         log_steps: int = 10,
+        best: str = "",
         settings: dict[str, Any] | None = None,
         trackers: Iterable[str] = (),
         progress: bool | None = None,
         profile: bool = False,
     ) -> None:
-        self.folder, self.ranks = Path(folder), Ranks.joined()
-        self.steps, self.save_steps, self.log_steps, self.kept_checkpoints = 0, save_steps, log_steps, keep
-        self.files = Folder.open(self.folder, settings or {}, self.ranks)
+        self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
+        self.ranks, self.settings = Ranks.joined(), settings or {}
+        self._open(Folder.open(Path(folder), self.settings, self.ranks), trackers, "", progress, profile)
+
+    def _open(self, files: Folder, trackers: Iterable[str], project: str, progress: bool | None, profile: bool) -> None:
+        self.files, self.folder = files, files.path
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
-        if self.saved:
-            self._check_world(self.saved)
         self._objects: dict[str, Any] = {}
         self._namespaces: list[tuple[dict[str, Any], tuple[str, ...]]] = []
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
         self._loops, self._inner = list[_Loop](), list[bool]()
         self._sites: list[tuple[CodeType, int]] = []
-        self._mine = restored(self.saved.state["ranks"][self.ranks.rank]) if self.saved else {}
+        self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         self._sources = Sources(self._mine.get("loaders", {}))
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._values: dict[str, Any] = dict(self._mine.get("values", {}))
-        self.steps = self.saved.step if self.saved else 0
+        self.completed = self.saved.step if self.saved else 0
+        self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
-        self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.steps, False, 0.0
+        self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
         self._updated, self._optimizers = False, 0  # an optimizer has made a step since the last one of the run
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(None, self.steps, samples=1, device=torch.device("cpu"), shown=shown)
-        self._say(f"Resuming {self.folder} at step {self.steps}." if self.saved else f"Starting {self.folder}.")
+        self.progress = Progress(None, self.completed, samples=1, device=torch.device("cpu"), shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self._say(message)
+        self._say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
         self._tracker = Tracker(
-            self.folder, settings or {}, list(trackers), self.folder.name, main=self.ranks.main, say=self._say
+            self.folder,
+            self.settings,
+            list(trackers),
+            project or self.folder.name,
+            main=self.ranks.main,
+            say=self._say,
         )
         self._monitor: Monitor | None = None
         self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
@@ -140,6 +149,8 @@ class Run:
         for name, one in objects.items():
             if name in self._objects:
                 raise TrainingError(f"run.keep already has an object with the name {name}: use another name.")
+            if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
+                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use gpukit.train.adapters.sharded instead.")
             capture(one, name)
             self._objects[name] = one
             if isinstance(one, Optimizer):
@@ -229,8 +240,8 @@ class Run:
         position = state and state["batches"]
         if state and len(self._pending) > 1:  # around the loop that was interrupted: its present batch again
             position = position | {"done": position["done"] - 1}
-        if self._loops and isinstance(self._loops[-1].batches, streams.Pass):
-            raise TrainingError("A loop inside a pass over a stream cannot resume: use run.enumerate for one of them.")
+        if self._loops and not getattr(self._loops[-1].batches, "nests", True):
+            raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
         loop.batches = self._sources.begin(source, loop.key, position)
         if not isinstance(source, (range, list, tuple)):
             self.progress.samples = getattr(source, "batch_size", None) or 1
@@ -240,13 +251,10 @@ class Run:
             if state:
                 yield from self._resumed(loop, state)
             while True:
-                began = time.monotonic()
                 try:
-                    batch = next(loop.batches)
+                    batch = self._next(loop.batches)
                 except StopIteration:
                     break
-                if self._monitor is not None:
-                    self._monitor.waited(time.monotonic() - began)
                 loop.inner, loop.steps, loop.entered = [], 0, generators_now()
                 yield batch
         finally:
@@ -254,6 +262,13 @@ class Run:
             loop.batches.close()
         if final and not self._loops:
             self._finished(loop)
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        began = time.monotonic()
+        batch = next(batches)
+        if self._monitor is not None:
+            self._monitor.waited(time.monotonic() - began)
+        return batch
 
     def _entering(self, loop: _Loop, source: Any) -> dict[str, Any] | str | None:
         """What a loop that begins has to do: None: all of it; "done": nothing; or a state to continue from."""
@@ -288,7 +303,7 @@ class Run:
     def _finished(self, loop: _Loop) -> None:
         """After the last epoch: save, if a step was made since the last save."""
         self._inner[-1] = True
-        if self._saved_step != self.steps and not self._pending:
+        if self._saved_step != self.completed and not self._pending:
             self._save(sys._getframe(2), [self._describe(loop, finished=True)])
         stop, self._stop, self._profile = self._stop, None, None
         self._signals.close()
@@ -320,32 +335,40 @@ class Run:
                 loop.steps += 1
             for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
                 one[-1] = True
-        self.steps += 1
+        self.completed += 1
         if self._stop is None:
             self._begin()
-        self.progress.step(self.steps)
+        self.progress.step(self.completed)
         self._monitor.processed(self.progress.samples)
         if self._profile is not None:
             self._profile.step()
-        if self.steps % self.log_steps == 0:
-            self._log(loss, metrics)
         if self.save_steps:
-            self._due = self._due or self.steps % self.save_steps == 0
+            self._due = self._due or self._saves_at(self.completed)
         else:
             self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-        settled = self._updated or not self._optimizers  # otherwise, gradients are being accumulated
+        settled = self._settled()
         self._updated = False
         number, due = self._stop.number * settled, self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number, due = code // 2, bool(code % 2) or bool(code // 2)
+        if self.completed % self.log_steps == 0 or number or (due and self.save_steps):
+            self._log(loss, metrics)
         if due or number:
             self._save(sys._getframe(1))
         if number:
             self._saver_wait()
             self._stop.number, self._status = number, "stopped"
-            self._say(f"{signal.Signals(number).name}: saved step {self.steps}; run the same command again to resume.")
+            name = signal.Signals(number).name
+            self._say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
+
+    def _saves_at(self, step: int) -> bool:
+        return step % self.save_steps == 0
+
+    def _settled(self) -> bool:
+        """Whether the state can be saved now: not while gradients are accumulated."""
+        return self._updated or not self._optimizers
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
@@ -371,10 +394,15 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not issubclass(kind, SystemExit):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        if kind is not None and self._status == "finished" and getattr(error, "code", 1):
             self._status = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
-        self.finish()
+        try:
+            self.finish()
+        except CheckpointError as failed:
+            if kind is None:
+                raise
+            self._say(str(failed))
 
     def _begin(self) -> None:
         """Before the first step ends: from here on, signals wait for the end of a step."""
@@ -386,11 +414,13 @@ class Run:
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
         figures = {name: value for name, value in metrics.items() if value is not None}
+        figures = {name: value.item() if isinstance(value, Tensor) else value for name, value in figures.items()}
+        self.metrics = figures
         if loss is not None:
             figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
-        self.progress.report(self.steps, figures.get("loss"))
+        self.progress.report(self.completed, figures.get("loss"))
         if self.ranks.main:
-            self._tracker.log(self.steps, **figures, **self._monitor.values())
+            self._tracker.log(self.completed, **figures, **self._monitor.values())
 
     def _report(self, found: checks.Checked) -> None:
         """Show a finding, once."""
@@ -446,16 +476,18 @@ class Run:
                 prefix = "" if name == "model" else f"{name}."
                 tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
                 state = {key: each for key, each in state.items() if key not in tensors}
-                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self.steps)
+                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self.completed, self.ranks)
+                check_finite(f"a buffer of {name}", unwrapped(one).buffers(), self.completed, self.ranks, infinite=True)
                 weights |= {prefix + key: each.detach() for key, each in tensors.items()}
             kept[name] = plain(state, name)
         if self.ranks.main:
             if self._saver is None:
                 self._saver = Saver(self.folder, about=self._about(), keep=self.kept_checkpoints)
-            self._saver.save(self.steps, weights, {"kept": kept, "ranks": ranks})
+            state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
+            self._saver.save(self.completed, weights, state, self.metrics.get(self.best))
             for message in self._saver.messages():
                 self._say(message)
-        self._due, self._saved_at, self._saved_step = False, time.monotonic(), self.steps
+        self._due, self._saved_at, self._saved_step = False, time.monotonic(), self.completed
         self._took = self._saved_at - began
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
@@ -488,13 +520,14 @@ class Run:
 
     # Restoring
 
-    def _check_world(self, saved: checkpoint.Loaded) -> None:
+    def _of_this_rank(self, saved: checkpoint.Loaded) -> Any:
         before = len(saved.state["ranks"])
         if before != self.ranks.world:
             raise CheckpointError(
                 f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
                 f"{before}, or start a new run."
             )
+        return saved.state["ranks"][self.ranks.rank]
 
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""

@@ -62,6 +62,8 @@ class Pass(Iterator[Any]):
     the middle of that cycle, those that come too early are kept in `ahead`.
     """
 
+    nests = False  # a loop inside of it cannot resume
+
     def __init__(self, source: Any, key: int, state: dict | None, say: Callable[[str], object]) -> None:
         self.source, self.key, self.say, self.name = source, key, say, type(source).__name__
         self.workers, self.inside, self.recorder, self.iterator = 0, False, None, None

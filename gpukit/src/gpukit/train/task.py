@@ -45,18 +45,23 @@ class Task:
             raise ValueError(f'reduction must be "sum" or "mean", not {self.reduction!r}')
 
 
-def scale_lr(optimizer: Optimizer, scheduler: LRScheduler | None, factor: float) -> None:
-    """Multiply the learning rates by `factor`, including future ones of the scheduler and of its nested schedulers."""
-    for group in optimizer.param_groups:
-        for name in ("lr", "initial_lr"):
-            if name in group:
-                group[name] = group[name] * factor
-    left = [] if scheduler is None else [scheduler]
+def scale_lr(factor: float, *objects: Any) -> None:
+    """Multiply the learning rates of these optimizers and schedulers by `factor`, including future ones.
+
+    Nested schedulers are included; objects of other types are ignored.
+    """
+    left = list(objects)
     while left:
         one = left.pop()
-        left += getattr(one, "_schedulers", [])  # SequentialLR and ChainedScheduler
-        if hasattr(one, "base_lrs"):
-            one.base_lrs = [lr * factor for lr in one.base_lrs]
+        if isinstance(one, Optimizer):
+            for group in one.param_groups:
+                for name in ("lr", "initial_lr"):
+                    if name in group:
+                        group[name] = group[name] * factor
+        elif isinstance(one, LRScheduler):
+            left += getattr(one, "_schedulers", [])  # SequentialLR and ChainedScheduler
+            if hasattr(one, "base_lrs"):
+                one.base_lrs = [lr * factor for lr in one.base_lrs]
 
 
 def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Task], Any]:

@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
 from gpukit.train.data import Loading, loader
-from gpukit.train.progress import announce
 from gpukit.train.ranks import Ranks
 from gpukit.train.task import Task
 from gpukit.train.workers import close, explain, stays, usable_cpus
@@ -211,34 +210,6 @@ def _clocks() -> tuple[float, float, float]:
     except (OSError, IndexError):
         queued = 0.0
     return time.perf_counter(), time.thread_time(), queued
-
-
-def tune(
-    dataset: Dataset, batch_size: int, *, collate: Callable[[list[Any]], Any] | None = None, seconds: float = 1.0
-) -> tuple[Loading, dict[int, float]]:
-    """The settings with which batches load fastest, without a step; and, measured for `seconds` each, the seconds per
-    batch with that number of workers and with 0, 1, 2, 4, 8. The last one measured is 0, which reads samples here."""
-
-    def load(loading: Loading) -> DataLoader:
-        return loader(dataset, batch_size, 0, loading=loading, collate=collate)
-
-    with announce("Tuning the data loader"):
-        trial, found = Trial(load(Loading(1))), {}
-        next(None for _ in trial if trial.enough)
-        chosen = choose(trial.costs(), batch_size)
-        for count in sorted({0, 1, 2, 4, 8, chosen.workers}, reverse=True):
-            batches = iter(load(Loading(count)))
-            try:
-                for _ in range(max(SKIPPED, 2 * count)):  # those that were loaded while the workers started
-                    next(batches)
-                number, began = 0, time.perf_counter()
-                while number < LEAST or number % max(1, count) or time.perf_counter() - began < seconds:
-                    next(batches)
-                    number += 1
-                found[count] = (time.perf_counter() - began) / number
-            finally:
-                close(batches)
-    return chosen, dict(sorted(found.items()))
 
 
 def _size(batch: Any) -> int:

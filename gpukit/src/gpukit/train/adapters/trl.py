@@ -2,7 +2,7 @@
 
     trainer = Trainer(model=model, args=config(run.path, device, max_steps=300), train_dataset=data, ...,
                       device=device, ranks=ranks, batch_size=16)
-    scores = fit(trainer, run, stop, save_steps=200, log_steps=50, keep=3)
+    fit(trainer, run, settings)
 
 Unlike `huggingface.exact(SFTTrainer)`, it sees endless batches of any size, one rank's part of each, repeats a step in
 smaller parts when memory runs out, and saves only the trained weights (checkpoint.py; sharded.py with FSDP).
@@ -10,12 +10,13 @@ smaller parts when memory runs out, and saves only the trained weights (checkpoi
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
+from gpukit.project.stack import load
 from gpukit.train import checkpoint
 from gpukit.train.adapters import sharded
 from gpukit.train.adapters.huggingface import seed_part
@@ -47,11 +49,13 @@ from gpukit.train.curve import curve
 from gpukit.train.data import length, loader
 from gpukit.train.device import Device
 from gpukit.train.errors import TrainingError, check_finite, tracked
-from gpukit.train.folder import Folder, on_main
+from gpukit.train.folder import Folder, as_json, on_main
 from gpukit.train.monitor import Monitor, flops_per_token
+from gpukit.train.profile import profiled
 from gpukit.train.progress import Progress
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
+from gpukit.train.settings import RunSettings
 from gpukit.train.stop import StopSignals
 from gpukit.train.task import Task
 from gpukit.train.track import Tracker
@@ -336,21 +340,10 @@ def split(inputs: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
             yield part
 
 
-def fit(
-    trainer: Trainer,
-    run: Folder,
-    *,
-    save_steps: int,
-    log_steps: int,
-    keep: int,
-    settings: dict[str, Any],
-    trackers: list[str],
-    project: str,
-    merge: bool = False,
-) -> None:
-    """Start or resume the run, train to its last step, and save the adapter.
+def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = False) -> None:
+    """Start or resume the run, train to its last step, and save the adapter; with `merge`, the whole model too.
 
-    `settings`, `trackers`, and `project`: as for Tracker. Raises SystemExit after a signal, with a checkpoint saved.
+    Raises SystemExit after a signal, with a checkpoint saved.
     """
     args, ranks, device, count = trainer.args, trainer.ranks, trainer.device, length(trainer.train_dataset)
     if trainer.batch_size > count:
@@ -367,18 +360,24 @@ def fit(
         progress.say(f"{run.path} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}.")
         return
     progress.say(f"Resuming {run.path} at step {step}." if saved else f"Starting {run.path}.")
+    if saved and (changed := run.changed(asdict(settings))):
+        values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
+        progress.say(f"Settings changed: {', '.join(values)}.")
+    run.keep(settings=as_json(asdict(settings)))
     progress.say(device.describe())
     progress.say(describe_batch(trainer.batch_size, ranks, trainer.microbatch))
     if args.torch_compile:
         progress.say("The first step compiles the model, which can take minutes.")
 
     scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
-    tracker = Tracker(run.path, settings, trackers, project, main=ranks.main, say=progress.say)
+    stack = load()
+    tracker = Tracker(run.path, asdict(settings), stack.tracking, stack.project, main=ranks.main, say=progress.say)
     monitor = Monitor(device.device, flops_per_token=flops_per_token(trainer.model))
-    saver = Saver(run.path, about=trainer.about(), keep=keep)
-    with tracked(tracker), monitor, StopSignals() as stop, progress, saver:
+    saver = Saver(run.path, about=trainer.about(), keep=settings.keep)
+    profile = profiled(run.path, say=progress.say) if settings.profile and ranks.main else None
+    with tracked(tracker), monitor, StopSignals() as stop, progress, saver, profile or contextlib.nullcontext():
         if step < args.max_steps:
-            between = _Between(trainer, saver, progress, tracker, monitor, stop, save_steps, log_steps)
+            between = _Between(trainer, saver, progress, tracker, monitor, stop, settings, profile)
             trainer.add_callback(between)
             trainer.train()
             on_main(ranks, saver.wait)
@@ -409,8 +408,8 @@ class _Between(TrainerCallback):
     tracker: Tracker
     monitor: Monitor
     stop: StopSignals
-    save_steps: int
-    log_steps: int
+    settings: RunSettings
+    profile: profiled | None
     scores: dict[str, float] = field(default_factory=dict)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -419,12 +418,14 @@ class _Between(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step
         self.progress.step(step)
+        if self.profile is not None:
+            self.profile.step()
         ranks = self.trainer.ranks
         self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
         number = self.stop.agreed(ranks)
         last = step == args.max_steps
-        saving = last or step % self.save_steps == 0
-        if number or saving or step % self.log_steps == 0:
+        saving = last or step % self.settings.save_steps == 0
+        if number or saving or step % self.settings.log_steps == 0:
             self.report(step)
         if number and not last:
             control.should_training_stop = True

@@ -1,0 +1,237 @@
+"""A run of a project's own training script: processes, device, folder, batches, and progress from its settings.
+
+    with Session(settings) as run:
+        task = build(settings, run.device)
+        train_step = Step(task, run.device, run.ranks, clip=settings.clip, microbatch=settings.microbatch)
+        run.keep(model=task.model, optimizer=task.optimizer, scheduler=task.scheduler, train_step=train_step)
+        for batch in run.steps(task, run.batch_size(build)):
+            loss = train_step(batch, run.seed)
+            run.step(loss=loss, **(evaluate(task.model, run) if run.due else {}))
+
+Unlike those of Run's other loops, batches depend only on the seed and the step (data.py). Therefore a run can also be
+resumed with another number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from gpukit.project.stack import load
+from gpukit.train import checkpoint
+from gpukit.train.batch import Step, describe_batch
+from gpukit.train.curve import curve
+from gpukit.train.data import length, loader, seed_all, seed_step
+from gpukit.train.device import Device, choose, limit
+from gpukit.train.errors import TrainingError, check_finite
+from gpukit.train.finder import find
+from gpukit.train.folder import Folder, as_json, on_main
+from gpukit.train.ranks import Ranks
+from gpukit.train.run import Run, _Loop
+from gpukit.train.settings import RunSettings
+from gpukit.train.task import Task, scale_lr
+from gpukit.train.tuner import Feed
+
+
+def choose_device(settings: RunSettings, ranks: Ranks) -> Device:
+    """The device and how to use it: from the settings, stack.json, and the hardware."""
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    stack, names = load(), ("device", "dtype", "tf32", "compile")
+    device = choose(
+        **{name: getattr(settings, name) for name in names},
+        cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not settings.deterministic,
+        local_rank=ranks.local_rank,
+        stack=stack,
+    )
+    limit(device, stack)
+    return device
+
+
+def choose_batch_size(settings: RunSettings, build: Callable[..., Task], ranks: Ranks, folder: Folder) -> int:
+    """The global batch size: as set, or the largest that fits, measured once per run and stored in its run.json."""
+    if settings.batch_size != "auto":
+        return settings.batch_size
+    if "batch_size" not in folder.facts:
+        folder.keep(batch_size=find(build, settings, ranks=ranks).batch_size * ranks.world)
+    return folder.facts["batch_size"]
+
+
+def start(settings: RunSettings) -> tuple[Ranks, Device, Folder]:
+    """Join the processes of the run, choose the device, and open the run's folder, which the caller closes."""
+    on_gpu = settings.device != "cpu" and torch.cuda.is_available()
+    ranks = Ranks.start("cuda" if on_gpu else "cpu")
+    device = choose_device(settings, ranks)
+    place = settings.output_dir, settings.name, settings.resume
+    return ranks, device, on_main(ranks, lambda: Folder.start(*place, asdict(settings), load()))
+
+
+class Session(Run):
+    """The run that the settings name: new, or resumed from its newest valid checkpoint; use it in a `with` statement.
+
+    `device`, `ranks`, and `folder` are those of this process. Raises what Run and Ranks.start raise.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.given, self.settings = settings, asdict(settings)
+        self.ranks, self.device, files = start(settings)
+        self.save_steps, self.log_steps, self.kept_checkpoints = settings.save_steps, settings.log_steps, settings.keep
+        self.best, self.last, self._notes = "held_out_loss", settings.max_steps, list[Step]()
+        stack = load()
+        self._open(files, stack.tracking, stack.project, self.ranks.main, settings.profile)
+        self._say(self.device.describe())
+        seed_all(settings.seed)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *details: object) -> None:
+        super().__exit__(kind, error, *details)
+        if kind is None:
+            self.ranks.stop()
+
+    def batch_size(self, build: Callable[..., Task]) -> int:
+        """Samples per step over all processes: as set, or the largest number that fits, measured once per run."""
+        return choose_batch_size(self.given, build, self.ranks, self.files)
+
+    def keep(self, **objects: Any) -> None:
+        """As Run.keep; models start with the values of the first process, and a Step reports its messages."""
+        for one in objects.values():
+            if isinstance(one, nn.Module):
+                self.ranks.same_start(one)
+        super().keep(**objects)
+        self._notes += [one for one in objects.values() if isinstance(one, Step)]
+
+    @property
+    def seed(self) -> int:
+        """For the randomness of the present step (dropout); different on each process."""
+        return seed_step(self.given.seed, self.completed, self.ranks.rank)
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint is saved at the end of the present step: evaluate the model then."""
+        return self._saves_at(self.completed + 1)
+
+    def steps(self, source: Task | Dataset, batch_size: int) -> Iterator[Any]:
+        """This process's part of `batch_size` samples for each step up to `max_steps`; call `step` for each.
+
+        Raises:
+            TrainingError, CheckpointError, DataError: the batch is larger than the data set, or the data, batch size,
+                or seed is not that of the run that is resumed.
+        """
+        dataset, settings = source.dataset if isinstance(source, Task) else source, self.given
+        if batch_size > (count := length(dataset)):
+            raise TrainingError(f"--batch-size {batch_size} is larger than the data set ({count} samples): reduce it.")
+        about = {"samples": count, "batch_size": batch_size, "seed": settings.seed}
+        if self._pending:
+            checkpoint.compare(self.saved.path, self._pending[0]["batches"].get("about", {}), about)
+        self._began(batch_size)
+        if self.completed >= self.last and self.files.facts.get("finished", {}).get("step") == self.completed:
+            new = "another --name" if settings.name else "--no-resume"
+            more = f"Use --max-steps {2 * self.completed} to continue, or {new}."
+            self._say(f"{self.folder} is finished at step {self.completed}. {more}")
+            return
+        self.feed = Feed(
+            source,
+            batch_size,
+            settings.seed,
+            first_step=self.completed,
+            workers=settings.workers,
+            ranks=self.ranks,
+            device=self.device.device,
+            say=self._say,
+        )
+        self._inner.append(False)
+        self._loops.append(_Loop(None, batches=_Position(about)))
+        self._begin()
+        with closing(iter(self.feed)) as batches:
+            while self.completed < self.last:
+                before = self.completed
+                yield self._next(batches)
+                if self.completed == before:
+                    raise TrainingError("A step ended without run.step: call it as the last line of the loop's body.")
+                self._loops[-1].steps = 0
+        self._loops.clear()
+        self._done()
+
+    def _began(self, batch_size: int) -> None:
+        """Report what is resumed, and let another learning rate apply from here on."""
+        settings = self.given
+        if self.saved:
+            factor = settings.lr / self.saved.state["settings"].get("lr", settings.lr)
+            if factor != 1:
+                scale_lr(factor, *self._objects.values())
+            self._restore_generators()
+            if changed := self.files.changed(self.settings):
+                values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
+                self._say(f"Settings changed: {', '.join(values)}.")
+        self.files.keep(settings=as_json(self.settings))
+        self._pending, self.saved = [], None
+        self.progress.total, self.progress.samples, self.progress.device = self.last, batch_size, self.device.device
+        self._say(describe_batch(batch_size, self.ranks, self._notes[0].microbatch if self._notes else None))
+        if settings.compile:
+            self._say("The first step compiles the model, which can take minutes.")
+
+    def once(self, data: Dataset) -> Iterator[Any]:
+        """One pass over held-out data: this process's part, on the device; it ends early after a signal."""
+        size = self.progress.samples
+        if self._notes and self._notes[0].microbatch:
+            size = min(size, self._notes[0].microbatch * self.ranks.world)
+        batches = loader(
+            data, size, 0, loading=self.feed.loading, ranks=self.ranks, device=self.device.device, shuffle=False
+        )
+        for batch in islice(batches, batches.batch_sampler.batches_per_epoch):
+            if self._stop.number:
+                return
+            yield self.device.move(batch)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether any process received a signal, so that `once` may have ended early; all of them must ask."""
+        return self.ranks.any(self._stop.number != 0)
+
+    def step(self, loss: Tensor | float | None = None, **metrics: Any) -> None:
+        """End a step, as Run.step; TrainingError if the loss is NaN or infinite when it is logged or saved."""
+        done = self.completed + 1
+        if isinstance(loss, Tensor) and (self._saves_at(done) or done % self.log_steps == 0):
+            check_finite("the loss", [loss], done)
+        super().step(loss, **metrics)
+        for one in self._notes:
+            while one.notes:
+                self._say(one.notes.pop(0))
+
+    def _saves_at(self, step: int) -> bool:
+        return super()._saves_at(step) or step == self.last
+
+    def _settled(self) -> bool:
+        return True  # Step accumulates within a step
+
+    def _of_this_rank(self, saved: checkpoint.Loaded) -> Any:
+        return saved.state["ranks"][min(self.ranks.rank, len(saved.state["ranks"]) - 1)]
+
+    def _done(self) -> None:
+        self._saver_wait()
+        self.files.keep(finished={"step": self.completed, **self.metrics})
+        scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in self.metrics.items())
+        self._say(f"Done: step {self.completed}, {scores}in {self.folder}")
+        if self.ranks.main and (picture := curve(self.folder)):
+            self._tracker.artifact(picture)
+            self._say(f"Plot of the loss: {picture}")
+
+
+class _Position:
+    """What a checkpoint holds of the batches: the step says which one is next."""
+
+    nests = False
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.about = about
+
+    def state(self) -> dict[str, Any]:
+        return {"about": self.about}

@@ -1,0 +1,161 @@
+"""The settings that every training script of a project has, and how they are read.
+
+    settings = parse(Settings, prog="python -m my_project.train")
+
+Every field is a command-line option. Those not given come from `--config`, then from the run that is resumed, then from
+the class.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+import typing
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from gpukit.project.location import root
+from gpukit.train.errors import TrainingError
+from gpukit.train.folder import OF_A_START, Folder
+
+Kind = TypeVar("Kind", bound="RunSettings")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run; a project's Settings adds its own."""
+
+    max_steps: int = 1000
+    """Stop after this many steps, counted from the beginning of the run."""
+    batch_size: int | Literal["auto"] = 32
+    """Samples per step, over all processes. auto: the largest batch that fits in the GPU's memory, measured once."""
+    lr: float = 1e-3
+    """Learning rate after the warm-up. Another one applies from the checkpoint that is resumed."""
+    seed: int = 0
+    """Determines the initial weights, the order of the data, its augmentation, and dropout."""
+
+    resume: bool = True
+    """Continue from the newest valid checkpoint, if there is one."""
+    name: str = ""
+    """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
+    config: Path | None = None
+    """JSON file with settings, such as another run's run.json; options on the command line take precedence."""
+    output_dir: Path = field(default_factory=lambda: root() / "outputs")
+    """Folder of all runs, with their checkpoints and metrics."""
+    save_steps: int = 200
+    """Evaluate and save a checkpoint every this many steps, and after the last one."""
+    keep: int = 3
+    """Number of newest checkpoints to keep, in addition to the best one."""
+    log_steps: int = 50
+    """Report loss and speed every this many steps."""
+    profile: bool = False
+    """Record a few steps with torch.profiler into the run's folder."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, or cuda:N."""
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Number format of the forward pass (autocast)."""
+    tf32: bool | None = None
+    """Use TF32 for fp32 matrix products. None: if the GPU supports it."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    deterministic: bool = False
+    """Use deterministic algorithms, for bit-identical results on a GPU; slower."""
+    microbatch: int | None = None
+    """Maximum number of samples processed at once. None: as many as fit in memory."""
+
+    def __post_init__(self) -> None:
+        self.at_least(1, "max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch")
+        self.at_least(0, "workers")
+        for name in ("lr", "clip"):
+            value = getattr(self, name, None)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be greater than 0, not {value}")
+        if self.name in (".", "..") or "/" in self.name:
+            raise ValueError(f"name must be a folder name without a slash, not {self.name!r}")
+
+    def at_least(self, least: int, *names: str) -> None:
+        """ValueError if one of these settings is a smaller integer."""
+        for name in names:
+            value = getattr(self, name, None)
+            if isinstance(value, int) and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+@dataclass(frozen=True)
+class LoopSettings(RunSettings):
+    """Settings of a run whose script has its own loop (session.py)."""
+
+    cudnn_benchmark: bool = False
+    """Let cuDNN benchmark its convolution algorithms and use the fastest."""
+    workers: int | Literal["auto"] = "auto"
+    """Data loader processes. auto: the fastest number, measured during the first steps."""
+
+
+def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Kind:
+    """The settings from the command line, from `--config`, and from the run that is resumed.
+
+    Raises:
+        SystemExit: an option is wrong, or --help.
+        TrainingError: a file has a value that is not possible.
+    """
+    import tyro
+
+    given = tyro.cli(kind, prog=prog, args=arguments)
+    found: dict[str, Any] = {}
+    if given.resume:
+        own = Folder.resumed(given.output_dir, given.name)
+        found |= _possible(kind, own.get("settings", {}), "the run's run.json")
+    if given.config is not None:
+        found |= _possible(kind, _read(given.config), str(given.config))
+    if not found:
+        return given
+    try:
+        return tyro.cli(kind, prog=prog, args=arguments, default=kind(**found))
+    except ValueError as error:
+        raise TrainingError(f"{given.config or 'run.json'}: {error}.") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The settings in a file: run.json, or an object with settings only."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TrainingError(f"--config {path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise TrainingError(f"--config {path} is not JSON: {error}.") from None
+    found = found.get("settings", found) if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        raise TrainingError(f"--config {path} must have an object with settings, as run.json does.")
+    return found
+
+
+def _possible(kind: type[Kind], values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The values of settings that exist, with their types; TrainingError for one of another type."""
+    hints, names = typing.get_type_hints(kind), {each.name for each in fields(kind)}
+    if (unknown := sorted(values.keys() - names)) and os.environ.get("RANK", "0") == "0":
+        print(f"Ignored, since this version has no such settings: {', '.join(unknown)} ({where}).", file=sys.stderr)
+    found = {}
+    for name in values.keys() & names - OF_A_START:
+        if not _fits(values[name], hints[name]):
+            raise TrainingError(f"{where}: {name} cannot be {values[name]!r}; correct it, or set --{_option(name)}.")
+        path = isinstance(values[name], str) and Path in (hints[name], *typing.get_args(hints[name]))
+        found[name] = Path(values[name]) if path else values[name]
+    return found
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in typing.get_args(hint))
+    if typing.get_origin(hint) is Literal:
+        return value in typing.get_args(hint)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, str if hint is Path else hint)
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,144 @@
+"""Where the settings of a start come from: the command line, --config, the run that is resumed, the class."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpukit.project.stack import load
+from gpukit.train import checkpoint
+from gpukit.train.errors import TrainingError
+from gpukit.train.folder import Folder, as_json
+from gpukit.train.settings import LoopSettings, parse
+from tests.train.test_folder import DATA
+
+
+@dataclass(frozen=True)
+class Settings(LoopSettings):
+    data: Path = Path("data")
+    clip: float | None = 1.0
+    width: int = 8
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`start(*options)`: a start of a script with these options, which saves a checkpoint -> its settings."""
+    (tmp_path / "stack.json").write_text(json.dumps(DATA))
+    stack = load(tmp_path / "stack.json")
+    monkeypatch.setattr("gpukit.train.folder.git_state", lambda folder: None)
+
+    def started(*options: str, save: bool = True) -> Settings:
+        settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])
+        place = settings.output_dir, settings.name, settings.resume
+        with Folder.start(*place, asdict(settings), stack) as run:
+            run.keep(settings=as_json(asdict(settings)))
+            if save:
+                checkpoint.save(run.path, 1, {"w": torch.ones(2)}, {}, about={})
+        return settings
+
+    return started
+
+
+@pytest.mark.parametrize("name", [("--name", "a"), ()])
+def test_a_resumed_run_keeps_its_own_settings(name: tuple[str, ...], start) -> None:
+    start(*name, "--lr", "0.25", "--data", "/elsewhere", "--clip", "None", "--compile", "--batch-size", "auto")
+    again = start(*name, "--width", "4")
+    assert (again.lr, again.data, again.clip, again.compile) == (0.25, Path("/elsewhere"), None, True)
+    assert (again.batch_size, again.width) == ("auto", 4)
+    assert start(*name, "--lr", "0.5").lr == 0.5
+    assert (start(*name).lr, start(*name).width) == (0.5, 4)
+    assert start("--name", "another").lr == Settings().lr
+    assert start("--no-resume").lr == Settings().lr
+
+
+def test_a_run_without_a_checkpoint_has_no_settings_to_keep(start) -> None:
+    start("--name", "a", "--lr", "0.25", save=False)
+    assert start("--name", "a").lr == Settings().lr
+
+
+def test_the_settings_of_a_run_in_use_are_not_those_of_a_new_one(start, tmp_path: Path) -> None:
+    start("--lr", "0.25")
+    (folder,) = (tmp_path / "outputs").iterdir()
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from gpukit.train import checkpoint\n"
+        "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
+    )
+    source = str(Path(sys.modules["gpukit"].__file__).parents[1])
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, source, str(folder)], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        assert start().lr == Settings().lr
+        other.kill()
+    assert len(list((tmp_path / "outputs").iterdir())) == 2
+
+
+def test_a_clock_that_is_set_back_does_not_change_which_run_is_the_latest(start, tmp_path: Path) -> None:
+    for lr in ("0.25", "0.5"):
+        start("--no-resume", "--lr", lr)
+    for facts in (tmp_path / "outputs").glob("*/run.json"):
+        known = json.loads(facts.read_text())
+        known["starts"][0]["at"] = f"200{9 - known['number']}-01-01T00:00:00.000+00:00"
+        facts.write_text(json.dumps(known))
+    assert start().lr == 0.5
+
+
+def test_a_file_of_settings(start, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"lr": 0.25, "width": 3, "data": "/elsewhere"}')
+    first = start("--config", str(file), "--width", "5")
+    assert (first.lr, first.width, first.data) == (0.25, 5, Path("/elsewhere"))
+    named = start("--name", "a", "--lr", "0.125")
+    copied = start("--config", str(tmp_path / "outputs/a/run.json"), "--name", "b")
+    assert (named.lr, copied.lr, copied.name) == (0.125, 0.125, "b")
+    file.write_text('{"lr": 0.0625}')
+    assert start("--config", str(file), "--name", "a").lr == 0.0625  # it is part of the command: as its options
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "object with settings"),
+        ('{"lr": "fast"}', "lr cannot be 'fast'"),
+        ('{"width": true}', "width cannot be True"),
+        ('{"width": 1.5}', "width cannot be 1.5"),
+        ('{"batch_size": "most"}', "batch_size cannot be 'most'"),
+        ('{"lr": -1}', "lr must be greater than 0"),
+    ],
+)
+def test_what_cannot_be_in_a_file_of_settings(text: str, words: str, start, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text)
+    with pytest.raises(TrainingError, match=words):
+        start("--config", str(file))
+
+
+def test_a_file_that_is_not_there(start) -> None:
+    with pytest.raises(TrainingError, match="cannot be read"):
+        start("--config", "missing.json")
+
+
+def test_settings_of_another_version_are_ignored(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start("--name", "a", "--lr", "0.25")
+    file = tmp_path / "outputs/a/run.json"
+    known = json.loads(file.read_text())
+    known["settings"] |= {"momentum": 0.9}
+    del known["settings"]["width"]
+    file.write_text(json.dumps(known))
+    again = start("--name", "a")
+    assert (again.lr, again.width) == (0.25, Settings().width)
+    assert "momentum" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--lr", "0"), ("--workers", "-1"), ("--name", "a/b"), ("--keep", "0")])
+def test_values_that_cannot_be_meant(option: tuple[str, str], start) -> None:
+    with pytest.raises(SystemExit) as ended:
+        start(*option)
+    assert ended.value.code == 2
