@@ -360,7 +360,7 @@ def test_out_of_memory_at_a_microbatch_of_one(saved: Trainee) -> None:
 
 
 def test_a_file_that_cannot_grow_in_mid_save(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, prepare=small_files), "No checkpoint was saved", "ulimit -f")
+    sentence(saved.run(*GO_ON, prepare=small_files), "cannot be read or written (File too large)", "ulimit -f")
     still_whole(saved)
 
 
