@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from gpukit.train import data, seeds
-from gpukit.train.data import Collated, DataError, Keyed, Loading, Order, explain, loader, mix, usable_cpus
-from gpukit.train.workers import failure
+from gpukit.train.data import Collated, DataError, Keyed, Loading, Order, explain, loader, mix
+from gpukit.train.workers import failure, usable_cpus
 
 NAMED = numpy.random.default_rng()
 

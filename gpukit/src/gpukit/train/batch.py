@@ -10,10 +10,8 @@ from __future__ import annotations
 import errno
 import gc
 import math
-import random
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
@@ -23,6 +21,7 @@ from gpukit.train.checks import Checked, check, place, split_result
 from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
+from gpukit.train.seeds import seed_all
 from gpukit.train.task import Task
 
 # The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
@@ -74,8 +73,8 @@ class Step:
     about as long as one step. A task whose loss is a mean declared as a sum, or the reverse, is not trained. Batches
     are not split if the loss compares their samples with one another, as contrastive losses do.
 
-    Random numbers come from torch's generators for the CPU and the device, seeded in each step. Dropout draws as many
-    as a part needs: its masks are the same for the same seed and split, and differ for another split.
+    Random numbers come from torch's generators for the CPU and the device, `random`, and NumPy, seeded in each step.
+    Dropout draws as many as a part needs: its masks are the same for the same seed and split, and differ for another.
     """
 
     def __init__(
@@ -105,9 +104,6 @@ class Step:
         self._norms = [each for each in task.model.modules() if isinstance(each, _BatchNorm)]
         if self.ranks.world > 1 and any(isinstance(each, SyncBatchNorm) for each in self._norms):
             raise SystemExit("SyncBatchNorm blocks if one rank runs out of memory: use BatchNorm.")
-        self._generators = [torch.default_generator]
-        if device.device.type == "cuda":
-            self._generators.append(torch.cuda.default_generators[device.device.index or 0])
         self._weight = torch.ones(())
         self._weighs: tuple[Any, ...] = ()
         self._whole = 0  # samples in the batch that ran out
@@ -210,10 +206,9 @@ class Step:
 
     def _gradients(self, batch: Any, total: int, mine: float, count: float, seed: int) -> Tensor | None:
         """Compute the gradients of this rank's share of the mean loss; return that share, None without samples."""
-        for generator in self._generators:
-            generator.manual_seed(seed)
-        random.seed(seed)
-        numpy.random.seed(seed & 0xFFFF_FFFF)
+        seed_all(seed)
+        if self.device.device.type == "cuda":
+            torch.cuda.default_generators[self.device.device.index or 0].manual_seed(seed)
         for parameter in self.parameters:
             parameter.grad = None
         share, self.metrics = None, []

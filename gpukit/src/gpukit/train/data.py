@@ -21,26 +21,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 
-from gpukit.train.seeds import COLLATE, ORDER, SAMPLE, Draws, mix, numpy_generator, seed_all, seed_step
-from gpukit.train.workers import begin, close, explain, signals_later, usable_cpus
-
-__all__ = [
-    "Collated",
-    "DataError",
-    "Keyed",
-    "Loading",
-    "Order",
-    "close",
-    "explain",
-    "length",
-    "loader",
-    "mix",
-    "numpy_generator",
-    "seed_all",
-    "seed_step",
-    "usable_cpus",
-]
-
+from gpukit.train.seeds import COLLATE, ORDER, SAMPLE, Draws, mix
+from gpukit.train.seeds import numpy_generator as numpy_generator
+from gpukit.train.seeds import seed_all as seed_all
+from gpukit.train.seeds import seed_step as seed_step
+from gpukit.train.workers import begin, signals_later
+from gpukit.train.workers import explain as explain
 
 EMPTY = "The data set is empty."
 
