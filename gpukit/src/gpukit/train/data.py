@@ -35,6 +35,17 @@ class DataError(Exception):
     """The data cannot be loaded; the message is one sentence for the user."""
 
 
+class Begin:
+    """A loader's worker_init_fn: signals, the user's own function, and another one."""
+
+    def __init__(self, own: Callable[[int], object] | None, then: Callable[[int], object] | None = None) -> None:
+        self.functions = [each for each in (begin, own, then) if each is not None]
+
+    def __call__(self, worker: int) -> None:
+        for each in self.functions:
+            each(worker)
+
+
 class Order(Sampler[list[tuple[int, int]]]):
     """Endless batches of (key, index), this rank's part of each; they depend only on the seed and the step.
 

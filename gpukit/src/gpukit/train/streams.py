@@ -20,7 +20,6 @@ import random
 import signal
 import sys
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -32,6 +31,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from gpukit.train import workers
 from gpukit.train.checkpoint import CheckpointError, storages
+from gpukit.train.checks import digest
 from gpukit.train.data import DataError
 from gpukit.train.seeds import generator_state, generators, mix, restore, restore_generator, seed_these, snapshot
 from gpukit.train.state import restored, values
@@ -352,23 +352,3 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
         if isinstance(entropy, int) and entropy >= 1 << 64 and "shuffle" not in _said:  # from the operating system
             _said.add("shuffle")
             say("A shuffled data set without a seed cannot resume within a pass: give `shuffle` a seed.")
-
-
-def digest(batch: Any) -> int:
-    """A checksum of a few numbers and words from each part of a batch."""
-    return zlib.crc32(repr(_few(batch)).encode())
-
-
-def _few(value: Any) -> Any:
-    if isinstance(value, torch.Tensor | numpy.ndarray):
-        if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.device.type != "cpu"):
-            return value.shape
-        flat = value.reshape(-1)
-        return value.shape, flat[:: max(1, len(flat) // 64)].tolist()
-    if isinstance(value, Mapping):
-        return [(key, _few(value[key])) for key in list(value)[:64]]
-    if isinstance(value, list | tuple):
-        return len(value), [_few(each) for each in value[:: max(1, len(value) // 16)]]
-    if value is None or isinstance(value, bool | int | float | complex):
-        return value
-    return value[:256] if isinstance(value, str | bytes) else type(value).__name__
