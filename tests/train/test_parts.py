@@ -6,6 +6,7 @@ from collections import UserDict, namedtuple
 from types import MappingProxyType
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import default_collate
@@ -163,3 +164,11 @@ def test_rows_that_are_no_samples_are_not_split():
     assert batches().samples(batch) == 4
     with pytest.raises(SplitError, match=r"batch\[1\] has 23 rows for 4 samples"):
         batches().split(batch, [2, 2])
+
+
+@pytest.mark.parametrize("whole", [torch.nn.utils.rnn.pack_sequence([Y[:2]] * 4), numpy.zeros((4, 3))], ids=type)
+def test_objects_that_hold_tensors_are_not_repeated_in_each_part(whole: Any):
+    """Such as a batch of graphs beside its labels."""
+    assert batches().samples((Y[:4], whole)) == 4
+    with pytest.raises(SplitError, match=f"samples of a {type(whole).__name__} cannot be separated"):
+        batches().split((Y[:4], whole), [2, 2])

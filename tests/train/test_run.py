@@ -103,7 +103,9 @@ class Samples(Dataset):
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((2,), index + self.shift) + (numpy.random.default_rng().random() if self.drawn else torch.rand(1))
+        return torch.full((2,), index + self.shift) + (
+            numpy.random.default_rng().random() if self.drawn else torch.rand(1)
+        )
 
 
 def train(run: Run, steps: int, loader: Any = None, epochs: int = 2) -> list[float]:

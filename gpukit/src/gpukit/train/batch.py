@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.utils._pytree import tree_map_only
 
 from gpukit.errors.rules import named
-from gpukit.train.checks import Checked, check, place, split_result
+from gpukit.train.checks import WHOLE, Checked, check, place, split_result
 from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
@@ -155,7 +156,7 @@ class Step:
         try:
             return self._batches.samples(batch)
         except SplitError as error:
-            if self.task.targets is not None and self.accumulate == 1:  # such as a batch of graphs
+            if self.task.targets is not None:  # such as a batch of graphs
                 self._solid = str(error)
                 return 1
             raise SystemExit(
@@ -184,10 +185,14 @@ class Step:
         if wrong := by_id.keys() & {"sum", "mean", "targets"}:
             raise SystemExit(by_id[min(wrong)].text)
         self._checks = self._checks - 1 if by_id.keys() == {"unknown"} else 0
-        if each := by_id.get("mixes") or by_id.get("noise"):
-            self.notes.append(each.text)
-        if "mixes" in by_id:
-            self._solid = f"{place(task.loss)} is not a sum or mean over its samples"
+        if whole := by_id.get("mixes") or by_id.get("solid"):
+            self._keep_whole(whole.text.removesuffix(WHOLE))
+        elif "noise" in by_id:
+            self.notes.append(by_id["noise"].text)
+
+    def _keep_whole(self, reason: str) -> None:
+        self._solid = reason
+        self.notes.append(f"{reason}{WHOLE}")
 
     def _attempt(
         self, batch: Any, total: int, mine: float, count: float, seed: int
@@ -216,7 +221,7 @@ class Step:
             with self.device.autocast():
                 loss, metrics = split_result(self.task.loss(self.task.model, self.device.move(part)))
             if metrics is not None:
-                self.metrics.append(_detached(metrics))
+                self.metrics.append(tree_map_only(Tensor, Tensor.detach, metrics))
             if loss.dtype in (torch.float16, torch.bfloat16):
                 loss = loss.float()  # a sum can exceed their range
             weight = self._weight_of(loss, (number if self.task.reduction == "mean" else 1) / count)
@@ -230,12 +235,14 @@ class Step:
     def _parts(self, batch: Any, total: int, mine: float) -> list[tuple[Any, float]]:
         """The parts that have targets, and how many."""
         sizes = self._sizes(total) if mine else []
+        if len(sizes) > 1:
+            try:
+                parts = self._batches.split(batch, sizes)
+            except SplitError as error:
+                self._keep_whole(str(error))
+                sizes = [total]
         if len(sizes) < 2:
             return [(batch, mine)] * len(sizes)
-        try:
-            parts = self._batches.split(batch, sizes)
-        except SplitError as error:
-            raise SystemExit(f"The batch does not fit in memory and cannot be split: {error}. Reduce it.") from None
         numbers = map(self._count, parts, sizes)
         return [(part, number) for part, number in zip(parts, numbers, strict=True) if number]
 
@@ -415,11 +422,3 @@ class _Buffers:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def _detached(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, dict):
-        return {name: _detached(one) for name, one in value.items()}
-    return type(value)(map(_detached, value)) if type(value) in (list, tuple) else value

@@ -22,8 +22,8 @@ class Batches:
     A batch is a tensor whose first dimension is the samples, or such tensors in tuples, lists, and dicts. A list may
     also have one entry per sample, with different shapes. Two tensors in a list can therefore be two columns or two
     samples. DataLoader's default collate never returns a list of samples that contain tensors. A custom `collate` is
-    called with two and with three copies of dataset[0]: the lists that grow are lists of samples. This is also done
-    for batches without tensors, such as lists of texts.
+    called with two and with three copies of dataset[0]: the lists that grow are lists of samples. So is the default for
+    batches that are not just columns, such as lists of texts.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
@@ -38,7 +38,7 @@ class Batches:
             return length
         if _empty(batch):
             return 0
-        if not self.tried and (not _holds_tensors(batch) or (self.collate is not None and _may_list_samples(batch))):
+        if not self.tried:
             self.grows, self.tried = self._tried(), True
         count = _count(batch, (), self._lists(batch))
         if count is None:
@@ -49,7 +49,7 @@ class Batches:
         """The batch in parts of `sizes` samples, in order; tensors are views.
 
         Values that are neither tensors nor containers are in every part. SplitError if the length of a tensor is not
-        the number of samples.
+        the number of samples, or for other objects that hold tensors, such as graphs.
         """
         return _split(batch, (), self._lists(batch), sizes)
 
@@ -105,13 +105,6 @@ def _empty(value: Any) -> bool:
     return value is None or (container and all(_empty(child) for _, child in _children(value)))
 
 
-def _may_list_samples(batch: Any) -> bool:
-    """Whether it contains a list with tensors; a tuple at the top contains columns."""
-    if isinstance(batch, list):
-        return _holds_tensors(batch)
-    return any(isinstance(child, (list, tuple)) and _holds_tensors(child) for _, child in _children(batch))
-
-
 def _growing(two: Any, three: Any, path: Path) -> Iterator[Path]:
     if isinstance(two, (list, tuple)) and (len(two), len(three)) == (2, 3):
         yield path
@@ -154,6 +147,8 @@ def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> 
         if path in lists or (len(value) == total and not columns and not _holds_tensors(value)):
             starts = [sum(sizes[:number]) for number in range(len(sizes))]
             return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    if not isinstance(value, (Tensor, Mapping)) and (hasattr(value, "to") or getattr(value, "shape", ())):
+        raise SplitError(f"the samples of a {type(value).__name__} cannot be separated")
     children = [(key, _split(child, (*path, key), lists, sizes)) for key, child in _children(value)]
     return [_with(value, {key: parts[number] for key, parts in children}) for number in range(len(sizes))]
 
