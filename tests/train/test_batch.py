@@ -269,11 +269,14 @@ def test_random_and_numpy_follow_from_the_seed_too():
         drawn.append((random.random(), numpy.random.rand()))
         return model(batch).sum()
 
-    model = nn.Linear(3, 1)
+    model = nn.Sequential(nn.Linear(3, 1))
     step = Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), [], loss), choose(device="cpu"), check=False)
     for seed in (1, 2, 1):
         step(torch.ones(4, 3), seed)
     assert drawn[0] == drawn[2] != drawn[1]
+    model.append(Gauge(failures=1))
+    step(torch.ones(4, 3), 2)  # in two parts, after a failure
+    assert drawn[3:4] == drawn[1:2] == drawn[4:5] and len(drawn) == 6
 
 
 def test_buffers_count_each_sample_once():

@@ -303,6 +303,22 @@ def test_a_normal_number_that_numpy_has_kept_is_noticed():
     assert numpy.random.randn(2).tolist() == normal
 
 
+def test_states_after_seeding_are_restored():
+    """They are kept as the seed, until something is drawn."""
+
+    def draw():
+        return random.gauss(0, 1), numpy.random.randn(), torch.rand(()).item(), own.random()
+
+    own = random.Random()
+    seeds.seed_these([own], 2**70 + 5)
+    for _ in range(3):
+        states = seeds.snapshot([own])
+        wanted = [draw() for _ in range(3)]
+        seeds.seed_all(1)
+        seeds.restore(states, [own])
+        assert [draw() for _ in range(3)] == wanted
+
+
 def test_a_keyed_data_set_is_the_data_set_otherwise():
     named = {"a": numpy.arange(3.0), (1, 2): numpy.ones(1)}
     batches = torch.utils.data.DataLoader(Keyed(named), sampler=[(5, "a"), (5, (1, 2))], batch_size=None)

@@ -112,10 +112,12 @@ def test_what_does_not_show_how_many_samples_it_holds(batch: Any):
 
 def test_ragged_lists_of_tensors():
     ragged = [torch.ones(length, 2) for length in (4, 9, 1, 4, 2)]
-    assert batches().samples(ragged) == 5
-    assert [[len(one) for one in part] for part in batches().split(ragged, [2, 3])] == [[4, 9], [1, 4, 2]]
-    parts = batches().split({"points": ragged, "label": Y[:5]}, [4, 1])
-    assert [len(part["points"]) for part in parts] == [4, 1] and parts[1]["label"].tolist() == [4]
+    made = batches(torch.ones(3, 2), collate=list)
+    assert made.samples(ragged) == 5
+    assert [[len(one) for one in part] for part in made.split(ragged, [2, 3])] == [[4, 9], [1, 4, 2]]
+    unknown = batches()
+    with pytest.raises(SplitError, match="has 9 rows for 4 samples"):
+        unknown.split(ragged, [unknown.samples(ragged) - 1, 1])
 
 
 def test_a_list_of_samples_is_known_by_how_it_grows():

@@ -14,6 +14,7 @@ import hashlib
 import math
 import operator
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class Begin:
         self.functions = [each for each in (begin, own, then) if each is not None]
 
     def __call__(self, worker: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
         for each in self.functions:
             each(worker)
 

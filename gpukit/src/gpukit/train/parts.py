@@ -28,8 +28,7 @@ class Batches:
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset, self.collate = dataset, collate
-        self.grows: frozenset[Path] | None = None  # the paths of lists of samples; None: unknown
-        self.tried = False
+        self.lists: frozenset[Path] | None = None  # the paths of lists of samples; None: not tried yet
 
     def samples(self, batch: Any) -> int:
         """The number of samples in the batch; 0 if it is None or empty. SplitError if it cannot be determined."""
@@ -38,9 +37,9 @@ class Batches:
             return length
         if _empty(batch):
             return 0
-        if not self.tried:
-            self.grows, self.tried = self._tried(), True
-        count = _count(batch, (), self._lists(batch))
+        if self.lists is None:
+            self.lists = self._tried()
+        count = _count(batch, (), self.lists)
         if count is None:
             raise SplitError(f"the number of samples in this {type(batch).__name__} cannot be determined")
         return count
@@ -51,19 +50,15 @@ class Batches:
         Values that are neither tensors nor containers are in every part. SplitError if the length of a tensor is not
         the number of samples, or for other objects that hold tensors, such as graphs.
         """
-        return _split(batch, (), self._lists(batch), sizes)
+        return _split(batch, (), self.lists or frozenset(), sizes)
 
-    def _lists(self, batch: Any) -> frozenset[Path]:
-        return frozenset(_ragged(batch, ())) if self.grows is None else self.grows
-
-    def _tried(self) -> frozenset[Path] | None:
+    def _tried(self) -> frozenset[Path]:
         try:
             sample = self.dataset[0]
             collate = self.collate or default_collate
-            two, three = collate([sample] * 2), collate([sample] * 3)
-        except Exception:  # it rejects copies of one sample: only the batches themselves show their structure
-            return None
-        return frozenset(_growing(two, three, ()))
+            return frozenset(_growing(collate([sample] * 2), collate([sample] * 3), ()))
+        except Exception:  # it rejects copies of one sample
+            return frozenset()
 
 
 def even(total: int, most: int, least: int = 1, count: int = 1) -> list[int]:
@@ -111,19 +106,6 @@ def _growing(two: Any, three: Any, path: Path) -> Iterator[Path]:
     elif isinstance(two, (list, tuple, Mapping)) and len(two) == len(three):
         for (key, one), (_, other) in zip(_children(two), _children(three), strict=True):
             yield from _growing(one, other, (*path, key))
-
-
-def _ragged(value: Any, path: Path) -> Iterator[Path]:
-    """Lists of tensors that differ only in length, so they are not columns. A tuple at the top contains columns."""
-    children = list(_children(value))
-    sequence = isinstance(value, list) or (isinstance(value, tuple) and path)
-    if len(children) > 1 and sequence and all(isinstance(one, Tensor) for _, one in children):
-        alike = {(one.ndim, one.dtype) for _, one in children}
-        if len(alike) == 1 and children[0][1].ndim and len({len(one) for _, one in children}) > 1:
-            yield path
-            return
-    for key, child in children:
-        yield from _ragged(child, (*path, key))
 
 
 def _count(value: Any, path: Path, lists: frozenset[Path]) -> int | None:

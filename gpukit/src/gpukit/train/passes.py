@@ -290,7 +290,7 @@ class Sources:
             return self.views[id(source)][1].begin(key, state)
         if isinstance(source, (range, list, tuple)):
             return Items(source, state)
-        return streams.begin(source, key, state)
+        return streams.Pass(source, key, state)
 
     def generator_states(self) -> dict[str, Any]:
         """The generators of all loaders, also of those that a resumed run has not used again yet."""
