@@ -105,8 +105,6 @@ class Step:
         self._norms = [each for each in task.model.modules() if isinstance(each, _BatchNorm)]
         if self.ranks.world > 1 and any(isinstance(each, SyncBatchNorm) for each in self._norms):
             raise SystemExit("SyncBatchNorm blocks if one rank runs out of memory: use BatchNorm.")
-        self._weight = torch.ones(())
-        self._weighs: tuple[Any, ...] = ()
         self._whole = 0  # samples in the batch that ran out
         self._clean, self._wait, self._grown = 0, grow_after, False
 
@@ -224,7 +222,7 @@ class Step:
                 self.metrics.append(tree_map_only(Tensor, Tensor.detach, metrics))
             if loss.dtype in (torch.float16, torch.bfloat16):
                 loss = loss.float()  # a sum can exceed their range
-            weight = self._weight_of(loss, (number if self.task.reduction == "mean" else 1) / count)
+            weight = loss.new_full((), (number if self.task.reduction == "mean" else 1) / count)
             loss.backward(weight if self.scaler is None else self.scaler.scale(weight))
             loss = loss.detach() * weight
             share = loss if share is None else share + loss
@@ -254,12 +252,6 @@ class Step:
     def _fewest(self) -> int:
         """BatchNorm cannot be trained on one value."""
         return 2 if any(norm.training for norm in self._norms) else 1
-
-    def _weight_of(self, loss: Tensor, weight: float) -> Tensor:
-        kind = (weight, loss.dtype)
-        if kind != self._weighs:
-            self._weight, self._weighs = loss.new_full((), weight), kind
-        return self._weight
 
     def _clear(self) -> None:
         """Free everything that an attempt allocated."""
