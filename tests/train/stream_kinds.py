@@ -206,7 +206,7 @@ def run(kind, workers, folder, kill_after=None):
             if state is None:
                 key = torch.randint(2**63 - 1, ()).item()
             said = []
-            batches = streams.begin(source, key, state, say=said.append)
+            batches = streams.Pass(source, key, state, say=said.append)
             if state is not None:
                 again = state["parts"] is None or any("does not continue" in text for text in said)
                 log.write("resumed\n" + "by state\n" * (not again))

@@ -6,6 +6,7 @@ import copy
 import functools
 import gc
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -268,11 +269,14 @@ def test_random_and_numpy_follow_from_the_seed_too():
         drawn.append((random.random(), numpy.random.rand()))
         return model(batch).sum()
 
-    model = nn.Linear(3, 1)
+    model = nn.Sequential(nn.Linear(3, 1))
     step = Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), [], loss), choose(device="cpu"), check=False)
     for seed in (1, 2, 1):
         step(torch.ones(4, 3), seed)
     assert drawn[0] == drawn[2] != drawn[1]
+    model.append(Gauge(failures=1))
+    step(torch.ones(4, 3), 2)  # in two parts, after a failure
+    assert drawn[3:4] == drawn[1:2] == drawn[4:5] and len(drawn) == 6
 
 
 def test_buffers_count_each_sample_once():
@@ -406,12 +410,20 @@ def test_a_memory_error_without_words():
         Step(Task(model, optimizer, None, summed, valid), CPU)(batch_of(4), seed=0)
 
 
-def test_a_batch_that_cannot_be_split_is_one_sentence():
-    model = nn.Linear(6, 2)
+@pytest.mark.parametrize("check", [True, False])
+def test_a_batch_that_cannot_be_split_is_trained_as_a_whole(check: bool):
+    """It is known from the first batch, not when memory runs out."""
+    gauge = Gauge()
+    model = nn.Sequential(nn.Linear(6, 2), gauge)
     task = Task(model, torch.optim.SGD(model.parameters(), 0.1), None, lambda model, batch: model(batch[0]).sum())
-    step = Step(task, CPU, microbatch=2)
-    with pytest.raises(SystemExit, match=r"cannot be split: batch\[1\] has 23 rows for 4 samples"):
-        step((torch.zeros(4, 6), torch.zeros(23, 6)), seed=0)
+    step, batch = Step(task, CPU, microbatch=2, check=check), (torch.zeros(4, 6), torch.zeros(23, 6))
+    step(batch, seed=0)
+    reason = "batch[1] has 23 rows for 4 samples"
+    assert step.notes == [f"{reason}, so batches are not split: if memory runs out, training stops."]
+    gauge.room = 2
+    with pytest.raises(SystemExit, match=rf"cannot be split, since {re.escape(reason)}: use a smaller batch"):
+        step(batch, seed=1)
+    assert gauge.seen[-3:] == [4, 4, 4]
 
 
 def test_clipping_is_of_the_whole_gradient():

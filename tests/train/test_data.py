@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from gpukit.train import data, seeds
-from gpukit.train.data import Collated, DataError, Keyed, Loading, Order, explain, loader, mix, usable_cpus
-from gpukit.train.workers import failure
+from gpukit.train.data import Collated, DataError, Keyed, Loading, Order, explain, loader, mix
+from gpukit.train.workers import failure, usable_cpus
 
 NAMED = numpy.random.default_rng()
 
@@ -301,6 +301,22 @@ def test_a_normal_number_that_numpy_has_kept_is_noticed():
     first, again = (draws.call(lambda seed: (seed(5), numpy.random.randn())[1]) for _ in range(2))
     assert first == again
     assert numpy.random.randn(2).tolist() == normal
+
+
+def test_states_after_seeding_are_restored():
+    """They are kept as the seed, until something is drawn."""
+
+    def draw():
+        return random.gauss(0, 1), numpy.random.randn(), torch.rand(()).item(), own.random()
+
+    own = random.Random()
+    seeds.seed_these([own], 2**70 + 5)
+    for _ in range(3):
+        states = seeds.snapshot([own])
+        wanted = [draw() for _ in range(3)]
+        seeds.seed_all(1)
+        seeds.restore(states, [own])
+        assert [draw() for _ in range(3)] == wanted
 
 
 def test_a_keyed_data_set_is_the_data_set_otherwise():

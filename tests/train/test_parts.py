@@ -6,6 +6,7 @@ from collections import UserDict, namedtuple
 from types import MappingProxyType
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import default_collate
@@ -111,10 +112,12 @@ def test_what_does_not_show_how_many_samples_it_holds(batch: Any):
 
 def test_ragged_lists_of_tensors():
     ragged = [torch.ones(length, 2) for length in (4, 9, 1, 4, 2)]
-    assert batches().samples(ragged) == 5
-    assert [[len(one) for one in part] for part in batches().split(ragged, [2, 3])] == [[4, 9], [1, 4, 2]]
-    parts = batches().split({"points": ragged, "label": Y[:5]}, [4, 1])
-    assert [len(part["points"]) for part in parts] == [4, 1] and parts[1]["label"].tolist() == [4]
+    made = batches(torch.ones(3, 2), collate=list)
+    assert made.samples(ragged) == 5
+    assert [[len(one) for one in part] for part in made.split(ragged, [2, 3])] == [[4, 9], [1, 4, 2]]
+    unknown = batches()
+    with pytest.raises(SplitError, match="has 9 rows for 4 samples"):
+        unknown.split(ragged, [unknown.samples(ragged) - 1, 1])
 
 
 def test_a_list_of_samples_is_known_by_how_it_grows():
@@ -163,3 +166,11 @@ def test_rows_that_are_no_samples_are_not_split():
     assert batches().samples(batch) == 4
     with pytest.raises(SplitError, match=r"batch\[1\] has 23 rows for 4 samples"):
         batches().split(batch, [2, 2])
+
+
+@pytest.mark.parametrize("whole", [torch.nn.utils.rnn.pack_sequence([Y[:2]] * 4), numpy.zeros((4, 3))], ids=type)
+def test_objects_that_hold_tensors_are_not_repeated_in_each_part(whole: Any):
+    """Such as a batch of graphs beside its labels."""
+    assert batches().samples((Y[:4], whole)) == 4
+    with pytest.raises(SplitError, match=f"samples of a {type(whole).__name__} cannot be separated"):
+        batches().split((Y[:4], whole), [2, 2])

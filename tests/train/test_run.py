@@ -97,14 +97,16 @@ def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
 class Samples(Dataset):
     """Samples that are equal each time they are read; `drawn` for those that are not."""
 
-    def __init__(self, count: int = 12, drawn: bool = False) -> None:
-        self.count, self.drawn = count, drawn
+    def __init__(self, count: int = 12, drawn: bool = False, shift: float = 0.0) -> None:
+        self.count, self.drawn, self.shift = count, drawn, shift
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((2,), float(index)) + (numpy.random.default_rng().random() if self.drawn else torch.rand(1))
+        return torch.full((2,), index + self.shift) + (
+            numpy.random.default_rng().random() if self.drawn else torch.rand(1)
+        )
 
 
 def train(run: Run, steps: int, loader: Any = None, epochs: int = 2) -> list[float]:
@@ -137,12 +139,29 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
         assert run.completed == 9
 
 
-@pytest.mark.parametrize("other", [DataLoader(Samples(), 3, shuffle=True), DataLoader(Samples(13), 4, shuffle=True)])
+@pytest.mark.parametrize(
+    "other",
+    [
+        DataLoader(Samples(), 3, shuffle=True),
+        DataLoader(Samples(13), 4, shuffle=True),
+        DataLoader(Samples(shift=0.1), 4, shuffle=True),
+        DataLoader(Samples(shift=0.1), 4, shuffle=True, num_workers=1),
+    ],
+)
 def test_other_batches_are_refused(other: DataLoader, tmp_path: Path) -> None:
     with Run(tmp_path / "x", save_steps=1) as run:
         train(run, 2)
     with Run(tmp_path / "x") as run, pytest.raises(DataError, match="when the run was saved"):
         train(run, 2, other)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_the_same_data_is_not_refused(drawn: bool, tmp_path: Path) -> None:
+    """With other workers, rounding, and samples that nothing seeds, in the second pass."""
+    with Run(tmp_path / "x", save_steps=1) as run:
+        train(run, 4, DataLoader(Samples(drawn=drawn), 4, shuffle=True))
+    with Run(tmp_path / "x") as run:
+        assert len(train(run, 9, DataLoader(Samples(drawn=drawn, shift=1e-5), 4, shuffle=True, num_workers=1))) == 2
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

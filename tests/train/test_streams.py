@@ -43,19 +43,19 @@ def stored(state, folder):
 def test_a_pass_continues_after_any_batch(kind, tmp_path, said):
     needs(kind)
     make = {**KINDS, **ALONE}[kind]
-    whole = lists(streams.begin(make(tmp_path / "run", 0), 7))
+    whole = lists(streams.Pass(make(tmp_path / "run", 0), 7))
     total = len(whole)
-    assert lists(streams.begin(make(tmp_path / "run", 0), 7)) == whole
-    assert lists(itertools.islice(streams.begin(make(tmp_path / "run", 0), 8), 8)) != whole[:8]
+    assert lists(streams.Pass(make(tmp_path / "run", 0), 7)) == whole
+    assert lists(itertools.islice(streams.Pass(make(tmp_path / "run", 0), 8), 8)) != whole[:8]
     for done in (1, 2, total // 2, total):
-        batches = streams.begin(make(tmp_path / "run", 0), 7, say=said.append)
+        batches = streams.Pass(make(tmp_path / "run", 0), 7, say=said.append)
         lists(itertools.islice(batches, done))
         state = stored(batches.state(), tmp_path)
         batches.close()
         source = make(tmp_path / "run", 0)
-        assert lists(streams.begin(source, 7, state, say=said.append)) == whole[done:], done
+        assert lists(streams.Pass(source, 7, state, say=said.append)) == whole[done:], done
         if kind not in ("generator", "state that is not restored"):  # the next pass starts at the beginning
-            assert lists(itertools.islice(streams.begin(source, 7), 3)) == whole[:3]
+            assert lists(itertools.islice(streams.Pass(source, 7), 3)) == whole[:3]
     once = len([text for text in said if text.startswith("To resume within a pass")])
     assert once == (kind in ("webdataset", "without state", "generator"))
     if kind in CONTINUED:
@@ -87,18 +87,18 @@ def test_a_killed_run_goes_on_bit_equal(kind, tmp_path):
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than CPUs
 def test_workers_continue_in_their_order_and_end_with_the_pass(tmp_path, said):
     loader = DataLoader(Buffered(), batch_size=4, num_workers=3, persistent_workers=True, in_order=False)
-    whole = lists(streams.begin(loader, 1))
+    whole = lists(streams.Pass(loader, 1))
     for done in (2, 9, 14):  # the workers' last batches are the 10th, 15th, and 9th
-        batches = streams.begin(loader, 1)
+        batches = streams.Pass(loader, 1)
         lists(itertools.islice(batches, done))
         state = stored(batches.state(), tmp_path)
         batches.close()
         assert multiprocessing.active_children() == []
-        batches = streams.begin(loader, 1, state, say=said.append)
+        batches = streams.Pass(loader, 1, state, say=said.append)
         next(batches)
         later = stored(batches.state(), tmp_path)  # right after it continued
         assert lists(batches) == whole[done + 1 :]
-        assert lists(streams.begin(loader, 1, later, say=said.append)) == whole[done + 1 :]
+        assert lists(streams.Pass(loader, 1, later, say=said.append)) == whole[done + 1 :]
     assert (said, multiprocessing.active_children()) == ([], [])
 
 
@@ -113,22 +113,22 @@ def test_the_loop_and_the_stream_do_not_disturb_each_other():
 
     seeded()
     expected = [drawn() for _ in range(15)]
-    whole = lists(streams.begin(DataLoader(Stateless(), batch_size=4), 5))
+    whole = lists(streams.Pass(DataLoader(Stateless(), batch_size=4), 5))
     seeded()
-    batches = streams.begin(DataLoader(Stateless(), batch_size=4), 5)
+    batches = streams.Pass(DataLoader(Stateless(), batch_size=4), 5)
     both = [(stream_kinds.as_lists(batch), drawn()) for batch in batches]
     assert both == list(zip(whole, expected, strict=True))
 
 
 def test_what_cannot_continue_is_one_sentence(said):
     def state_of(source, done=5):
-        batches = streams.begin(source, 1, say=said.append)
+        batches = streams.Pass(source, 1, say=said.append)
         lists(itertools.islice(batches, done))
         return batches.state()
 
     def refused(source, state):
         with pytest.raises(DataError) as error:
-            streams.begin(source, 1, state, say=said.append)
+            streams.Pass(source, 1, state, say=said.append)
         return str(error.value)
 
     state = state_of(DataLoader(Stateless(), batch_size=4))
@@ -149,20 +149,20 @@ def test_a_state_that_cannot_be_saved_is_not_used(said):
         def state_dict(self):
             return {"kept": object()}
 
-    batches = streams.begin(DataLoader(Holding(), batch_size=4), 1, say=said.append)
+    batches = streams.Pass(DataLoader(Holding(), batch_size=4), 1, say=said.append)
     whole = lists(itertools.islice(batches, 3))
     state = batches.state()
     assert (state["parts"], len(said)) == (None, 1)
     assert "'kept'" in said[0]
-    again = lists(itertools.islice(streams.begin(DataLoader(Holding(), batch_size=4), 1), 3))
-    assert (again, lists(streams.begin(DataLoader(Holding(), batch_size=4), 1, state))) == (whole, lists(batches))
+    again = lists(itertools.islice(streams.Pass(DataLoader(Holding(), batch_size=4), 1), 3))
+    assert (again, lists(streams.Pass(DataLoader(Holding(), batch_size=4), 1, state))) == (whole, lists(batches))
 
 
 def test_reading_again_is_announced_and_timed(said, monkeypatch):
     monkeypatch.setattr(streams, "ANNOUNCED", 0.0)
-    batches = streams.begin(map(noisy, ({"n": n} for n in range(9))), 1)
+    batches = streams.Pass(map(noisy, ({"n": n} for n in range(9))), 1)
     lists(itertools.islice(batches, 4))
-    streams.begin(map(noisy, ({"n": n} for n in range(9))), 1, batches.state(), say=said.append)
+    streams.Pass(map(noisy, ({"n": n} for n in range(9))), 1, batches.state(), say=said.append)
     assert said[0].startswith("Reading map from the start of the pass: 1 of 4 batches")
     assert said[-1].startswith("Read 4 batches of map again in ")
 
@@ -170,10 +170,10 @@ def test_reading_again_is_announced_and_timed(said, monkeypatch):
 def test_shuffling_without_a_seed_is_reported_once(said):
     datasets = pytest.importorskip("datasets")
     stream = datasets.IterableDataset.from_generator(stream_kinds.numbers, gen_kwargs={"shards": [0, 1, 2]})
-    streams.begin(stream.shuffle(seed=1, buffer_size=5), 1, say=said.append)
+    streams.Pass(stream.shuffle(seed=1, buffer_size=5), 1, say=said.append)
     assert said == []
     for _ in range(2):
-        streams.begin(stream.shuffle(buffer_size=5), 1, say=said.append)
+        streams.Pass(stream.shuffle(buffer_size=5), 1, say=said.append)
     assert ["seed" in text for text in said] == [True]
 
 
@@ -184,6 +184,6 @@ def test_a_loader_left_early_starts_again():
 
     loader = DataLoader(Counted(), batch_size=2)
     for _ in range(2):
-        for batch in streams.begin(loader, 1):
+        for batch in streams.Pass(loader, 1):
             assert batch.tolist() == [0, 1]
             break

@@ -10,19 +10,19 @@ from __future__ import annotations
 import errno
 import gc
 import math
-import random
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.utils._pytree import tree_map_only
 
 from gpukit.errors.rules import named
-from gpukit.train.checks import Checked, check, place, split_result
+from gpukit.train.checks import WHOLE, Checked, check, place, split_result
 from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
+from gpukit.train.seeds import seed_all
 from gpukit.train.task import Task
 
 # The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
@@ -74,8 +74,8 @@ class Step:
     about as long as one step. A task whose loss is a mean declared as a sum, or the reverse, is not trained. Batches
     are not split if the loss compares their samples with one another, as contrastive losses do.
 
-    Random numbers come from torch's generators for the CPU and the device, seeded in each step. Dropout draws as many
-    as a part needs: its masks are the same for the same seed and split, and differ for another split.
+    Random numbers come from torch's generators for the CPU and the device, `random`, and NumPy, seeded in each step.
+    Dropout draws as many as a part needs: its masks are the same for the same seed and split, and differ for another.
     """
 
     def __init__(
@@ -105,11 +105,6 @@ class Step:
         self._norms = [each for each in task.model.modules() if isinstance(each, _BatchNorm)]
         if self.ranks.world > 1 and any(isinstance(each, SyncBatchNorm) for each in self._norms):
             raise SystemExit("SyncBatchNorm blocks if one rank runs out of memory: use BatchNorm.")
-        self._generators = [torch.default_generator]
-        if device.device.type == "cuda":
-            self._generators.append(torch.cuda.default_generators[device.device.index or 0])
-        self._weight = torch.ones(())
-        self._weighs: tuple[Any, ...] = ()
         self._whole = 0  # samples in the batch that ran out
         self._clean, self._wait, self._grown = 0, grow_after, False
 
@@ -159,7 +154,7 @@ class Step:
         try:
             return self._batches.samples(batch)
         except SplitError as error:
-            if self.task.targets is not None and self.accumulate == 1:  # such as a batch of graphs
+            if self.task.targets is not None:  # such as a batch of graphs
                 self._solid = str(error)
                 return 1
             raise SystemExit(
@@ -188,10 +183,14 @@ class Step:
         if wrong := by_id.keys() & {"sum", "mean", "targets"}:
             raise SystemExit(by_id[min(wrong)].text)
         self._checks = self._checks - 1 if by_id.keys() == {"unknown"} else 0
-        if each := by_id.get("mixes") or by_id.get("noise"):
-            self.notes.append(each.text)
-        if "mixes" in by_id:
-            self._solid = f"{place(task.loss)} is not a sum or mean over its samples"
+        if whole := by_id.get("mixes") or by_id.get("solid"):
+            self._keep_whole(whole.text.removesuffix(WHOLE))
+        elif "noise" in by_id:
+            self.notes.append(by_id["noise"].text)
+
+    def _keep_whole(self, reason: str) -> None:
+        self._solid = reason
+        self.notes.append(f"{reason}{WHOLE}")
 
     def _attempt(
         self, batch: Any, total: int, mine: float, count: float, seed: int
@@ -210,10 +209,9 @@ class Step:
 
     def _gradients(self, batch: Any, total: int, mine: float, count: float, seed: int) -> Tensor | None:
         """Compute the gradients of this rank's share of the mean loss; return that share, None without samples."""
-        for generator in self._generators:
-            generator.manual_seed(seed)
-        random.seed(seed)
-        numpy.random.seed(seed & 0xFFFF_FFFF)
+        seed_all(seed)
+        if self.device.device.type == "cuda":
+            torch.cuda.default_generators[self.device.device.index or 0].manual_seed(seed)
         for parameter in self.parameters:
             parameter.grad = None
         share, self.metrics = None, []
@@ -221,10 +219,10 @@ class Step:
             with self.device.autocast():
                 loss, metrics = split_result(self.task.loss(self.task.model, self.device.move(part)))
             if metrics is not None:
-                self.metrics.append(_detached(metrics))
+                self.metrics.append(tree_map_only(Tensor, Tensor.detach, metrics))
             if loss.dtype in (torch.float16, torch.bfloat16):
                 loss = loss.float()  # a sum can exceed their range
-            weight = self._weight_of(loss, (number if self.task.reduction == "mean" else 1) / count)
+            weight = loss.new_full((), (number if self.task.reduction == "mean" else 1) / count)
             loss.backward(weight if self.scaler is None else self.scaler.scale(weight))
             loss = loss.detach() * weight
             share = loss if share is None else share + loss
@@ -235,12 +233,14 @@ class Step:
     def _parts(self, batch: Any, total: int, mine: float) -> list[tuple[Any, float]]:
         """The parts that have targets, and how many."""
         sizes = self._sizes(total) if mine else []
+        if len(sizes) > 1:
+            try:
+                parts = self._batches.split(batch, sizes)
+            except SplitError as error:
+                self._keep_whole(str(error))
+                sizes = [total]
         if len(sizes) < 2:
             return [(batch, mine)] * len(sizes)
-        try:
-            parts = self._batches.split(batch, sizes)
-        except SplitError as error:
-            raise SystemExit(f"The batch does not fit in memory and cannot be split: {error}. Reduce it.") from None
         numbers = map(self._count, parts, sizes)
         return [(part, number) for part, number in zip(parts, numbers, strict=True) if number]
 
@@ -252,12 +252,6 @@ class Step:
     def _fewest(self) -> int:
         """BatchNorm cannot be trained on one value."""
         return 2 if any(norm.training for norm in self._norms) else 1
-
-    def _weight_of(self, loss: Tensor, weight: float) -> Tensor:
-        kind = (weight, loss.dtype)
-        if kind != self._weighs:
-            self._weight, self._weighs = loss.new_full((), weight), kind
-        return self._weight
 
     def _clear(self) -> None:
         """Free everything that an attempt allocated."""
@@ -420,11 +414,3 @@ class _Buffers:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def _detached(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, dict):
-        return {name: _detached(one) for name, one in value.items()}
-    return type(value)(map(_detached, value)) if type(value) in (list, tuple) else value

@@ -12,14 +12,14 @@ import dataclasses
 import functools
 import inspect
 import math
-import random
 import sys
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -27,29 +27,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gpukit.train.parts import Batches
-from gpukit.train.seeds import SAMPLE, generators, mix, seed_these
+from gpukit.train.parts import Batches, SplitError
+from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
 
 PATIENCE = 1.0  # seconds for reading samples
+WHOLE = ", so batches are not split: if memory runs out, training stops."
 ENOUGH = 64  # samples that show how a loss combines them
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
 
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """The result of a check: "ok", "unknown", or the id of what was found; `text` says it in a sentence."""
+    """The result of a check: "ok", "unknown", or the id of what was found; `text` says it in a sentence.
+
+    `first`: the `outline` of the first sample.
+    """
 
     id: str
     text: str = ""
+    first: tuple[float, ...] = ()
 
 
 OK = Checked("ok")
 
 
-def sample_repeats(dataset: Any, *, key: int = 0) -> Checked:
+def sample_repeats(dataset: Any, *, key: int = 0, once: bool = False) -> Checked:
     """Whether samples are the same each time they are read with the same seeds; ids: sample-unseeded, sample-changes.
 
-    Reads the first, the middle, and the last sample twice; after a second, no more than have been read already.
+    Reads the first, the middle, and the last sample twice; after a second, no more than have been read already. `once`:
+    only the first one, once.
     """
     try:
         count = len(dataset)
@@ -67,15 +73,55 @@ def sample_repeats(dataset: Any, *, key: int = 0) -> Checked:
         try:
             read(0)
             owned, first = generators(dataset), {}  # it may have created one
-            for index in sorted({0, count // 2, count - 1}):
+            for index in [0] if once else sorted({0, count // 2, count - 1}):
                 if not first or time.monotonic() - begun < PATIENCE / 2:
                     first[index] = read(index)
-            for index, sample in first.items():
+            for index, sample in () if once else first.items():
                 if difference(sample, read(index)) is not None:
                     return _changing(dataset, functools.partial(read, index), index, kept)
+            return Checked("ok", first=outline(first[0]))
         except Exception as error:  # training raises it where its traceback helps
             return Checked("unknown", str(error))
-    return OK
+
+
+def outline(sample: Any) -> tuple[float, ...]:
+    """A checksum of the structure, shapes, integers, and texts of a sample, and some of its other numbers, which may
+    differ in their last digits between two machines."""
+    numbers, rest, left = [], [], [_few(sample)]
+    for one in left:  # grows
+        if isinstance(one, (list, tuple)):
+            left.extend(one)
+        else:
+            (numbers if isinstance(one, float) else rest).append(one)
+    return (float(zlib.crc32(repr(rest).encode())), *numbers[: ENOUGH - 2])
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two outlines are of the same sample; True if there is none."""
+    if not one or not other:
+        return True
+    close = len(one) == len(other) and numpy.allclose(one[1:], other[1:], rtol=1e-3, atol=1e-3, equal_nan=True)
+    return close and one[0] == other[0]
+
+
+def digest(batch: Any) -> int:
+    """A checksum of a few numbers and words from each part of a batch."""
+    return zlib.crc32(repr(_few(batch)).encode())
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, (Tensor, numpy.ndarray)):
+        if isinstance(value, Tensor) and (value.layout != torch.strided or value.device.type != "cpu"):
+            return value.shape
+        flat = value.reshape(-1)
+        return value.shape, flat[:: max(1, len(flat) // 64)].tolist()
+    if isinstance(value, Mapping):
+        return [(key, _few(value[key])) for key in list(value)[:64]]
+    if isinstance(value, (list, tuple)):
+        return len(value), [_few(each) for each in value[:: max(1, len(value) // 16)]]
+    if value is None or isinstance(value, (bool, int, float, complex)):
+        return value
+    return value[:256] if isinstance(value, (str, bytes)) else type(value).__name__
 
 
 def _changing(dataset: Any, read: Callable[[], Any], index: int, kept: _Kept) -> Checked:
@@ -167,10 +213,8 @@ def unsaved(before: dict[str, tuple[Any, ...]], now: dict[str, tuple[Any, ...]])
     """Which of two results of `loose` differ; id: state-not-saved. A tensor of another size is a cache."""
     for name in before.keys() & now.keys():
         if before[name][:2] == now[name][:2] and before[name] != now[name]:
-            text = (
-                f"`{name}` changes during training, but no state_dict has it, so a resume starts with its first value"
-            )
-            return Checked("state-not-saved", f"{text}: use `register_buffer`.")
+            text = f"`{name}` changes during training, but no state_dict has it, so a resume starts with its first"
+            return Checked("state-not-saved", f"{text} value: use `register_buffer`.")
     return OK
 
 
@@ -188,9 +232,9 @@ def check(
     """Whether the loss of a batch relates to the losses of its parts as declared: it is their "sum", or their "mean".
 
     ids: ok; mean or sum: it is that instead; targets: it is a mean, but not over what `targets` counts; mixes: it
-    compares samples with one another; noise: it draws random numbers, so the parts cannot be compared; unknown: the
-    batch cannot be split, or its losses are 0, NaN, or an error. `declared` None: the id says what it is. `most`: the
-    number of samples that fit in memory with gradients; without them, four times as many do.
+    compares samples with one another; noise: it draws random numbers, so the parts cannot be compared; solid: the batch
+    cannot be split; unknown: its losses are 0, NaN, or an error, or it is a single sample. `declared` None: the id says
+    what it is. `most`: the number of samples that fit in memory with gradients; without them, four times as many do.
 
     The model is in eval mode and without autocast, since dropout, BatchNorm, and bf16 deviate more than real faults. It
     is not copied in float64: it may be large, and a loss can use other modules. Therefore a bit more than half of the
@@ -203,11 +247,14 @@ def check(
         if size < 2 or any(is_lazy(one) for one in model.parameters()):
             return Checked("unknown", "one sample cannot be split" if size < 2 else "the model has lazy parameters")
         whole = batches.split(batch, [size, total - size])[0] if size < total else batch
-        owned, modules = generators([loss, model]), [*model.modules(), *_captured(loss)]
-        with _unchanged(dict(enumerate(modules)), owned):
+        used = [one for _, one in walk([loss, model]) if isinstance(one, nn.Module)]  # a criterion, a teacher
+        modules, owned = [each for one in used for each in one.modules()], generators([loss, model])
+        with _unchanged({str(id(each)): each for each in modules}, owned):
             for each in modules:
                 each.training = False
             kind = _kind(functools.partial(_value, loss, model, move, owned), whole, size, batches, targets, model)
+    except SplitError as error:
+        return Checked("solid", f"{error}{WHOLE}")
     except Exception as error:  # the step itself raises it where its traceback helps
         return Checked("unknown", str(error))
     if kind == "average":  # a mean, but of something else than `targets` counts
@@ -219,8 +266,7 @@ def check(
         "mean": f"{where} returns the mean over a batch, so the losses of its parts do not add up: declare it with "
         'reduction="mean", or return the sum.',
         "targets": f"{where} returns a mean, but not over what is counted: let `targets` return what it divides by.",
-        "mixes": f"{where} compares the samples of a batch with one another, or adds a term once for each batch, so "
-        "batches are not split: if memory runs out, training stops.",
+        "mixes": f"{where} compares the samples of a batch with one another, or adds a term once for each batch{WHOLE}",
         "noise": f"{where} draws random numbers, so it was not checked that it returns the {declared} over a batch.",
     }[kind]
     return OK if kind == declared else Checked(kind, text)
@@ -346,111 +392,74 @@ def _same(one: Any, other: Any) -> bool:
         return False
     if not isinstance(one, Tensor):
         return numpy.array_equal(one, other) if one.dtype.hasobject else one.tobytes() == other.tobytes()
-    if one.layout is not torch.strided or one.is_quantized or one.is_nested:
-        return True
-    return torch.equal(_bits(one), _bits(other))
+    return one.layout is not torch.strided or one.is_quantized or one.is_nested or torch.equal(_bits(one), _bits(other))
 
 
 def _bits(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _captured(loss: Any) -> Iterator[nn.Module]:
-    """The modules that a loss function uses besides the model: a criterion, a teacher."""
-    found = [loss]
-    while isinstance(loss, functools.partial):
-        found += [*loss.args, *loss.keywords.values()]
-        loss = loss.func
-    found.append(getattr(loss, "__self__", None))
-    if inspect.isroutine(loss) and hasattr(inspect.unwrap(loss), "__code__"):
-        names = inspect.getclosurevars(inspect.unwrap(loss))
-        found += [*names.nonlocals.values(), *names.globals.values()]
-    return (each for one in found if isinstance(one, nn.Module) for each in one.modules())
-
-
 def _objects(root: Any) -> dict[str, Any]:
     """A data set and the objects in its attributes, such as other data sets and transforms, by their paths."""
-    found, seen, left = dict[str, Any](), set[int](), [(type(root).__name__, root)]
-    while left and len(found) < 1000:
-        path, one = left.pop()
-        if id(one) in seen or isinstance(one, (ModuleType, type, Tensor)) or inspect.isroutine(one):
-            continue
-        seen.add(id(one))
-        if isinstance(one, (list, tuple, dict)):
-            if len(one) <= 100:
-                pairs = one.items() if isinstance(one, dict) else enumerate(one)
-                left += [(f"{path}[{key!r}]", each) for key, each in pairs]
-        elif hasattr(one, "__dict__") and type(one).__module__.partition(".")[0] not in sys.stdlib_module_names:
+    found = {}
+    for path, one in islice(walk(root, type(root).__name__, code=False), 1000):
+        own = type(one).__module__.partition(".")[0] not in sys.stdlib_module_names
+        if own and hasattr(one, "__dict__") and not inspect.isroutine(one):
             found[path] = one
-            left += [(f"{path}.{key}", each) for key, each in vars(one).items()]
     return found
 
 
 @contextlib.contextmanager
 def _unchanged(objects: Mapping[Any, Any], owned: list[Any]) -> Iterator[_Kept]:
     """Put back what the block changes: these objects, these generators, and the global ones."""
-    everything = [torch.default_generator, *torch.cuda.default_generators, random, numpy.random, *owned]
-    kept, states = _Kept(objects), [_state(each) for each in everything]
+    also = [*torch.cuda.default_generators, *owned]
+    kept, states = _Kept(objects), snapshot(also)
     try:
         yield kept
     finally:
         kept.put_back()
-        for put_back in states:
-            put_back()
-
-
-def _state(generator: Any) -> Callable[[], None]:
-    """What restores the state that a generator, or a module with a global one, has now."""
-    if isinstance(generator, numpy.random.Generator):
-        return functools.partial(setattr, generator.bit_generator, "state", generator.bit_generator.state)
-    if hasattr(generator, "getstate"):
-        return functools.partial(generator.setstate, generator.getstate())
-    return functools.partial(generator.set_state, generator.get_state())
+        restore(states, also)
 
 
 class _Kept:
     """The attributes of objects, by their paths, and the numbers in the buffers of modules, to be put back."""
 
     def __init__(self, objects: Mapping[Any, Any]) -> None:
-        self.containers, self.tensors = [], []
+        self.copies: list[tuple[str, Any, Any]] = []  # path, what may change, and a copy
         modules = [one for one in objects.values() if isinstance(one, nn.Module)]
         frozen = [one for each in modules for one in each._parameters.values() if one is not None]
         few = sum(one.nbytes for one in frozen if not one.requires_grad) <= LARGE
         for path, one in objects.items():
-            held = dict(vars(one))
-            for name, value in [("", vars(one)), *held.items()]:
-                if isinstance(value, (list, dict, set, deque)) and len(value) <= MANY:
-                    self.containers.append((f"{path}.{name}" if name else path, value, copy.copy(value)))
+            held = {"": vars(one)} | {f".{name}": value for name, value in vars(one).items()}
+            most = MANY
             if isinstance(one, nn.Module):  # a momentum encoder is frozen
-                held |= one._buffers | (one._parameters if few else {})
+                inner, most = one._buffers | (one._parameters if few else {}), math.inf
+                held |= {f".{name}": value for name, value in inner.items()}
             for name, value in held.items():
-                if (
-                    isinstance(value, Tensor)
-                    and not value.requires_grad
-                    and (isinstance(one, nn.Module) or value.nbytes <= MANY)
-                ):
-                    self.tensors.append((f"{path}.{name}", value, value.clone()))
+                if isinstance(value, (list, dict, set, deque)) and len(value) <= MANY:
+                    self.copies.append((path + name, value, copy.copy(value)))
+                elif isinstance(value, Tensor) and not value.requires_grad and value.nbytes <= most:
+                    self.copies.append((path + name, value, value.clone()))
 
     def changed(self) -> list[str]:
         """The paths of what differs now."""
-        names = [path for path, value, copied in self.tensors if not _same(value, copied)]
-        for path, live, kept in self.containers:
+        names = []
+        for path, live, kept in self.copies:
             if isinstance(live, dict):
                 names += [f"{path}.{key}" for key in live if difference(live[key], kept.get(key)) is not None]
-            elif live != kept:
+            elif difference(live, kept) is not None:
                 names.append(path)
         return names
 
     @torch.no_grad()
     def put_back(self) -> None:
-        for _, live, kept in self.containers:
+        for _, live, kept in self.copies:
             if isinstance(live, dict):  # it is never empty, since a thread may read it
                 live.update(kept)
                 for key in live.keys() - kept.keys():
                     del live[key]
-            else:
+            elif isinstance(live, (list, set, deque)):
                 live.clear()
                 (live.update if isinstance(live, set) else live.extend)(kept)
-        for _, value, copied in self.tensors:
-            if not _same(value, copied):
-                value.copy_(copied)
+            elif not _same(live, kept):
+                live.copy_(kept)

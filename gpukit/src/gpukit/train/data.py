@@ -14,6 +14,7 @@ import hashlib
 import math
 import operator
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,32 +22,30 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate, get_worker_info
 
-from gpukit.train.seeds import COLLATE, ORDER, SAMPLE, Draws, mix, numpy_generator, seed_all, seed_step
-from gpukit.train.workers import begin, close, explain, signals_later, usable_cpus
-
-__all__ = [
-    "Collated",
-    "DataError",
-    "Keyed",
-    "Loading",
-    "Order",
-    "close",
-    "explain",
-    "length",
-    "loader",
-    "mix",
-    "numpy_generator",
-    "seed_all",
-    "seed_step",
-    "usable_cpus",
-]
-
+from gpukit.train.seeds import COLLATE, ORDER, SAMPLE, Draws, mix
+from gpukit.train.seeds import numpy_generator as numpy_generator
+from gpukit.train.seeds import seed_all as seed_all
+from gpukit.train.seeds import seed_step as seed_step
+from gpukit.train.workers import begin, signals_later
+from gpukit.train.workers import explain as explain
 
 EMPTY = "The data set is empty."
 
 
 class DataError(Exception):
     """The data cannot be loaded; the message is one sentence for the user."""
+
+
+class Begin:
+    """A loader's worker_init_fn: signals, the user's own function, and another one."""
+
+    def __init__(self, own: Callable[[int], object] | None, then: Callable[[int], object] | None = None) -> None:
+        self.functions = [each for each in (begin, own, then) if each is not None]
+
+    def __call__(self, worker: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
+        for each in self.functions:
+            each(worker)
 
 
 class Order(Sampler[list[tuple[int, int]]]):

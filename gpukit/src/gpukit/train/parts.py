@@ -22,14 +22,13 @@ class Batches:
     A batch is a tensor whose first dimension is the samples, or such tensors in tuples, lists, and dicts. A list may
     also have one entry per sample, with different shapes. Two tensors in a list can therefore be two columns or two
     samples. DataLoader's default collate never returns a list of samples that contain tensors. A custom `collate` is
-    called with two and with three copies of dataset[0]: the lists that grow are lists of samples. This is also done
-    for batches without tensors, such as lists of texts.
+    called with two and with three copies of dataset[0]: the lists that grow are lists of samples. So is the default for
+    batches that are not just columns, such as lists of texts.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
         self.dataset, self.collate = dataset, collate
-        self.grows: frozenset[Path] | None = None  # the paths of lists of samples; None: unknown
-        self.tried = False
+        self.lists: frozenset[Path] | None = None  # the paths of lists of samples; None: not tried yet
 
     def samples(self, batch: Any) -> int:
         """The number of samples in the batch; 0 if it is None or empty. SplitError if it cannot be determined."""
@@ -38,9 +37,9 @@ class Batches:
             return length
         if _empty(batch):
             return 0
-        if not self.tried and (not _holds_tensors(batch) or (self.collate is not None and _may_list_samples(batch))):
-            self.grows, self.tried = self._tried(), True
-        count = _count(batch, (), self._lists(batch))
+        if self.lists is None:
+            self.lists = self._tried()
+        count = _count(batch, (), self.lists)
         if count is None:
             raise SplitError(f"the number of samples in this {type(batch).__name__} cannot be determined")
         return count
@@ -49,21 +48,17 @@ class Batches:
         """The batch in parts of `sizes` samples, in order; tensors are views.
 
         Values that are neither tensors nor containers are in every part. SplitError if the length of a tensor is not
-        the number of samples.
+        the number of samples, or for other objects that hold tensors, such as graphs.
         """
-        return _split(batch, (), self._lists(batch), sizes)
+        return _split(batch, (), self.lists or frozenset(), sizes)
 
-    def _lists(self, batch: Any) -> frozenset[Path]:
-        return frozenset(_ragged(batch, ())) if self.grows is None else self.grows
-
-    def _tried(self) -> frozenset[Path] | None:
+    def _tried(self) -> frozenset[Path]:
         try:
             sample = self.dataset[0]
             collate = self.collate or default_collate
-            two, three = collate([sample] * 2), collate([sample] * 3)
-        except Exception:  # it rejects copies of one sample: only the batches themselves show their structure
-            return None
-        return frozenset(_growing(two, three, ()))
+            return frozenset(_growing(collate([sample] * 2), collate([sample] * 3), ()))
+        except Exception:  # it rejects copies of one sample
+            return frozenset()
 
 
 def even(total: int, most: int, least: int = 1, count: int = 1) -> list[int]:
@@ -105,32 +100,12 @@ def _empty(value: Any) -> bool:
     return value is None or (container and all(_empty(child) for _, child in _children(value)))
 
 
-def _may_list_samples(batch: Any) -> bool:
-    """Whether it contains a list with tensors; a tuple at the top contains columns."""
-    if isinstance(batch, list):
-        return _holds_tensors(batch)
-    return any(isinstance(child, (list, tuple)) and _holds_tensors(child) for _, child in _children(batch))
-
-
 def _growing(two: Any, three: Any, path: Path) -> Iterator[Path]:
     if isinstance(two, (list, tuple)) and (len(two), len(three)) == (2, 3):
         yield path
     elif isinstance(two, (list, tuple, Mapping)) and len(two) == len(three):
         for (key, one), (_, other) in zip(_children(two), _children(three), strict=True):
             yield from _growing(one, other, (*path, key))
-
-
-def _ragged(value: Any, path: Path) -> Iterator[Path]:
-    """Lists of tensors that differ only in length, so they are not columns. A tuple at the top contains columns."""
-    children = list(_children(value))
-    sequence = isinstance(value, list) or (isinstance(value, tuple) and path)
-    if len(children) > 1 and sequence and all(isinstance(one, Tensor) for _, one in children):
-        alike = {(one.ndim, one.dtype) for _, one in children}
-        if len(alike) == 1 and children[0][1].ndim and len({len(one) for _, one in children}) > 1:
-            yield path
-            return
-    for key, child in children:
-        yield from _ragged(child, (*path, key))
 
 
 def _count(value: Any, path: Path, lists: frozenset[Path]) -> int | None:
@@ -154,6 +129,8 @@ def _split(value: Any, path: Path, lists: frozenset[Path], sizes: list[int]) -> 
         if path in lists or (len(value) == total and not columns and not _holds_tensors(value)):
             starts = [sum(sizes[:number]) for number in range(len(sizes))]
             return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    if not isinstance(value, (Tensor, Mapping)) and (hasattr(value, "to") or getattr(value, "shape", ())):
+        raise SplitError(f"the samples of a {type(value).__name__} cannot be separated")
     children = [(key, _split(child, (*path, key), lists, sizes)) for key, child in _children(value)]
     return [_with(value, {key: parts[number] for key, parts in children}) for number in range(len(sizes))]
 

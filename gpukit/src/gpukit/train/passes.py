@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils.data import (
     DataLoader,
     IterableDataset,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -26,39 +27,45 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from gpukit.train import streams, workers
-from gpukit.train.checks import sample_repeats
-from gpukit.train.data import Collated, DataError, Keyed
-from gpukit.train.seeds import ORDER, generators, mix, restore, seed_all, snapshot
+from gpukit.train import checks, streams, workers
+from gpukit.train.data import Begin, Collated, DataError, Keyed
+from gpukit.train.seeds import ORDER, generators, mix, restore, seed_these, snapshot
 from gpukit.train.state import capture, put_back, restored, values
 
 # They draw from the global generators only before their first index, or from a generator of their own.
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
+KEPT = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 UNEXACT = ("sample-unseeded", "sample-changes")  # findings of a sample that differs when it is read again
 
 
-class Order:
-    """The batches of indices of a sampler, each index with the key of the pass."""
+class Order(Sampler[Any]):
+    """The batches of a sampler, or its indices, each index with a key. What the sampler draws from the global
+    generators and from `owned` follows from the key; the global ones keep their state.
 
-    def __init__(self, sampler: Any, batched: bool) -> None:
-        self.sampler, self.batched, self.key, self.skip = sampler, batched, 0, 0
+    `first`: the batch with which iterations begin. Of several processes, each gets every `world`-th batch.
+    """
+
+    rank, world, key, first = 0, 1, 0, 0
+
+    def __init__(self, sampler: Any, batched: bool, owned: list[Any]) -> None:
+        self.sampler, self.batched, self.owned = sampler, batched, owned
         inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         self.draws_once = type(inner) in DRAW_ONCE
         self.repeats = not self.draws_once or getattr(inner, "replacement", False)
 
     def __len__(self) -> int:
-        return len(self.sampler)
+        return len(self.sampler) // self.world
 
     def __iter__(self) -> Iterator[Any]:
-        return self._keyed(self.key, self.skip)
+        return self._keyed(self.key, self.first)  # a loader with workers calls this twice
 
-    def _keyed(self, key: int, skip: int) -> Iterator[Any]:
-        position = 0
-        for number, found in enumerate(self._found(mix(ORDER, key))):
+    def _keyed(self, key: int, first: int) -> Iterator[Any]:
+        position, every = 0, self._found(mix(ORDER, key))
+        for number, found in enumerate(islice(every, len(self) * self.world) if self.world > 1 else every):
             indices = found if self.batched else [found]
             position += len(indices)
-            if number >= skip:
+            if number % self.world == self.rank and number // self.world >= first:
                 keys = repeat(key)
                 if self.repeats:  # a sample that comes again in this pass draws other numbers
                     keys = (mix(key, place) >> 1 for place in range(position - len(indices), position))
@@ -68,7 +75,7 @@ class Order:
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""
         before = snapshot()
-        seed_all(seed)
+        seed_these(self.owned, seed)
         batches = iter(self.sampler)
         while True:
             try:
@@ -86,19 +93,73 @@ class Order:
             restore(own)
 
 
-class _Begin:
-    """In a worker: what gpukit needs, then the user's `worker_init_fn`. The first worker of a run reads a few samples
-    twice; not the training process, since workers forked later would share the position of files that it opened."""
+class Epochs(Order):
+    """Batches whose key follows from a seed and the epoch."""
 
-    def __init__(self, user: Any) -> None:
-        self.user, self.check = user, True
+    def __init__(self, batches: Any, seed: int) -> None:
+        super().__init__(batches, True, generators(batches))
+        self.seed = seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Select the epoch of the next iteration, also in the samplers inside (DistributedSampler)."""
+        self.key, inner = mix(self.seed, epoch) >> 1, self.sampler
+        while inner is not None:
+            if hasattr(inner, "set_epoch"):
+                inner.set_epoch(epoch)
+            inner = getattr(inner, "batch_sampler", None) or getattr(inner, "sampler", None)
+
+
+def keyed(loader: DataLoader, seed: int) -> dict[str, Any]:
+    """The arguments of a DataLoader that gives the batches of `loader`, whose order and random numbers follow from the
+    seed and the epoch; its `batch_sampler` is an Epochs.
+
+    Raises:
+        DataError: its data set is a stream, or `loader` does not make batches.
+    """
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        raise DataError(
+            f"A DataLoader of {type(loader.dataset).__name__} with batch_size={loader.batch_size} has no batches of "
+            "indices, so an epoch could not be resumed: use a map-style data set with `__getitem__` and `__len__`."
+        )
+    kept = {name: getattr(loader, name) for name in KEPT}
+    return kept | _own(loader) | {"batch_sampler": Epochs(loader.batch_sampler, seed)}
+
+
+def _own(loader: DataLoader, then: Any = None) -> dict[str, Any]:
+    return {
+        "dataset": Keyed(loader.dataset),
+        "collate_fn": Collated(loader.collate_fn),
+        "worker_init_fn": Begin(loader.worker_init_fn, then),
+        "generator": torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
+    }
+
+
+class _Look:
+    """Looks at a few samples before a pass begins, in its first worker. Not in the training process, if there are
+    workers, since those that are forked later would share the position of files that it opened.
+
+    The first time, samples are read twice; one that differs is reported. `numbers`: their count, and those of the first
+    sample, by which a data set that has changed is noticed (checks.outline); 0 for one that differs.
+    """
+
+    def __init__(self, shared: bool) -> None:
+        self.numbers, self.known = torch.zeros(checks.ENOUGH, dtype=torch.float64), False
+        if shared:
+            self.numbers.share_memory_()
 
     def __call__(self, worker: int) -> None:
-        workers.begin(worker)
-        if self.user is not None:
-            self.user(worker)
-        if self.check and worker == 0 and (found := sample_repeats(get_worker_info().dataset.dataset)).id in UNEXACT:
+        if worker == 0:
+            self.look(get_worker_info().dataset.dataset)
+
+    def look(self, dataset: Any) -> None:
+        if self.known and not self.numbers[0]:
+            return
+        found = checks.sample_repeats(dataset, once=self.known)
+        if found.id in UNEXACT:
             print(found.text, file=sys.stderr, flush=True)
+        self.numbers[0] = len(found.first)
+        self.numbers[1 : 1 + len(found.first)] = torch.tensor(found.first, dtype=torch.float64)
 
 
 class View:
@@ -109,22 +170,15 @@ class View:
         if "base_dataloader" in vars(loader):  # accelerate's
             base = vars(self.loader)["base_dataloader"] = copy.copy(loader.base_dataloader)
         batched = base.batch_sampler is not None
-        self.order = Order(base.batch_sampler if batched else base.sampler, batched)
+        self.order = Order(base.batch_sampler if batched else base.sampler, batched, [])
         held = generators([base.sampler, base.batch_sampler, base.generator])
         self.generators = [one for one in held if one is not torch.default_generator]
         self.name = type(base.dataset).__name__
         self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
-        self.dataset, self.in_worker, self.workers = base.dataset, _Begin(base.worker_init_fn), base.num_workers
-        vars(base).update(
-            dataset=Keyed(base.dataset),
-            collate_fn=Collated(base.collate_fn),
-            worker_init_fn=self.in_worker,
-            generator=torch.Generator(),
-            _iterator=None,
-        )
+        self.dataset, self.workers, self.look = base.dataset, base.num_workers, _Look(base.num_workers > 0)
+        vars(base).update(_own(base, self.look), _iterator=None)
         vars(base)["batch_sampler" if batched else "sampler"] = self.order
-        self.batch_size = base.batch_size
         self.persistent = base.persistent_workers
 
     def begin(self, key: int, state: dict[str, Any] | None) -> Pass:
@@ -137,7 +191,7 @@ class View:
                         "resume with the same data and batch size, or start a new run."
                     )
             self.restore_generators(state["generators"])
-        return Pass(self, key, state["done"] if state else 0)
+        return Pass(self, key, state)
 
     def generator_states(self) -> Any:
         """The states of the generators that belong to the loader or its sampler."""
@@ -152,24 +206,37 @@ class View:
 class Pass(Iterator[Any]):
     """The batches of one pass, from batch `done` on."""
 
-    def __init__(self, view: View, key: int, done: int) -> None:
-        self.view, self.key, self.done = view, key, done
+    def __init__(self, view: View, key: int, state: dict[str, Any] | None) -> None:
+        self.view, self.done = view, state["done"] if state else 0
+        self.first = state.get("first") if state else None  # to be compared, when a worker has read that sample
         self.begun = view.generator_states()
-        view.order.key, view.order.skip = key, done
-        if view.in_worker.check and not view.workers and (found := sample_repeats(view.dataset)).id in UNEXACT:
-            print(found.text, file=sys.stderr, flush=True)
+        view.order.key, view.order.first = key, self.done
+        if not view.workers:
+            view.look.look(view.dataset)
         with workers.signals_later():
             self.batches = iter(view.loader)
-        view.in_worker.check = False
+        view.look.known = True
 
     def __next__(self) -> Any:
         batch = next(self.batches)
+        if self.first:
+            before, self.first = self.first, None
+            if not checks.alike(before, self._numbers()):
+                raise DataError(
+                    f"The first sample of {self.view.name} is not what it was when the run was saved: restore the "
+                    "data, or start a new run."
+                )
         self.done += 1
         return batch
 
+    def _numbers(self) -> list[float]:
+        count, *numbers = self.view.look.numbers.tolist()
+        return numbers[: int(count)]
+
     def state(self) -> dict[str, Any]:
         """What `View.begin` needs to continue after the batch that was returned last."""
-        return {"done": self.done, "generators": self.begun, "settings": self.view.settings}
+        settings = self.view.settings
+        return {"done": self.done, "generators": self.begun, "settings": settings, "first": self._numbers()}
 
     def close(self) -> None:
         """End the workers, unless they are persistent."""
@@ -197,9 +264,9 @@ class Items(Iterator[Any]):
 
 def map_style(source: Any) -> bool:
     """Whether this is a torch DataLoader over a data set that is read by index."""
-    if not isinstance(source, DataLoader) or hasattr(getattr(source, "base_dataloader", source), "load_state_dict"):
-        return False
-    return not isinstance(getattr(source, "base_dataloader", source).dataset, IterableDataset)
+    base = getattr(source, "base_dataloader", source)  # accelerate's
+    readable = isinstance(source, DataLoader) and not hasattr(base, "load_state_dict")
+    return readable and not isinstance(base.dataset, IterableDataset)
 
 
 class Sources:
@@ -223,7 +290,7 @@ class Sources:
             return self.views[id(source)][1].begin(key, state)
         if isinstance(source, (range, list, tuple)):
             return Items(source, state)
-        return streams.begin(source, key, state)
+        return streams.Pass(source, key, state)
 
     def generator_states(self) -> dict[str, Any]:
         """The generators of all loaders, also of those that a resumed run has not used again yet."""

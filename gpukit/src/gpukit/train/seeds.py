@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import compress, count
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy
@@ -20,8 +21,10 @@ ORDER, SAMPLE, COLLATE, STEP = 1, 2, 3, 4
 # The generators behind the functions of torch (on the CPU), `random`, and numpy.random. (`torch.manual_seed` seeds
 # every backend and takes 80 us; a sample is loaded on the CPU and needs one.)
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)
-_WORDS = 2500  # bytes: 624 words of the Mersenne Twister, and a position
 KINDS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
+PLAIN = (str, bytes, int, float, complex, type, type(None), ModuleType, torch.Tensor, numpy.ndarray)
+FOLLOWED = (*KINDS, FunctionType, torch.nn.Module)
+CPU = torch.device("cpu")
 
 
 def mix(*numbers: int, state: int = 0) -> int:
@@ -45,35 +48,36 @@ def seed_step(seed: int, step: int, rank: int) -> int:
 
 
 def seed_all(seed: int) -> None:
-    """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 6 us."""
-    seed_these([], seed)
+    """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 7 us."""
+    seed_these((), seed)
 
 
-def seed_these(these: list[Any], number: int) -> None:
+def seed_these(these: Iterable[Any], number: int) -> None:
     """Seed the global generators, as `seed_all` does, and these."""
     for one in (*_GLOBAL, *map(_source, these, count(len(_GLOBAL)))):
         one.seed(number & WORD)
 
 
-def snapshot() -> tuple[Any, ...]:
-    """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
-    return tuple(one.state() for one in _GLOBAL)
+def snapshot(also: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one; then
+    those of other generators."""
+    return tuple(one.state() for one in (*_GLOBAL, *map(_source, also)))
 
 
-def restore(states: tuple[Any, ...]) -> None:
+def restore(states: Iterable[Any], also: Iterable[Any] = ()) -> None:
     """Restore the states from `snapshot`."""
-    for one, state in zip(_GLOBAL, states, strict=True):
+    for one, state in zip((*_GLOBAL, *map(_source, also)), states, strict=True):
         one.restore(state)
 
 
 def generator_state(generator: Any) -> Any:
-    """The state of a generator: of torch (on the CPU), `random`, or NumPy."""
-    return _source(generator, 0).state()
+    """The state of a generator: of torch, `random`, or NumPy."""
+    return _source(generator).state()
 
 
 def restore_generator(generator: Any, state: Any) -> None:
     """Restore the state from `generator_state`."""
-    _source(generator, 0).restore(state)
+    _source(generator).restore(state)
 
 
 def numpy_generator() -> numpy.random.Generator:
@@ -148,7 +152,7 @@ class _Source(NamedTuple):
     restore: Callable[[Any], object]
 
 
-def _source(generator: Any, place: int) -> _Source:
+def _source(generator: Any, place: int = 0) -> _Source:
     """`place`: generators in different places draw different numbers for the same seed."""
     shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
@@ -169,81 +173,91 @@ def _source(generator: Any, place: int) -> _Source:
             lambda: generator.get_state().numpy().tobytes(),
             lambda state: generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
         )
-    words = None
     if isinstance(generator, random.Random):
-        get, put, kept = generator.getstate, generator.setstate, 2
-        if generator is GLOBAL[1]:
-            words = id(generator) + object.__basicsize__
+        get, put = generator.getstate, generator.setstate
     else:
-        get, put, kept = partial(generator.get_state, legacy=False), generator.set_state, "has_gauss"
-        if generator is GLOBAL[2] and isinstance(generator._bit_generator, numpy.random.MT19937):
-            words = generator._bit_generator.ctypes.state_address
-    if words:
-        get, put = (known := _Known(words, get, put, kept)).state, known.restore
+        get, put = partial(generator.get_state, legacy=False), generator.set_state
     return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, put)
 
 
-class _Known:
-    """The state of Python's or NumPy's global generator, which takes 6 or 28 us to read. It is read only if the
-    generator's words in memory have changed since: these take 0.3 us.
+def _watched(source: _Source, address: int, kept: Any) -> _Source:
+    """Python's or NumPy's global generator, whose state takes 6 or 28 us to read. It is read only if the generator's
+    words in memory have changed, which takes 0.1 us to find out. After `seed`, the state is that number.
 
     Source: https://numpy.org/doc/stable/reference/random/bit_generators/generated/numpy.random.MT19937.ctypes.html
     """
+    memory = (ctypes.c_char * 2500).from_address(address)  # 624 words of the Mersenne Twister, and a position
+    known, last = memory.raw, source.state()
 
-    def __init__(self, words: int, get: Callable[[], Any], put: Callable[[Any], object], kept: Any) -> None:
-        self.memory, self.get, self.put, self.kept = (ctypes.c_char * _WORDS).from_address(words), get, put, kept
-        self.words, self.last = self.memory.raw, get()
+    def seed(number: int) -> None:
+        nonlocal known, last
+        source.seed(number)
+        known, last = memory.raw, number & 0xFFFF_FFFF
 
-    def state(self) -> Any:
-        words = self.memory.raw
+    def state() -> Any:
+        nonlocal known, last
+        words = memory.raw
         # Both keep every second normal number, and return it without a change of their words.
-        if words != self.words or self.last[self.kept]:
-            self.words, self.last = words, self.get()
-        return self.last
+        if words != known or (type(last) is not int and last[kept]):
+            known, last = words, source.state()
+        return last
 
-    def restore(self, state: Any) -> None:
-        self.put(state)
-        self.words, self.last = self.memory.raw, state
+    def put_back(state: Any) -> None:
+        nonlocal known, last
+        if type(state) is int:
+            seed(state)
+        else:
+            source.restore(state)
+            known, last = memory.raw, state
+
+    return _Source(source.generator, seed, state, put_back)
+
+
+_GLOBAL = [*map(_source, GLOBAL, count())]
+_GLOBAL[1] = _watched(_GLOBAL[1], id(GLOBAL[1]) + object.__basicsize__, 2)
+if isinstance(GLOBAL[2]._bit_generator, numpy.random.MT19937):
+    _GLOBAL[2] = _watched(_GLOBAL[2], GLOBAL[2]._bit_generator.ctypes.state_address, "has_gauss")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two states are equal."""
-    if one is other:
-        return True
-    if isinstance(one, dict):
-        return all(same(value, other[key]) for key, value in one.items())
+    """Whether two states of a generator are equal."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one is other or all(same(value, other[key]) for key, value in one.items())
     return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else one == other
 
 
-_GLOBAL = tuple(map(_source, GLOBAL, count()))
-
-
 def generators(root: Any) -> list[Any]:
-    """The random generators that an object references, at any depth: in attributes, its class, short containers, and
-    closures, and as globals of its functions."""
-    found, seen, left, code = [], set(map(id, GLOBAL)), [root], []  # code comes last: much of it belongs to libraries
-    while (left or code) and len(seen) < 10_000:
-        one = left.pop() if left else code.pop()
-        if id(one) in seen or isinstance(one, str | bytes | int | float | type | torch.Tensor | numpy.ndarray):
+    """The random generators of the CPU that an object references, except the global ones."""
+    found = [one for _, one in walk(root) if isinstance(one, KINDS) and not isinstance(one, random.SystemRandom)]
+    return [one for one in found if getattr(one, "device", CPU) == CPU and not any(one is each for each in GLOBAL)]
+
+
+def walk(root: Any, path: str = "", code: bool = True) -> Iterator[tuple[str, Any]]:
+    """An object and those that it references, at any depth, with their paths: in attributes, short containers, methods,
+    and closures; with `code`, also the generators, modules, and functions that its functions name and its class has."""
+    seen, left, last = set[int](), [(path, root)], []  # last comes code: much of it belongs to libraries
+    while (left or last) and len(seen) < 10_000:
+        path, one = left.pop() if left else last.pop()
+        if id(one) in seen or isinstance(one, PLAIN):
             continue
         seen.add(id(one))
-        if isinstance(one, KINDS):
-            system = isinstance(one, random.SystemRandom)
-            if not system and getattr(one, "device", torch.device("cpu")).type == "cpu":
-                found.append(one)
-        elif isinstance(one, dict | list | tuple):
+        yield path, one
+        if isinstance(one, dict | list | tuple | deque):
             if len(one) <= 100:  # short lists may contain transforms; long ones contain samples
-                left.extend(one.values() if isinstance(one, dict) else one)
+                pairs = one.items() if isinstance(one, dict) else enumerate(one)
+                left += [(f"{path}[{key!r}]", each) for key, each in pairs]
         elif isinstance(one, FunctionType):
-            left.extend(getattr(cell, "cell_contents", None) for cell in one.__closure__ or ())
-            named = [one.__globals__.get(name) for name in one.__code__.co_names]
-            code.extend(each for each in named if isinstance(each, (*KINDS, FunctionType)))
+            left += [(path, getattr(cell, "cell_contents", None)) for cell in one.__closure__ or ()]
+            named = [one.__globals__.get(name) for name in one.__code__.co_names] if code else ()
+            last += [(path, each) for each in named if isinstance(each, FOLLOWED)]
         elif isinstance(one, MethodType | partial):
-            left.extend([one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords])
-        else:
-            left.extend(getattr(one, "__dict__", {}).values())
+            inner = [one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords]
+            left += [(path, each) for each in inner]
+        elif not isinstance(one, KINDS):
+            left += [(f"{path}.{name}", each) for name, each in getattr(one, "__dict__", {}).items()]
             for kind in type(one).__mro__:
                 slots = vars(kind).get("__slots__", ())
-                left.extend(getattr(one, name, None) for name in ((slots,) if isinstance(slots, str) else slots))
-                code.extend(each for each in vars(kind).values() if isinstance(each, (*KINDS, FunctionType)))
-    return found
+                names = (slots,) if isinstance(slots, str) else slots
+                left += [(f"{path}.{name}", getattr(one, name, None)) for name in names]
+                if code:
+                    last += [(path, each) for each in vars(kind).values() if isinstance(each, FOLLOWED)]

@@ -1,9 +1,9 @@
 """One pass over a stream, resumed exactly: a loader of an IterableDataset, Hugging Face streaming, webdataset, or any
 other iterable.
 
-    batches = begin(source, key)                # everything random about the pass follows from the integer `key`
+    batches = Pass(source, key)                # everything random about the pass follows from the integer `key`
     state = batches.state()                     # after the batch that was returned last, however many are prefetched
-    batches = begin(source, key, state)         # in another process: the batches that follow
+    batches = Pass(source, key, state)         # in another process: the batches that follow
 
 A stream with `state_dict` and `load_state_dict` continues from its state and from those of its generators. A loader's
 workers add both to their batches, as often as 5 % of their time allows; a new process reads the few batches since then
@@ -17,23 +17,20 @@ import copy
 import os
 import pickle
 import random
-import signal
 import sys
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
-import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from gpukit.train import workers
 from gpukit.train.checkpoint import CheckpointError, storages
-from gpukit.train.data import DataError
-from gpukit.train.seeds import generator_state, generators, mix, restore, restore_generator, seed_these, snapshot
+from gpukit.train.checks import digest
+from gpukit.train.data import Begin, DataError
+from gpukit.train.seeds import generators, mix, restore, seed_these, snapshot, walk
 from gpukit.train.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
@@ -46,25 +43,22 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def begin(source: Any, key: int, state: dict | None = None, *, say: Callable[[str], object] = _say) -> Pass:
-    """The batches of one pass over `source`, or those after the state of such a pass.
+class Pass(Iterator[Any]):
+    """The batches of one pass over `source`, or those after the state of such a pass; `close` ends its workers, if the
+    pass is left early.
+
+    Batches of a loader's workers are returned in a cycle of the workers, as torch does. To continue with a worker in
+    the middle of that cycle, those that come too early are kept in `ahead`.
 
     Raises:
         DataError: the pass cannot continue where it was.
     """
-    return Pass(source, key, state, say)
-
-
-class Pass(Iterator[Any]):
-    """The batches of one pass; `close` ends its workers, if it is left early.
-
-    Batches of a loader's workers are returned in a cycle of the workers, as torch does. To continue with a worker in
-    the middle of that cycle, those that come too early are kept in `ahead`.
-    """
 
     nests = False  # a loop inside of it cannot resume
 
-    def __init__(self, source: Any, key: int, state: dict | None, say: Callable[[str], object]) -> None:
+    def __init__(
+        self, source: Any, key: int, state: dict | None = None, *, say: Callable[[str], object] = _say
+    ) -> None:
         self.source, self.key, self.say, self.name = source, key, say, type(source).__name__
         self.workers, self.inside, self.recorder, self.iterator = 0, False, None, None
         if isinstance(source, DataLoader):
@@ -106,7 +100,7 @@ class Pass(Iterator[Any]):
         raise StopIteration
 
     def state(self) -> dict:
-        """What `begin` needs to continue after the batch returned last: plain values and tensors."""
+        """What `Pass` needs to continue after the batch returned last: plain values and tensors."""
         parts, reason = None, "it has no `state_dict` and `load_state_dict`"
         if self.inside or self.recorder:
             try:
@@ -144,7 +138,8 @@ class Pass(Iterator[Any]):
         if isinstance(source, DataLoader):
             source = copy.copy(source)
             source._iterator, source.in_order = None, True  # persistent workers would continue their generators
-            source.worker_init_fn = _Start(source.worker_init_fn, taken if self.inside else [], source.collate_fn)
+            then = _Continue(taken if self.inside else [], source.collate_fn)
+            source.worker_init_fn = Begin(source.worker_init_fn, then)
         # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
         if parts and not self.workers:
             if isinstance(source, DataLoader):
@@ -248,17 +243,13 @@ class Pass(Iterator[Any]):
             )
 
 
-class _Start:
-    """A loader's worker_init_fn: signals, the user's own function, and the worker's state."""
+class _Continue:
+    """In a loader's worker: its part of a state."""
 
-    def __init__(self, own: Callable[[int], object] | None, taken: list[tuple | None], collate: Any) -> None:
-        self.own, self.taken, self.collate = own, taken, collate
+    def __init__(self, taken: list[tuple | None], collate: Any) -> None:
+        self.taken, self.collate = taken, collate
 
     def __call__(self, worker: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
-        workers.begin(worker)
-        if self.own is not None:
-            self.own(worker)
         if self.taken and self.taken[worker]:
             dataset = get_worker_info().dataset
             dataset.load_state_dict(restored(self.taken[worker][0]))
@@ -288,43 +279,33 @@ class _Recorder:
         began = time.monotonic()
         if began < self.due:
             return None
-        taken = pickle.dumps((self.source.state_dict(), snapshot(), [generator_state(each) for each in self.held]))
+        taken = pickle.dumps((self.source.state_dict(), snapshot(self.held)))
         ended = time.monotonic()
         self.due = ended + SHARE * (ended - began)
         return taken
 
 
 def _restore(source: Any, collate: Any, taken: tuple) -> None:
-    _, states, own = restored(taken)
-    restore(states)
-    for each, state in zip(_held([source, collate]), own, strict=True):
-        restore_generator(each, state)
+    restore(restored(taken)[1], _held([source, collate]))
 
 
 def _stateful(source: Any) -> bool:
     return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
 
 
-def _parts(root: Any) -> list[Any]:
-    """A stream and what it consists of: attributes and items of short containers, at any depth."""
-    plain = (str, bytes, int, float, complex, type, type(None), torch.Tensor, numpy.ndarray, ModuleType)
-    found, seen = [root], {id(root)}
-    for one in found:  # grows
-        if isinstance(one, Mapping | list | tuple):
-            inner = list(one.values() if isinstance(one, Mapping) else one) if len(one) <= 100 else []
-        else:
-            inner = list(getattr(one, "__dict__", {}).values())
-        fresh = [each for each in inner if not isinstance(each, plain) and id(each) not in seen]
-        if len(found) < 10_000:
-            found.extend(fresh)
-            seen.update(map(id, fresh))
-    return found
+def _parts(source: Any) -> list[Any]:
+    """A stream and what it consists of."""
+    return [part for _, part in walk(source, code=False)]
+
+
+def _library(part: Any) -> str:
+    return type(part).__module__.partition(".")[0]
 
 
 def _fixed(source: Any) -> list[Any]:
     """The generators of Hugging Face's shuffles. They copy these, so a pass does not change them; and they must be the
     same in all ranks, where keys may differ."""
-    parts = [part for part in _parts(source) if type(part).__module__.partition(".")[0] == "datasets"]
+    parts = [part for part in _parts(source) if _library(part) == "datasets"]
     return [part.generator for part in parts if isinstance(getattr(part, "generator", None), numpy.random.Generator)]
 
 
@@ -339,38 +320,18 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
     # webdataset 1.0 seeds its shuffles and resampling from the clock, or counts passes.
     for number, part in enumerate(_parts(source)):
         seed = mix(key, number) >> 33
-        if type(part).__module__.partition(".")[0] == "webdataset":
+        if _library(part) == "webdataset":
             if getattr(getattr(part, "f", None), "__name__", "") == "_shuffle" and len(part.args) <= 2:
                 part.kw.update(rng=random.Random(seed), seed=None)
             elif hasattr(part, "epoch"):
                 part.epoch, part.deterministic = seed, True
         elif isinstance(part, DataLoader) and part is not source:
             part._iterator = None
-            if not isinstance(part.worker_init_fn, _Start):
-                part.worker_init_fn = _Start(part.worker_init_fn, [], None)
+            if not isinstance(part.worker_init_fn, Begin):
+                part.worker_init_fn = Begin(part.worker_init_fn)
     seed_these(_held(source), key)
     for each in _fixed(source):
         entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
         if isinstance(entropy, int) and entropy >= 1 << 64 and "shuffle" not in _said:  # from the operating system
             _said.add("shuffle")
             say("A shuffled data set without a seed cannot resume within a pass: give `shuffle` a seed.")
-
-
-def digest(batch: Any) -> int:
-    """A checksum of a few numbers and words from each part of a batch."""
-    return zlib.crc32(repr(_few(batch)).encode())
-
-
-def _few(value: Any) -> Any:
-    if isinstance(value, torch.Tensor | numpy.ndarray):
-        if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.device.type != "cpu"):
-            return value.shape
-        flat = value.reshape(-1)
-        return value.shape, flat[:: max(1, len(flat) // 64)].tolist()
-    if isinstance(value, Mapping):
-        return [(key, _few(value[key])) for key in list(value)[:64]]
-    if isinstance(value, list | tuple):
-        return len(value), [_few(each) for each in value[:: max(1, len(value) // 16)]]
-    if value is None or isinstance(value, bool | int | float | complex):
-        return value
-    return value[:256] if isinstance(value, str | bytes) else type(value).__name__

@@ -6,5 +6,4 @@ trl           TRL's SFTTrainer in a run folder, with recovery from out-of-memory
 sharded       checkpoints of a model that is sharded across processes
 text          data for fine-tuning, from files or Hugging Face
 tiny          a tiny language model and data to try a script without a download
-keyed         what they share: batches whose order and random numbers follow from a seed and the epoch
 """

@@ -40,10 +40,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import rotate_checkpoints
 
 from gpukit.train import checkpoint
-from gpukit.train.adapters.keyed import parts
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError
 from gpukit.train.hashed import DamageError, readable, sync, verify
+from gpukit.train.passes import keyed
 from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import mix, seed_all, seed_step
 from gpukit.train.stop import StopSignals
@@ -121,8 +121,8 @@ class ExactResume:
             return prepared
         if not isinstance(prepared, DataLoaderShard):
             raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
-        dataset, options = parts(prepared.base_dataloader, self._data_seed())
-        return DataLoaderShard(dataset, device=prepared.device, _non_blocking=prepared._non_blocking, **options)
+        options = keyed(prepared.base_dataloader, self._data_seed())
+        return DataLoaderShard(device=prepared.device, _non_blocking=prepared._non_blocking, **options)
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         """Seed the generators, then compute this part of the step."""

@@ -35,8 +35,8 @@ except ModuleNotFoundError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
 from gpukit.train import checkpoint
-from gpukit.train.adapters.keyed import parts
 from gpukit.train.errors import TrainingError
+from gpukit.train.passes import keyed
 from gpukit.train.state import generators_now, restored, set_generators, values
 
 TENSORS, KEPT = "state_dict", "gpukit"
@@ -146,12 +146,14 @@ class Loader:
     """The batches of a DataLoader for one epoch after the other, this rank's share of them."""
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
-        self.dataset, self.options = parts(loader, seed)
-        self.order, self.trainer = self.options["batch_sampler"], None
+        self.options = keyed(loader, seed)
+        self.dataset, self.order, self.trainer = loader.dataset, self.options["batch_sampler"], None
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __iter__(self) -> Iterator[Any]:
         self.order.set_epoch(self.trainer.current_epoch)
-        yield from DataLoader(self.dataset, **self.options)  # when the first batch is read
+        batches = iter(DataLoader(**self.options))  # when the first batch is read
+        self.order.first = 0
+        yield from batches
