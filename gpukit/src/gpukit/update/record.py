@@ -54,13 +54,13 @@ def locked(project: Path) -> Iterator[None]:
 
 
 def state(path: Path) -> str | None:
-    """A file's type, permission to execute, and contents; None if it does not exist."""
+    """A file's type, permission to execute, and contents; None if there is no file."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(found.st_mode):
-        return "folder"
+        return None
     content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
     kind = "link" if path.is_symlink() else "program" if found.st_mode & 0o100 else "file"
     return f"{kind} {hashlib.sha256(content).hexdigest()}"
@@ -107,7 +107,7 @@ def differences(project: Path, copy: Path) -> dict[str, dict[str, str | None]]:
 def apply(project: Path, copy: Path, conflicts: list[str], facts: dict[str, str]) -> None:
     """Bring the files of the updated copy into the project. Interrupted, it is finished by `recover`: reverted."""
     files = differences(project, copy)
-    folders = {parent.as_posix() for name in files for parent in Path(name).parents if not (project / parent).exists()}
+    folders = {parent.as_posix() for name in files for parent in Path(name).parents if not (project / parent).is_dir()}
     record = {"schema": SCHEMA, "state": "unfinished", "head": head(project), **facts, "files": files}
     record["folders"] = sorted(folders)
     drop(project)
@@ -149,6 +149,10 @@ def transfer(project: Path, source: Path, wanted: dict[str, str | None]) -> None
     for name in sorted(blocking):
         remove(project / name)
     for name in sorted(written):
+        if (project / name).is_dir():
+            for other in sorted((other for other in wanted if other.startswith(f"{name}/")), reverse=True):
+                remove(project / other)
+                remove_folders(project / other, project / name)
         if state(project / name) != wanted[name]:
             duplicate(source / name, project / name)
     for name in sorted(wanted.keys() - written - blocking):
@@ -169,6 +173,14 @@ def duplicate(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.unlink()
+
+
+def remove_folders(path: Path, last: Path) -> None:
+    """Remove the folders above a path, up to `last`, that are empty."""
+    with contextlib.suppress(OSError):
+        while path != last:
+            path = path.parent
+            path.rmdir()
 
 
 def head(project: Path) -> str:

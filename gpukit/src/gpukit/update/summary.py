@@ -19,6 +19,7 @@ from gpukit.update.git import attempt, git, names, status, unmerged
 
 ANSWERS, STACK, PYPROJECT = ".copier-answers.yml", "stack.json", "pyproject.toml"
 OWN_LINES = (ANSWERS, STACK, "vendor/")  # files whose changes other lines name
+NAMED = ("image", "base", "release", "torch", "cuda", "driver")  # of stack.json; what follows from them is not listed
 MOST = 6  # names in a line
 # What follows, by the command that prints it.
 NEXT = {
@@ -68,12 +69,12 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
         result.lines.append(("template", arrow(*versions) + (f" (commit {commit[:12]})" if commit else "")))
     details = {
         "base": changes(*stacks, {"image": "", "base": "", "release": "release ", "python": "Python "}),
-        "torch": changes(*stacks, {"torch": "", "cuda": "CUDA "}),
+        "torch": torch_line(*stacks),
         "driver": driver_line(result, stacks, below),
         "packages": package_line(old[PYPROJECT], new[PYPROJECT]),
         "answers": answer_line(*answered),
         "gpukit": gpukit_line(folder),
-        "files": file_line(folder, conflicts),
+        "files": file_line(folder, conflicts, *stacks),
         "conflicts": shown(conflicts),
     }
     result.lines += [(label, text) for label, text in details.items() if text]
@@ -145,6 +146,15 @@ def changes(old: dict[str, Any], new: dict[str, Any], keys: dict[str, str]) -> s
     )
 
 
+def torch_line(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """PyTorch and CUDA; and PyTorch of the native environment, if that is another one."""
+    parts = [changes(old, new, {"torch": "", "cuda": "CUDA "})]
+    natives = [(each.get("native") or {}).get("torch") for each in (old, new)]
+    if all(natives) and natives[0] != natives[1] and natives != [old.get("torch"), new.get("torch")]:
+        parts.append(f"with --native {arrow(*natives)}")
+    return "; ".join(part for part in parts if part)
+
+
 def driver_line(result: Summary, stacks: list[dict[str, Any]], below: bool) -> str:
     if not all(stacks):
         return ""
@@ -205,8 +215,11 @@ def gpukit_line(folder: Path) -> str:
     return "" if old == new else arrow(" ".join(old), " ".join(new))
 
 
-def file_line(folder: Path, conflicts: list[str]) -> str:
+def file_line(folder: Path, conflicts: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
     kinds: dict[str, list[str]] = {"changed": [], "new": [], "removed": []}
+    if old and new and not any(old.get(key) != new.get(key) for key in NAMED):
+        other = [key for key in new if old.get(key) != new[key] and key not in ("targets", "native")]
+        kinds["changed"] += [f"{STACK} ({shown(other)})"] if other else []
     for name in status(folder):
         if name in conflicts or name.startswith(OWN_LINES):
             continue
