@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpukit.project.messages import RefusalError
-from gpukit.update import main, request, trial
+from gpukit.update import request, trial
 from tests import test_launch_update as local
 from tests.conftest import git
 from tests.test_launch_update import launch, new_release, tree
@@ -24,8 +24,8 @@ template, project, mine, inside = local.template, local.project, local.mine, loc
 machine = local.machine
 BRANCH = "gpukit-update/main"
 
-# Answers as gh gives them, without a terminal: `pr list --json` prints one JSON array, `pr create` the address, `api
-# --silent` nothing. https://cli.github.com/manual/gh_pr_list, gh_pr_create, gh_api (2026-11-23). The refusal: as quoted in
+# What gh prints without a terminal: `pr list --json` one JSON array, `pr create` the address, `api --silent` nothing.
+# https://cli.github.com/manual/gh_pr_list, gh_pr_create, gh_api (2026-11-23). The refusal is quoted in
 # https://github.com/microsoft/AL-Go/issues/159.
 GH = """#!/usr/bin/env python3
 import json, os, pathlib, sys
@@ -44,7 +44,8 @@ elif words[:2] == ["pr", "create"]:
     number = len(known) + 1
     body = pathlib.Path(option("--body-file")).read_text()
     url = "https://github.com/o/r/pull/%d" % number
-    known.insert(0, dict(number=number, url=url, state="OPEN", body=body, head=option("--head"), title=option("--title")))
+    new = dict(number=number, url=url, state="OPEN", body=body, head=option("--head"), title=option("--title"))
+    known.insert(0, new)
     print(url)
 elif words[0] == "api":
     number = int(words[3].rpartition("/")[2])
@@ -67,7 +68,7 @@ class Hub:
         (self.folder / "gh").write_text(GH)
         (self.folder / "gh").chmod(0o755)
         self.remote = folder / "remote.git"
-        git("init", "-q", "--bare", str(self.remote), cwd=folder)
+        git("init", "-q", "--bare", "-b", "main", str(self.remote), cwd=folder)
         git("branch", "-M", "main", cwd=project)
         git("remote", "add", "origin", str(self.remote), cwd=project)
         git("push", "-q", "origin", "main", cwd=project)
@@ -156,12 +157,14 @@ def test_one_pull_request_through_its_life(
     changed = set(git("diff", "--name-only", "main", BRANCH, cwd=hub.remote).split())
     assert changed == {".copier-answers.yml", "extra.txt"}
 
+    look = SimpleNamespace(name=NEW, commit="0" * 40)
+    assert commit_ in request.moved(opened, look), "the tag has moved since"
+    assert request.moved(opened, SimpleNamespace(name=NEW, commit=commit_)) == request.moved(None, look) == ""
+
     tip = hub.tip()
     assert propose(hub) == 0, "the same again"
     assert (hub.tip(), len(hub.requests())) == (tip, 1)
 
-    git("tag", "-f", NEW, "HEAD~1", cwd=template)
-    git("tag", "-d", NEW, cwd=template)
     next_release(template, "9999.2.0", "second")
     assert propose(hub) == 0, "another update with an open request"
     (opened,) = hub.requests()
@@ -209,7 +212,7 @@ def test_what_turns_the_check_red(template: Path, hub: Hub, inside: list, tmp_pa
 
 
 def test_the_tests_do_not_get_the_token(
-    template: Path, hub: Hub, inside: list, monkeypatch: pytest.MonkeyPatch
+    template: Path, hub: Hub, inside: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     next_release(template, NEW, "first")
     seen: list[str] = []
@@ -221,7 +224,11 @@ def test_the_tests_do_not_get_the_token(
         return real(command, **options)
 
     monkeypatch.setattr(request.subprocess, "run", run)
+    checkout = tmp_path / "checkout"  # as actions/checkout makes it
+    git("clone", "-q", "--depth=1", f"file://{hub.remote}", str(checkout), cwd=tmp_path)
+    hub.project = checkout
     assert propose(hub) == 0
+    assert len(hub.requests()) == 1 and hub.show("extra.txt") == "first"
     assert seen and "GH_TOKEN" not in seen
 
 

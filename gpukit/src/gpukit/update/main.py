@@ -89,7 +89,7 @@ def look(project: Path, folder: Path, options: Any) -> Look | None:
     old = template.commit(stored["_commit"])
     if not old:
         raise RefusalError(
-            f"The template {template.address} no longer has {stored['_commit']}, from which this project was generated. "
+            f"The template {template.address} no longer has {stored['_commit']}, which this project is from. "
             "`copier recopy --trust` generates it again; review with `git diff` what that changes.",
             id="template-commit-gone",
         )

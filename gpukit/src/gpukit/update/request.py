@@ -44,20 +44,24 @@ def propose(project: Path, look: Look) -> int:
     if not opened and any(each["state"] == "CLOSED" and mark in each["body"] for each in known):
         say(f"The pull request to {look.name} was closed without merging it, so it is not opened again.")
         return 0
+    address = push_address(project, remote)
     tip = remote_tip(project, remote, branch)
-    if tip and not ours(project, remote, branch):
+    previous = fetched(look.copy, address, branch) if tip else ""
+    if tip and f"\n{TRAILER}: " not in previous:
         where = opened["url"] if opened else f"branch {branch}"
         say(f"{where} has commits that were added by hand, so it is left as it is: merge or close it first.")
         return 0
     omitted = omit_workflows(look.copy) if not prefix else ""
     tree = project_tree(project, look.copy, prefix)
     tests = run_tests(look)
-    commit = push(project, look, remote, branch, tip, tree)
+    head = git(project, "rev-parse", "HEAD").strip()
+    if f"tree {tree}\nparent {head}\n" not in previous:
+        tip = push(look, address, branch, tip, tree, head)
     problem = "conflicts" if look.conflicts else "" if look.valid and tests != "failed" else "checks fail"
     title = f"Update the GPU stack to {look.name}" + (f" ({problem})" if problem else "")
     body = text(look, omitted, tests, moved(opened, look))
     send(project, look.copy.parent, opened, base, branch, title, f"{body}\n\n{mark}\n")
-    say(f"{branch} is at {commit[:12]}.")
+    say(f"{branch} is at {tip[:12]}.")
     return int(bool(problem))
 
 
@@ -103,10 +107,17 @@ def remote_tip(project: Path, remote: str, branch: str) -> str:
     return done.out.split("\t")[0].strip()
 
 
-def ours(project: Path, remote: str, branch: str) -> bool:
-    """Whether the branch ends with our commit; a person who resolved conflicts has added another."""
-    git(project, *credentials(), "fetch", "-q", "--depth=1", "--no-tags", remote, f"refs/heads/{branch}")
-    return f"\n{TRAILER}: " in git(project, "log", "-1", "--format=%B", "FETCH_HEAD")
+def push_address(project: Path, remote: str) -> str:
+    """The remote's address, for the copy. Nothing is written to the project's own repository."""
+    address = git(project, "remote", "get-url", "--push", remote).strip("\n")
+    root = git(project, "rev-parse", "--show-toplevel").strip("\n")
+    return address if ":" in address else str(Path(root, address).resolve())
+
+
+def fetched(copy: Path, address: str, branch: str) -> str:
+    """The last commit of the branch, as git stores it; a person who resolved conflicts has added one of theirs."""
+    git(copy, *credentials(), "fetch", "-q", "--depth=1", "--no-tags", address, f"refs/heads/{branch}")
+    return git(copy, "cat-file", "commit", "FETCH_HEAD")
 
 
 def credentials() -> list[str]:
@@ -118,7 +129,7 @@ def credentials() -> list[str]:
 
 def omit_workflows(copy: Path) -> str:
     """Take back changes to workflows, which the token of GitHub Actions may not push; returns them as a patch."""
-    git(copy, "add", "-A", "-f", "--", WORKFLOWS) if (copy / WORKFLOWS).exists() else None
+    git(copy, "add", "-A", "--", *[WORKFLOWS] * (copy / WORKFLOWS).exists())
     patch = git(copy, "diff", "--cached", "HEAD", "--", WORKFLOWS)
     if patch:
         git(copy, "rm", "-rfq", "--ignore-unmatch", "--", WORKFLOWS)
@@ -130,34 +141,24 @@ def omit_workflows(copy: Path) -> str:
 def project_tree(project: Path, copy: Path, prefix: str) -> str:
     """The tree of the updated project, for a commit in its repository."""
     git(copy, "add", "-A")
-    if (copy / "vendor").is_dir():
+    if (copy / "vendor").is_dir():  # even if ignored
         git(copy, "add", "-A", "-f", "--", "vendor")
     tree = git(copy, "write-tree").strip()
     if not prefix:
         return tree
-    variables = {**objects(copy), "GIT_INDEX_FILE": str(copy.parent / "index")}
-    root = Path(git(project, "rev-parse", "--show-toplevel").strip("\n"))
-    git(root, "read-tree", "HEAD", **variables)
-    git(root, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", prefix, **variables)
-    git(root, "read-tree", f"--prefix={prefix}/", tree, **variables)
-    return git(root, "write-tree", **variables).strip()
+    variables = {"GIT_INDEX_FILE": str(copy.parent / "index")}
+    git(copy, "read-tree", git(project, "rev-parse", "HEAD").strip(), **variables)
+    git(copy, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", prefix, **variables)
+    git(copy, "read-tree", f"--prefix={prefix}/", tree, **variables)
+    return git(copy, "write-tree", **variables).strip()
 
 
-def objects(copy: Path) -> dict[str, str]:
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(copy / ".git/objects")}
-
-
-def push(project: Path, look: Look, remote: str, branch: str, tip: str, tree: str) -> str:
-    """Commit the tree on top of the checked-out commit, and push it; nothing if the branch has that already."""
-    head = git(project, "rev-parse", "HEAD").strip()
-    if tip and git(project, "log", "-1", "--format=%T %P", tip).split() == [tree, head]:
-        return tip
+def push(look: Look, address: str, branch: str, tip: str, tree: str, head: str) -> str:
+    """Commit the tree on top of the project's commit, and push that. `tip`: what is replaced on the branch."""
     message = f"Update from the template to {look.name}\n\n{TRAILER}: {look.commit}\n"
-    commit = git(project, "commit-tree", tree, "-p", head, "-m", message, **objects(look.copy), **IDENTITY).strip()
+    commit = git(look.copy, "commit-tree", tree, "-p", head, "-m", message, **IDENTITY).strip()
     lease = f"--force-with-lease=refs/heads/{branch}:{tip}"  # without a tip: only if there is no such branch
-    done = attempt(
-        project, *credentials(), "push", "-q", lease, remote, f"{commit}:refs/heads/{branch}", **objects(look.copy)
-    )
+    done = attempt(look.copy, *credentials(), "push", "-q", lease, address, f"{commit}:refs/heads/{branch}")
     if done.code:
         raise refusal(done, f"The branch {branch} cannot be pushed")
     return commit
@@ -205,8 +206,8 @@ def text(look: Look, omitted: str, tests: str, warning: str) -> str:
         listed = ", ".join(f"`{name}`" for name in re.findall(r"^diff --git a/(\S+) ", omitted, re.MULTILINE))
         parts.append(
             f"## Not included\n\n{listed}: the token of GitHub Actions may not change workflows. Apply the "
-            "patch on this branch with `git apply`, or run `./launch update` on your machine instead of merging this: it "
-            f"includes them.\n\n<details><summary>Patch</summary>\n\n{fenced(omitted, 'diff')}\n\n</details>"
+            "patch on this branch with `git apply`, or run `./launch update` on your machine instead of merging this: "
+            f"it includes them.\n\n<details><summary>Patch</summary>\n\n{fenced(omitted, 'diff')}\n\n</details>"
         )
     template = look.template
     parts.append(

@@ -50,8 +50,8 @@ class Template:
             return
         if ":" not in self.url and not path.exists():
             raise RefusalError(
-                f"The template {address} does not exist here: write its address as _src_path in .copier-answers.yml, and "
-                "commit that.",
+                f"The template {address} does not exist here: write its new address as _src_path in "
+                ".copier-answers.yml, and commit that.",
                 id="template-gone",
             )
         self.repository = folder / "template.git"

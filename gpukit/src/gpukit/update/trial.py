@@ -51,8 +51,9 @@ def duplicate(project: Path, folder: Path) -> Path:
     (copy / ".git/info").mkdir()
     (copy / ".git/objects/info").mkdir(exist_ok=True)
     (copy / ".git/objects/info/alternates").write_text(f"{common / 'objects'}\n", encoding="utf-8")
-    if (common / "info/exclude").is_file():
-        shutil.copyfile(common / "info/exclude", copy / ".git/info/exclude")
+    for name in ("info/exclude", "shallow"):
+        if (common / name).is_file():
+            shutil.copyfile(common / name, copy / ".git" / name)
     for entry in attempt(project, "config", "--local", "-z", "--get-regexp", CONVERSIONS).out.split("\0"):
         if entry:
             git(copy, "config", *entry.partition("\n")[::2])
