@@ -913,8 +913,8 @@ RULES = (
         more=HOST,
         program=True,
     ),
-    # https://docs.github.com/en/repositories/managing-your-repositorys-settings-and-features (2026-11-23), and the message
-    # in https://github.com/microsoft/AL-Go/issues/159
+    # The message: https://github.com/microsoft/AL-Go/issues/159; the setting:
+    # https://github.com/peter-evans/create-pull-request/issues/1175 (both 2026-11-23)
     Rule(
         "actions-pull-requests",
         "pull request create failed: GraphQL: GitHub Actions is not permitted to create or approve pull requests "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,13 @@ from gpukit.host.driver import driver, jetson
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.git import unmerged
-from gpukit.update.summary import Summary
+from gpukit.update.look import Look
 from gpukit.update.template import Template
 
 TRUST = (
     "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to vendor/ and checks the "
     "files. (This is printed once.)"
 )
-
-
-@dataclass
-class Look:
-    """What an update would do: the updated copy, and what was found in it."""
-
-    template: Template
-    commit: str  # the template's, to which the project is updated
-    name: str  # the same as Copier stores it
-    old: str  # the template's commit that the project has
-    old_name: str
-    copy: Path
-    valid: bool  # whether the hook found the result complete and consistent
-    summary: Summary
-    conflicts: list[str]  # entries of the index
 
 
 def update(project: Path | None, options: Any) -> int:

@@ -10,14 +10,12 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import trial
 from gpukit.update.git import attempt, environment, git, refusal, run
-
-if TYPE_CHECKING:
-    from gpukit.update.main import Look
+from gpukit.update.look import Look
 
 WORKFLOWS = ".github/workflows"
 TESTS = ["./launch", "--native", "--cpu", "run", "--", "pytest"]
