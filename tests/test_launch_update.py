@@ -335,9 +335,11 @@ def test_answers_a_branch_and_a_private_template(
     assert launch(mine) == 0, "newer than the newest release"
     assert launch(mine, "--to", "current", "--answers", "workflow=notebook") == 0
     assert summary.answers((mine / ".copier-answers.yml").read_text(encoding="utf-8"))["workflow"] == "notebook"
+    commit(mine, "answered")
+    assert launch(mine, "--to", "current", "--answers", "workflow=notebook") == 0
+    assert not git("status", "--porcelain", cwd=mine), "nothing changes"
     assert refused(mine, "--to", "current", "--answers", "workflow") == "not-an-answer"
     assert refused(mine, "--answers") == "no-terminal"
-    commit(mine, "answered")
     assert refused(mine, "--to", "current", "--answers", "workflow=none") == "copier-failed"
 
 

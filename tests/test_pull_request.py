@@ -45,6 +45,7 @@ elif words[:2] == ["pr", "create"]:
     body = pathlib.Path(option("--body-file")).read_text()
     url = "https://github.com/o/r/pull/%d" % number
     new = dict(number=number, url=url, state="OPEN", body=body, head=option("--head"), title=option("--title"))
+    new["isCrossRepository"] = False
     known.insert(0, new)
     print(url)
 elif words[0] == "api":
@@ -77,9 +78,9 @@ class Hub:
         path = self.folder / "requests.json"
         return json.loads(path.read_text()) if path.exists() else []
 
-    def close(self) -> None:
+    def end(self, state: str) -> None:
         known = self.requests()
-        known[0]["state"] = "CLOSED"
+        known[0]["state"] = state
         (self.folder / "requests.json").write_text(json.dumps(known))
 
     def tip(self) -> str:
@@ -171,6 +172,7 @@ def test_one_pull_request_through_its_life(
     assert opened["title"] == "Update the GPU stack to 9999.2.0"
     assert hub.show("extra.txt") == "second" and hub.tip() != tip
     assert "- second arrived" in opened["body"] and "- first arrived" in opened["body"]
+    assert "Unreleased" not in opened["body"], "only what is new"
 
     # Somebody adds a commit to the branch: it is never overwritten.
     clone = tmp_path / "clone"
@@ -182,9 +184,14 @@ def test_one_pull_request_through_its_life(
     assert propose(hub) == 0
     assert hub.tip() == tip
     git("push", "-qf", "origin", f"HEAD~1:refs/heads/{BRANCH}", cwd=clone)
+    opened["isCrossRepository"] = True
+    (hub.folder / "requests.json").write_text(json.dumps([opened]))
+    assert request.requests(hub.project, "main", BRANCH) == [], "a fork's branch of that name"
+    opened["isCrossRepository"] = False
+    (hub.folder / "requests.json").write_text(json.dumps([opened]))
 
     # Closed without merging: not opened again for this release, but for the next.
-    hub.close()
+    hub.end("CLOSED")
     assert propose(hub) == 0
     assert [each["state"] for each in hub.requests()] == ["CLOSED"]
     next_release(template, "9999.3.0", "third")

@@ -49,14 +49,15 @@ def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, 
 
 
 def attempt(folder: Path, *arguments: str, data: str | None = None, note: str = "", **more: str) -> Result:
-    return run(["git", *arguments], folder, note, data, **{"GIT_LITERAL_PATHSPECS": "1", **more})
+    done = run(["git", *arguments], folder, note, data, **{"GIT_LITERAL_PATHSPECS": "1", **more})
+    if done.code is None:
+        raise RefusalError("git is needed to update a project: install it first.", id="git-missing")
+    return done
 
 
 def git(folder: Path, *arguments: str, data: str | None = None, note: str = "", **more: str) -> str:
     """The output of a git command that is expected to succeed."""
     done = attempt(folder, *arguments, data=data, note=note, **more)
-    if done.code is None:
-        raise RefusalError("git is needed to update a project: install it first.", id="git-missing")
     if done.code:
         raise RefusalError(f"`git {arguments[0]}` failed in {folder}: {last_line(done)}", id="git-failed")
     return done.out

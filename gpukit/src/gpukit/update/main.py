@@ -104,7 +104,9 @@ def look(project: Path, folder: Path, options: Any) -> Look | None:
     copy = trial.duplicate(project, folder)
     valid = trial.update(copy, template, wanted, options.answers)
     found = summary.compare(copy, driver(), jetson(), wanted)
-    found.lines = found.lines or [("template", f"{name}; nothing changes")]
+    if not found.lines:
+        say("Nothing changes: the answers are the same.")
+        return None
     return Look(template, wanted, name, old, stored["_commit"], copy, valid, found, unmerged(copy))
 
 

@@ -45,11 +45,15 @@ def propose(project: Path, look: Look) -> int:
     address = push_address(project, remote)
     tip = remote_tip(project, remote, branch)
     previous = fetched(look.copy, address, branch) if tip else ""
-    if tip and f"\n{TRAILER}: " not in previous:
+    merged = not opened and any(each["state"] == "MERGED" for each in known)
+    if tip and not merged and f"\n{TRAILER}: " not in previous:
         where = opened["url"] if opened else f"branch {branch}"
         say(f"{where} has commits that were added by hand, so it is left as it is: merge or close it first.")
         return 0
-    omitted = omit_workflows(look.copy) if not prefix else ""
+    omitted = ""
+    if not prefix:  # the workflows of a folder of a repository are not GitHub's
+        omitted = omit_workflows(look.copy)
+        look.conflicts = [entry for entry in look.conflicts if not entry.partition("\t")[2].startswith(WORKFLOWS)]
     tree = project_tree(project, look.copy, prefix)
     tests = run_tests(look)
     head = git(project, "rev-parse", "HEAD").strip()
@@ -76,11 +80,12 @@ def gh(project: Path, *arguments: str) -> str:
 
 
 def requests(project: Path, base: str, branch: str) -> list[dict[str, Any]]:
-    """The pull requests from the branch, newest first."""
-    fields = "number,url,state,body"
-    return json.loads(
-        gh(project, "pr", "list", "--head", branch, "--base", base, "--state", "all", "--limit", "20", "--json", fields)
+    """The pull requests from the branch, newest first; not from branches of that name in forks."""
+    fields = "number,url,state,body,isCrossRepository"
+    listed = gh(
+        project, "pr", "list", "--head", branch, "--base", base, "--state", "all", "--limit", "50", "--json", fields
     )
+    return [each for each in json.loads(listed) if not each["isCrossRepository"]]
 
 
 def send(

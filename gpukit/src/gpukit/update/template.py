@@ -59,8 +59,6 @@ class Template:
         done = attempt(
             folder, "clone", "-q", "--bare", "--", str(self.url), str(self.repository), note=note, **no_questions()
         )
-        if done.code is None:
-            raise RefusalError("git is needed to update a project: install it first.", id="git-missing")
         if done.code:
             raise refusal(done, f"The template {address} cannot be fetched")
         # Copier clones the template up to three times. It gets this clone: one answer to ssh's question, one commit.
@@ -108,16 +106,9 @@ class Template:
         """What CHANGELOG.md has added between two commits; without one, the subjects of the commits."""
         before = attempt(self.repository, "show", f"{old}:CHANGELOG.md").out
         after = attempt(self.repository, "show", f"{new}:CHANGELOG.md").out
-        known = {line for line in before.splitlines() if line.startswith("## ") and "nreleased" not in line}
-        text, started = [], False
-        for line in after.splitlines():
-            if line in known:
-                break
-            started = started or line.startswith("## ")
-            if started:
-                text.append(line)
-        added = "\n".join(text).strip()
-        if added and added not in before:
+        sections = re.split(r"^(?=## )", after, flags=re.MULTILINE)[1:]
+        added = "".join(section for section in sections if section.strip() not in before).strip()
+        if added:
             return added
         return git(self.repository, "log", "--no-merges", "--format=- %s", "-30", f"{old}..{new}").strip()
 
