@@ -403,6 +403,47 @@ def test_releases_are_ordered_as_copier_orders_them() -> None:
     assert sorted(final, key=release_key) == sorted(final, key=lambda tag: Version(Version(tag).public))
 
 
+def test_what_the_summary_reads() -> None:
+    text = "# comment\n_commit: 1.0\nalso_on:\n- h100\n- 'rtx-40'\nnone: []\nname: 'it''s'\nlong: a\n    b\n"
+    assert summary.answers(text) == {
+        "_commit": "1.0",
+        "also_on": "[h100, rtx-40]",
+        "none": "[]",
+        "name": "it's",
+        "long": "a b",
+    }
+    several = {"driver": "580", "targets": {"a": {"driver": "590"}, "b": {"driver": "600"}}}
+    assert summary.floor(several) == "590", "this machine may have the least demanding card"
+    assert summary.floor({"driver": None, "targets": {"cpu": {"driver": None}}}) == ""
+    old = '[project]\ndependencies = ["a>=1", "b", "c[x]>=2"]\n'
+    new = '[project]\ndependencies = ["a>=2", "c[x]>=2", "d; platform_machine == \'x\'"]\n'
+    assert summary.package_line(old, new) == "a >=1 -> >=2; new d ; platform_machine == 'x'; without b"
+    assert summary.shown(list("abcdefgh")) == "a, b, c, d, e, f, and 2 more"
+
+
+@pytest.mark.parametrize(("release", "too_old"), [((36, 4), True), ((38, 2), False)])
+def test_a_jetson_is_judged_by_its_system(mine: Path, release: tuple[int, ...], too_old: bool) -> None:
+    change(mine / "stack.json", '"driver": "580",\n  "end_of_life"', '"driver": "590",\n  "end_of_life"')
+    assert summary.compare(mine, "540.4.0", release).too_old is too_old
+
+
+def test_two_branches(template: Path, mine: Path, stub: None) -> None:
+    new_file(template)
+    new_release(template)
+    before = tree(mine)
+    git("checkout", "-qb", "first", cwd=mine)
+    assert launch(mine) == 0
+    commit(mine, "updated")
+    assert refused(mine, "--undo") == "undo-other-commit"
+    git("checkout", "-q", "-", cwd=mine)
+    assert refused(mine, "--undo") == "nothing-to-undo"
+    git("checkout", "-qb", "second", "first~1", cwd=mine)
+    assert tree(mine) == before
+    assert launch(mine) == 0
+    assert launch(mine, "--undo") == 0
+    assert tree(mine) == before
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Interruptions
 
@@ -424,6 +465,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     (project / "program").write_text("#!/bin/sh\n")
     (project / "program").chmod(0o755)
     (project / "link").symlink_to("a.txt")
+    os.utime(project / "a.txt", (4_000_000_000, 4_000_000_000))  # of a clock that was wrong
+    os.utime(project / "b/c.txt", (1, 1))
     git("init", "-q", cwd=project)
     commit(project)
     copy = trial.duplicate(project, tmp_path)

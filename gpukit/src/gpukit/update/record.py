@@ -213,6 +213,11 @@ def undo(project: Path) -> dict[str, Any]:
             "committed the update, `git revert COMMIT` reverts it.",
             id="undo-other-commit",
         )
+    if record["state"] == "done" and not status(project):
+        raise RefusalError(
+            "There is no update to undo: it was committed on another branch, or its files were reset.",
+            id="nothing-to-undo",
+        )
     refuse_edited(project, record, "Nothing was undone:")
     revert(project, record)
     return record
