@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
 ORDER = [
     "generate",
+    "update",
     "launch",
     "services",
     "verify",

@@ -5,10 +5,13 @@
 Exit code 1 means "what was generated is wrong" and nothing else: on a first copy it makes Copier delete the project.
 If a check cannot run (no Docker, no network, no uv, a merge conflict, a crash in a hook), one line reports it and the
 exit code is 0, or 1 if GPU_TEMPLATE_STRICT is set. GPU_TEMPLATE_SMOKE is auto, build, or off (see smoke.py).
+After an update, a summary is printed. `./launch update` prints its own: it sets GPU_TEMPLATE_RESULT to a file, to which
+the internal code is written; the exit code is then 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -24,6 +27,7 @@ PASSED, FAILED, SKIPPED = 0, 10, 11
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
 CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 COMMAND = "uvx --with jsonschema --with docker copier"
+RESULT = "GPU_TEMPLATE_RESULT"
 CHILD = "--child"  # set in the second process, for which uv provides the packages
 
 
@@ -38,6 +42,11 @@ def main() -> int:
     except KeyboardInterrupt:
         say("hooks", "interrupted. If the wheel is missing, `./launch` prints the command that adds it.")
         return 0 if "COPIER_OPERATION" in os.environ else 130  # Copier handles Ctrl-C itself
+    if os.environ.get(RESULT):
+        Path(os.environ[RESULT]).write_text(str(code), encoding="utf-8")
+        return 0
+    if os.environ.get("COPIER_OPERATION") == "update":
+        guarded(summarize, project)
     if code == FAILED:
         return 1
     if message:
@@ -67,6 +76,17 @@ def put_wheel(project: Path) -> int:
     except OSError as error:
         say("wheel", f"not written: {error.strerror or error}. `./launch` prints the command that adds it.")
         return SKIPPED
+    return PASSED
+
+
+def summarize(project: Path) -> int:
+    """Print what the update has changed."""
+    from gpukit.host import driver
+    from gpukit.project.messages import RefusalError
+    from gpukit.update import summary
+
+    with contextlib.suppress(RefusalError):  # no git
+        print(summary.compare(project, driver.driver(), driver.jetson()).text("hook"), flush=True)
     return PASSED
 
 

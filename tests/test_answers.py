@@ -120,7 +120,7 @@ def test_copier_knows_every_key() -> None:
         "_tasks",
         "_migrations",
     }
-    settings |= {"_message_before_copy", "_message_after_copy", "_message_after_update"}
+    settings |= {"_message_before_copy", "_message_after_copy"}
     assert {name for name in CONFIG if name.startswith("_")} <= settings
 
 

@@ -90,7 +90,11 @@ def test_notebook_is_clean(generate) -> None:
 def test_actions_are_pinned_and_may_only_read(project: Path) -> None:
     for file in (project / ".github/workflows").iterdir():
         text = file.read_text(encoding="utf-8")
-        assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+        workflow = yaml.safe_load(text)
+        assert workflow["permissions"] == {"contents": "read"}
+        more = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
+        writing = {"update": {"contents": "write", "pull-requests": "write"}}
+        assert more == (writing if file.name == "update.yml" else {})
         assert all(re.search(r"@[0-9a-f]{40} # v\d", line) for line in text.splitlines() if "uses:" in line)
 
 

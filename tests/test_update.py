@@ -252,6 +252,9 @@ def test_a_conflict_is_announced_and_not_hidden(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "validate: not run: merge conflicts in Dockerfile. Resolve them, then run ./launch verify.\n" in done.stderr
+    summary = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert set(summary) == {"template", "gpukit", "conflicts", "next"}
+    assert summary["conflicts"] == "Dockerfile" and "git add" in summary["next"]
     assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"Dockerfile"}
     text = (mine / "Dockerfile").read_text(encoding="utf-8")
     assert 'CMD ["zsh"]' in text and 'CMD ["bash", "-l"]' in text and "<<<<<<< " in text

@@ -23,6 +23,8 @@ def act(options: argparse.Namespace) -> int:
             return vendor.vendor(find_root(), options.source, options.check)
         except vendor.VendorError as error:
             raise RefusalError(f"{error}.") from None
+    if command == "update":
+        return import_module("gpukit.update.main").update(find_root(), options)
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
     if command == "speed":

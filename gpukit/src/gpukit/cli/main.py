@@ -44,6 +44,10 @@ COMMANDS = {
         "show the commands that install what this machine lacks; --apply runs them, --undo reverts them",
         ["--apply", "--undo", "--only", "--hardware", "--mirrors", "--yes"],
     ),
+    "update": (
+        "bring the template's newest release into the project, and report what that changes",
+        ["--check", "--undo", "--to", "--answers", "--accept-driver", "--pull-request"],
+    ),
     "add": ("install packages that are compatible with the base image, and add them to pyproject.toml", ["PKG"]),
     "pin": (
         "write the exact package versions of the image to requirements.txt, for later builds",
@@ -125,6 +129,28 @@ ARGUMENTS = {
         "help": "the hardware id of this machine: a target of the project, or outside a project any id",
     },
     "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
+    "update --check": {"action": "store_true", "help": "only report what an update would change; nothing is changed"},
+    "update --undo": {"action": "store_true", "help": "revert the last update, if nothing was edited since"},
+    "--to": {
+        "default": "",
+        "metavar": "RELEASE",
+        "help": "a release, branch, or commit of the template; current: the one that the project has",
+    },
+    "--answers": {
+        "nargs": "*",
+        "metavar": "NAME=VALUE",
+        "help": "change these answers; without any, ask the questions again",
+    },
+    "--accept-driver": {
+        "action": "store_true",
+        "dest": "accept",
+        "help": "update even if the new stack needs a newer driver than this machine has",
+    },
+    "--pull-request": {
+        "action": "store_true",
+        "dest": "request",
+        "help": "commit the update to a branch, and open or update a pull request with gh",
+    },
     "--from": {
         "default": "",
         "dest": "source",
@@ -137,7 +163,7 @@ ARGUMENTS = {
     },
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
-NO_RUN_OPTIONS = ("explain", "vendor")  # they start no container: --cpu, --gpus, ... do not apply
+NO_RUN_OPTIONS = ("explain", "vendor", "update")  # they start no container: --cpu, --gpus, ... do not apply
 EPILOGS = {
     "build": """\
 examples:
@@ -170,6 +196,15 @@ examples:
 examples:
   ./launch pin --digest        later builds install the same versions on the same base image
   ./launch pin --remove        follow new releases again""",
+    "update": """\
+examples:
+  ./launch update --check                  report what would change
+  ./launch update                          update; commit everything first
+  ./launch update --undo                   revert it
+  ./launch update --to 0.3.0
+  ./launch update --to current --answers workflow=notebook tracking='[mlflow]'
+
+exit code: 1 if files are in conflict (with --check: would be), or if nothing could be updated""",
     "clean": """\
 examples:
   ./launch --dry-run clean     only list
@@ -248,7 +283,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
             add_help=name not in OWN_PARSER,  # doctor and verify list their checks themselves
         )
         for argument in arguments if given else []:
-            command.add_argument(argument, **ARGUMENTS[argument])
+            command.add_argument(argument, **ARGUMENTS.get(f"{name} {argument}", ARGUMENTS.get(argument, {})))
     return main
 
 

@@ -913,6 +913,24 @@ RULES = (
         more=HOST,
         program=True,
     ),
+    # The message: https://github.com/microsoft/AL-Go/issues/159; the setting:
+    # https://github.com/peter-evans/create-pull-request/issues/1175 (both 2026-11-23)
+    Rule(
+        "actions-pull-requests",
+        "pull request create failed: GraphQL: GitHub Actions is not permitted to create or approve pull requests "
+        "(createPullRequest)",
+        (r"GitHub Actions is not permitted to create or approve pull requests",),
+        (
+            Cause(
+                "actions-pull-requests",
+                "This repository, or its organization, does not allow GitHub Actions to open pull requests.",
+                "Allow it: Settings > Actions > General > `Allow GitHub Actions to create and approve pull requests`.",
+            ),
+        ),
+        certain=True,
+        more=HOST,
+        program=True,
+    ),
     Rule(
         "submodule-entry",
         "fatal: no submodule mapping found in .gitmodules for path 'third_party/foo'",

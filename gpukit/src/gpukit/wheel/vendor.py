@@ -86,9 +86,7 @@ def checkout(project: Path, folder: Path) -> str:
         address, commit = facts["src_path"], facts["commit"].rpartition("-g")[2]
     except (OSError, KeyError):
         raise VendorError(".copier-answers.yml names no template and commit: give its folder with --from") from None
-    for short, host in (("gh:", "https://github.com/"), ("gl:", "https://gitlab.com/"), ("git+", "")):
-        if address.startswith(short):
-            address = host + address[len(short) :]
+    address = git_address(address)
     for arguments in (
         ["clone", "-q", "--no-checkout", address, str(folder)],
         ["-C", str(folder), "checkout", "-q", commit],
@@ -102,3 +100,11 @@ def checkout(project: Path, folder: Path) -> str:
                 f"{address} at {commit} cannot be fetched: {(done.stderr.strip() or 'git failed').splitlines()[-1]}"
             )
     return f"{address}@{commit}"
+
+
+def git_address(address: str) -> str:
+    """A template's address as git takes it: Copier also knows `gh:`, `gl:`, and `git+https:`."""
+    for short, host in (("gh:", "https://github.com/"), ("gl:", "https://gitlab.com/"), ("git+", "")):
+        if address.startswith(short):
+            return host + address[len(short) :].lstrip("/" if host else "")
+    return address

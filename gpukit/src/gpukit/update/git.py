@@ -1,0 +1,99 @@
+"""Run git, and other programs whose output is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from gpukit.host.process import Result
+from gpukit.project.messages import RefusalError, say
+
+NOTE_AFTER = 2.0  # seconds
+# In a git hook, these variables name the repository of the hook.
+FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return {**kept, "LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1", **more}
+
+
+def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **more: str) -> Result:
+    """Run a program to its end. After two seconds, `note` is printed. ssh and git ask for passwords at the terminal."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=environment(**more),
+            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+    except OSError as error:
+        return Result(None, err=f"{argv[0]}: {error.strerror}")
+    with process:
+        try:
+            out, err = process.communicate(data, timeout=NOTE_AFTER)
+        except subprocess.TimeoutExpired:
+            if note:
+                say(note)
+            out, err = process.communicate()
+        except BaseException:  # Ctrl-C also reaches the program; SIGTERM does not
+            process.terminate()
+            raise
+    return Result(process.returncode, out, err)
+
+
+def attempt(folder: Path, *arguments: str, data: str | None = None, note: str = "", **more: str) -> Result:
+    done = run(["git", *arguments], folder, note, data, **{"GIT_LITERAL_PATHSPECS": "1", **more})
+    if done.code is None:
+        raise RefusalError("git is needed to update a project: install it first.", id="git-missing")
+    return done
+
+
+def git(folder: Path, *arguments: str, data: str | None = None, note: str = "", **more: str) -> str:
+    """The output of a git command that is expected to succeed."""
+    done = attempt(folder, *arguments, data=data, note=note, **more)
+    if done.code:
+        raise RefusalError(f"`git {arguments[0]}` failed in {folder}: {last_line(done)}", id="git-failed")
+    return done.out
+
+
+def last_line(done: Result) -> str:
+    lines = [line.strip() for line in (done.err + "\n" + done.out).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
+    return (errors or lines or ["no message"])[0 if errors else -1]
+
+
+def refusal(done: Result, sentence: str) -> RefusalError:
+    """The refusal for a program that failed: its last line, and the remedy if the cause is certain."""
+    from gpukit.errors.diagnose import diagnose  # imported here because it is slow
+
+    certain = [found for found in diagnose(done.text).causes if found.rule.certain]
+    remedy = f". {certain[0].why} {certain[0].remedy}" if certain else ""
+    return RefusalError(
+        f"{sentence}: {last_line(done)}{remedy}",
+        id=certain[0].cause.id if certain else "program-failed",
+        output=done.text,
+    )
+
+
+def names(output: str) -> list[str]:
+    """The entries of an output with -z."""
+    return [entry for entry in output.split("\0") if entry]
+
+
+def status(folder: Path) -> dict[str, str]:
+    """The changed and untracked files of this folder, relative to it, with git's two letters."""
+    prefix = git(folder, "rev-parse", "--show-prefix").strip("\n")
+    listed = names(git(folder, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", "."))
+    return {entry[3:][len(prefix) :]: entry[:2] for entry in listed}
+
+
+def unmerged(folder: Path) -> list[str]:
+    """The entries of the index for files in conflict: `MODE BLOB STAGE<tab>PATH`, relative to the folder."""
+    return names(git(folder, "ls-files", "-u", "-z"))

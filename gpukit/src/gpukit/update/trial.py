@@ -1,0 +1,109 @@
+"""Copier, and the copy of the project that it updates: nothing of the project itself is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from gpukit.project.messages import RefusalError, say
+from gpukit.project.stack import version
+from gpukit.update.git import attempt, environment, git, last_line, run
+from gpukit.update.template import Template
+
+LEAST = "9.19.0"  # as in copier.yml
+WITH = ("--with", "jsonschema>=4.23,<5", "--with", "docker>=7.1,<8")  # what the template's checks need
+INSTALL = "curl -LsSf https://astral.sh/uv/install.sh | sh"
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "gpukit"), ("EMAIL", "gpukit"))
+}
+CONVERSIONS = r"^(core\.(autocrlf|eol|safecrlf|filemode|symlinks|excludesfile|attributesfile)|filter\..*)$"
+# The hook's own codes, which it writes to the file that this variable names; hooks/run.py
+RESULT, FAILED = "GPU_TEMPLATE_RESULT", "10"
+SECRETS = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")  # not for code that is tested
+
+
+def copier(folder: Path) -> list[str]:
+    """The command that runs Copier: an installed one that is new enough, otherwise uv's."""
+    installed = shutil.which("copier")
+    if installed:
+        answer = run([installed, "--version"], folder).out.split()
+        if answer and version(answer[-1]) >= version(LEAST):
+            return [installed]
+    uv = os.environ.get("UV") or shutil.which("uv") or shutil.which("uv", path=str(Path.home() / ".local/bin"))
+    if uv:
+        return [uv, "tool", "run", "--from", f"copier>={LEAST},<10", *WITH, "copier"]
+    older = f" (the installed one is older than {LEAST})" if installed else ""
+    raise RefusalError(f"The update needs uv, which runs Copier{older}. To install it: `{INSTALL}`", id="uv-missing")
+
+
+def duplicate(project: Path, folder: Path) -> Path:
+    """A repository whose one commit is the project's last, in `folder`. It reads the project's objects in place."""
+    copy = folder / "project"
+    prefix = git(project, "rev-parse", "--show-prefix").strip("\n").rstrip("/")
+    tree = git(project, "rev-parse", f"HEAD:{prefix}").strip()
+    common = Path(project, git(project, "rev-parse", "--git-common-dir").strip("\n")).resolve()
+    git(folder, "init", "-q", "--template=", str(copy))
+    (copy / ".git/info").mkdir()
+    (copy / ".git/objects/info").mkdir(exist_ok=True)
+    (copy / ".git/objects/info/alternates").write_text(f"{common / 'objects'}\n", encoding="utf-8")
+    for name in ("info/exclude", "shallow"):
+        if (common / name).is_file():
+            shutil.copyfile(common / name, copy / ".git" / name)
+    for entry in attempt(project, "config", "--local", "-z", "--get-regexp", CONVERSIONS).out.split("\0"):
+        if entry:
+            git(copy, "config", *entry.partition("\n")[::2])
+    commit = git(copy, "commit-tree", tree, "-m", "before the update", **IDENTITY).strip()
+    git(copy, "update-ref", "HEAD", commit)
+    git(copy, "reset", "-q", "--hard")
+    return copy
+
+
+def update(copy: Path, template: Template, commit: str, answers: list[str] | None) -> bool:
+    """Let Copier update the copy; returns whether the hook found the result complete and consistent.
+
+    `answers`: NAME=VALUE; an empty list: ask the questions; None: keep the answers.
+    """
+    result = copy.parent / "result"
+    command = [*copier(copy.parent), "update", "--trust", "--quiet", f"--vcs-ref={commit}"]
+    for pair in answers or []:
+        command += ["--data", pair]
+    if answers == []:
+        command.append(str(copy))
+        variables = {**environment(), **settings(template, result)}
+        code, error = subprocess.run(command, env=without_secrets(variables), check=False).returncode, ""
+    else:
+        note = "Copier updates a copy of the project ..."
+        done = run([*command, "--defaults", str(copy)], copy.parent, note, **settings(template, result), **blanked())
+        code, error = done.code, last_line(done)
+        for line in (done.err + done.out).splitlines():  # what the hook reports
+            if line.startswith(("validate: ", "hooks: ", "wheel: ")) and " complete and agree" not in line:
+                say(line)
+    if code:
+        raise RefusalError(
+            f"Copier could not update, and nothing was changed: {error or 'its message is above'}", id="copier-failed"
+        )
+    try:
+        return result.read_text(encoding="utf-8").strip() != FAILED
+    except OSError:  # the hook did not run
+        return True
+
+
+def settings(template: Template, result: Path) -> dict[str, str]:
+    return {RESULT: str(result), "GPU_TEMPLATE_SMOKE": "off", "PYTHONDONTWRITEBYTECODE": "1", **template.redirected}
+
+
+def without_secrets(variables: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in SECRETS}
+
+
+def blanked() -> dict[str, str]:
+    return dict.fromkeys((name for name in SECRETS if name in os.environ), "")
+
+
+def terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
