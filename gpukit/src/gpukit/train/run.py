@@ -45,6 +45,7 @@ from gpukit.train.profile import profiled
 from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
+from gpukit.train.seeds import KINDS
 from gpukit.train.state import capture, generators_now, like, put_back, restored, set_generators, unwrapped
 from gpukit.train.state import values as plain
 from gpukit.train.stop import StopSignals
@@ -63,6 +64,7 @@ class _Loop:
     key: int = 0
     batches: Any = None
     entered: dict[str, Any] | None = None  # the generators when the present body began
+    owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
 
 
@@ -104,7 +106,7 @@ class Run:
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
-        self._namespaces: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+        self._namespaces: list[tuple[dict[str, Any], tuple[str, ...], int]] = []  # and the number of loops around it
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
         self._loops, self._inner = list[_Loop](), list[bool]()
         self._sites: list[tuple[CodeType, int]] = []
@@ -147,11 +149,13 @@ class Run:
         tensors, arrays, lists, dicts, sets, deques; or an object whose attributes are such values.
         """
         for name, one in objects.items():
-            if name in self._objects:
+            if name in self._objects and not self._loops:
                 raise TrainingError(f"run.keep already has an object with the name {name}: use another name.")
             if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
                 raise TrainingError(f"run.keep: {name} is sharded (FSDP); use gpukit.train.adapters.sharded instead.")
-            capture(one, name)
+            state = capture(one, name)
+            if not isinstance(one, nn.Module):
+                checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
             if isinstance(one, Optimizer):
                 inner = getattr(one, "optimizer", one)  # accelerate wraps optimizers
@@ -170,7 +174,8 @@ class Run:
         for name in names:
             if name not in namespace:
                 raise TrainingError(f"run.variables: there is no variable {name}; call it after {name} is set.")
-        self._namespaces.append((namespace, names))
+            checkpoint.storages(plain(namespace[name], name), name)
+        self._namespaces.append((namespace, names, len(self._loops)))
         self._restore_variables(len(self._namespaces) - 1)
         self._restore_generators()
 
@@ -181,6 +186,8 @@ class Run:
         Call it directly before the loop. When a checkpoint is saved, the variables are read from the running function.
         """
         code = sys._getframe(1).f_code
+        for name, value in variables.items():
+            checkpoint.storages(plain(value, name), name)
         place = f"{code.co_name}: {', '.join(variables)}"
         self._locals[place] = (code, tuple(variables))
         found = self._values.pop(place, None)
@@ -242,6 +249,9 @@ class Run:
             position = position | {"done": position["done"] - 1}
         if self._loops and not getattr(self._loops[-1].batches, "nests", True):
             raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
+        if state:
+            self._set_kept_generators(state["owned"])
+        loop.owned = self._kept_generators()
         loop.batches = self._sources.begin(source, loop.key, position)
         if not isinstance(source, (range, list, tuple)):
             self.progress.samples = getattr(source, "batch_size", None) or 1
@@ -255,7 +265,10 @@ class Run:
                     batch = self._next(loop.batches)
                 except StopIteration:
                     break
-                loop.inner, loop.steps, loop.entered = [], 0, generators_now()
+                loop.inner, loop.steps = [], 0
+                loop.entered = generators_now() | {"kept": self._kept_generators()}
+                # What the loop's body kept the last time, it keeps again.
+                self._namespaces = [one for one in self._namespaces if one[2] < place]
                 yield batch
         finally:
             del self._loops[place - 1 :]
@@ -294,10 +307,10 @@ class Run:
         if not self._pending:
             self._restore_all()
             return
-        set_generators(state["entered"])
         loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
         batch = next(loop.batches)
         set_generators(state["entered"])
+        self._set_kept_generators(state["entered"]["kept"])
         yield batch
 
     def _finished(self, loop: _Loop) -> None:
@@ -445,6 +458,7 @@ class Run:
             "key": loop.key,
             "batches": loop.batches.state(),
             "entered": loop.entered,
+            "owned": loop.owned,
             "finished": finished,
         }
 
@@ -459,7 +473,7 @@ class Run:
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "values": self._running_values(frame),
-                "variables": [{name: space[name] for name in names} for space, names in self._namespaces],
+                "variables": [{name: space[name] for name in names} for space, names, _ in self._namespaces],
             },
             "this run",
         )
@@ -482,7 +496,8 @@ class Run:
             kept[name] = plain(state, name)
         if self.ranks.main:
             if self._saver is None:
-                self._saver = Saver(self.folder, about=self._about(), keep=self.kept_checkpoints)
+                self._saver = Saver(self.folder, about={}, keep=self.kept_checkpoints)
+            self._saver.about = self._about()  # a loop's body may keep other objects now
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
             self._saver.save(self.completed, weights, state, self.metrics.get(self.best))
             for message in self._saver.messages():
@@ -539,6 +554,14 @@ class Run:
         set_generators(self._mine["generators"])
         self.saved = None
 
+    def _kept_generators(self) -> dict[str, Any]:
+        return {name: plain(capture(one, name), name) for name, one in self._objects.items() if isinstance(one, KINDS)}
+
+    def _set_kept_generators(self, states: dict[str, Any]) -> None:
+        for name, state in states.items():
+            if name in self._objects:
+                put_back(self._objects[name], restored(state), name)
+
     def _restore_object(self, name: str, one: Any) -> None:
         saved = self.saved
         if name not in saved.state["kept"]:
@@ -559,7 +582,7 @@ class Run:
     def _restore_variables(self, number: int) -> None:
         if not self.saved or number >= len(self._mine["variables"]):
             return
-        namespace, names = self._namespaces[number]
+        namespace, names, _ = self._namespaces[number]
         for name in names:
             if name in self._mine["variables"][number]:
                 value = copy.deepcopy(self._mine["variables"][number][name])

@@ -63,10 +63,10 @@ class Saver:
             )
         if self.asynchronous:
             copies = {name: memory.copy for name, memory in self._memory.items()}
-            self._thread = Thread(target=self._write, args=(step, copies, needed, metric, True))
+            self._thread = Thread(target=self._write, args=(step, copies, needed, metric, self.about, True))
             self._thread.start()
         else:
-            self._write(step, contents, needed, metric, retry=False)
+            self._write(step, contents, needed, metric, self.about, retry=False)
             self._finish(last=False)
 
     def wait(self) -> None:
@@ -103,12 +103,14 @@ class Saver:
             return False
         return True
 
-    def _write(self, step: int, contents: Contents, needed: int, metric: float | None, retry: bool) -> None:
+    def _write(
+        self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any], retry: bool
+    ) -> None:
         """Save; if the disk is full and `retry`, try again until there is space."""
         while True:
             self._error, started = None, time.monotonic()
             try:
-                checkpoint.write(self.run, step, contents, needed, about=self.about, keep=self.keep, metric=metric)
+                checkpoint.write(self.run, step, contents, needed, about=about, keep=self.keep, metric=metric)
             except Exception as error:
                 self._error = error
             full = getattr(self._error, "full", "")

@@ -4,13 +4,18 @@
     put_back(optimizer, restored(kept), "optimizer")
 
 An object is a module, an optimizer, a scheduler, or anything else with `state_dict` and `load_state_dict`; a random
-generator; a tensor, an array, a list, a dict, a set, or a deque; or an object whose attributes are such values.
+generator; a tensor, an array, a list, a dict, a set, or a deque; or an object whose attributes are such values. Lists,
+dicts, and attributes may contain such objects, which are restored in place.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -37,22 +42,42 @@ def unwrapped(module: nn.Module) -> nn.Module:
             return module
 
 
-def capture(kept: Any, name: str) -> Any:
+def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
     """The state of an object. It shares memory with the object."""
+
+    def inside(one: Any, where: str) -> Any:
+        return capture(one, where, (*around, id(kept))) if _in_place(one) else one
+
+    if id(kept) in around:
+        raise CheckpointError(f"{name} contains itself: keep its parts instead.")
     if isinstance(kept, nn.Module):
         return {key.replace(COMPILED, ""): value for key, value in unwrapped(kept).state_dict().items()}
     if isinstance(kept, KINDS):
         return generator_state(kept)
     if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         return kept.state_dict()
-    if kept is None or isinstance(kept, (Tensor, numpy.ndarray, list, set, dict, deque)):
+    if kept is None or isinstance(kept, (Tensor, numpy.ndarray, set)):
         return kept
+    if isinstance(kept, (list, deque)) or (isinstance(kept, tuple) and _in_place(kept)):
+        return [inside(one, f"{name}[{number}]") for number, one in enumerate(kept)] if _in_place(kept) else kept
+    if isinstance(kept, dict):
+        return {key: inside(one, f"{name}[{key!r}]") for key, one in kept.items()}
     if hasattr(kept, "__dict__") and not callable(kept):
-        return dict(vars(kept))
+        return {key: inside(one, f"{name}.{key}") for key, one in vars(kept).items()}
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
         "`run.variables`."
     )
+
+
+def _in_place(value: Any) -> bool:
+    """Whether a value has state of its own, so that it is not replaced by a saved one."""
+    if isinstance(value, (list, tuple, deque, dict)):
+        return any(map(_in_place, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, (nn.Module, *KINDS)) or (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+        return True
+    plain = isinstance(value, (Tensor, numpy.ndarray, numpy.generic, Enum, ModuleType)) or callable(value)
+    return hasattr(value, "__dict__") and not plain
 
 
 def put_back(kept: Any, state: Any, name: str) -> None:
@@ -83,15 +108,29 @@ def _put_back(kept: Any, state: Any) -> None:
         if kept.shape != state.shape:
             raise ValueError(f"shape {list(kept.shape)} instead of {list(state.shape)}")
         kept[...] = state
+    elif isinstance(kept, (list, tuple, deque)) and _in_place(kept):
+        for number, (one, saved) in enumerate(zip(kept, state, strict=True)):
+            if _in_place(one):
+                _put_back(one, saved)
+            elif not isinstance(kept, tuple):
+                kept[number] = saved
     elif isinstance(kept, (list, deque, set)):
         kept.clear()
         (kept.update if isinstance(kept, set) else kept.extend)(state)
     elif isinstance(kept, dict):
-        kept.clear()
-        kept.update(state)
+        for key in kept.keys() - state.keys():
+            del kept[key]
+        _members(kept, state, kept.__setitem__)
     elif kept is not None:
-        for key, value in state.items():
-            setattr(kept, key, value)
+        _members(vars(kept), state, partial(object.__setattr__, kept))  # also of a frozen dataclass
+
+
+def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, Any], None]) -> None:
+    for key, saved in state.items():
+        if _in_place(kept.get(key)):
+            _put_back(kept[key], saved)
+        else:
+            put(key, saved)
 
 
 def generators_now() -> dict[str, Any]:
@@ -127,7 +166,7 @@ def values(state: Any, where: str) -> Any:
 def restored(state: Any) -> Any:
     """The reverse of `values`; arrays and tensors are copies."""
     if isinstance(state, Tensor):
-        return state.clone()
+        return state.detach().clone()
     if isinstance(state, dict):
         if ARRAY in state:
             return state[ARRAY].numpy().copy()
@@ -140,11 +179,20 @@ def restored(state: Any) -> Any:
 
 
 def like(value: Any, present: Any) -> Any:
-    """A restored value on the device of the present one."""
+    """A restored value with the type and on the device of the present one."""
     if isinstance(value, Tensor):
-        return value.to(present.device) if isinstance(present, Tensor) else value
+        if not isinstance(present, Tensor):
+            return value
+        value = value.to(present.device)
+        if isinstance(present, nn.Parameter):
+            return nn.Parameter(value, present.requires_grad)
+        return value.requires_grad_(present.requires_grad and present.is_leaf)
     if type(value) in (list, tuple) and type(present) is type(value) and len(present) == len(value):
         return type(value)(like(one, other) for one, other in zip(value, present))
     if isinstance(value, dict) and isinstance(present, dict):
-        return {key: like(one, present.get(key)) for key, one in value.items()}
+        found = copy.copy(present)  # an OrderedDict, a defaultdict
+        found.clear()
+        for key, one in value.items():
+            found[key] = like(one, present.get(key))
+        return found
     return value
