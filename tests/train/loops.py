@@ -9,7 +9,7 @@ import copy
 import os
 import random
 import socket
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -406,6 +406,46 @@ def graphs(folder: Path, report: Report) -> None:
             report(rounds, i, loss.item())
             run.step(loss=loss)
         rounds += 1
+
+
+class World:
+    """Has a generator, a module, and counts, as environments do."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.critic, self.counts = numpy.random.default_rng(seed), nn.Linear(2, 1), defaultdict(int)
+
+
+@loop
+def folds(folder: Path, report: Report) -> None:
+    """Cross-validation: each fold keeps objects of the same names, and a function its own meter in every epoch."""
+    seed()
+    run = Run(folder, save_steps=2)
+    rng = numpy.random.default_rng(3)
+    run.keep(rng=rng)
+
+    def drawn() -> Any:
+        for _ in range(4):
+            yield torch.from_numpy(rng.normal(size=(6, 2)).astype("float32"))
+
+    def train(fold: int, epoch: int) -> None:
+        meter = {"sum": 0.0}
+        run.variables(meter, "sum")
+        for i, inputs in run.enumerate(drawn()):
+            loss = world.critic(inputs).pow(2).mean() + world.rng.random()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            meter["sum"] += loss.item()
+            world.counts[i] += 1
+            report(fold, epoch, i, loss.item(), meter["sum"], dict(world.counts))
+            run.step(loss=loss)
+
+    for fold in run.epochs(range(2)):
+        world = World(int(rng.integers(100)))
+        optimizer = torch.optim.Adam(world.critic.parameters(), lr=1e-2)
+        run.keep(world=world, optimizer=optimizer)
+        for epoch in run.enumerate(range(3)):
+            train(fold, epoch[0])
 
 
 @loop

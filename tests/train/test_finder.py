@@ -244,7 +244,7 @@ def test_no_more_than_there_are_samples(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(finder, "_Trials", Trials())
     messages: list[str] = []
     assert find(finder_tasks.build, finder_tasks.Settings(), progress=messages.append).batch_size == 7
-    assert messages[-1] == "Batch size 7: the data set has no more samples."
+    assert messages[-1] == "Batch size 7: the data set has 7 samples."
     assert find(finder_tasks.build, finder_tasks.Settings(), ceiling=5, progress=messages.append).batch_size == 5
     assert find(finder_tasks.build, finder_tasks.Settings(), ranks=OneOfTwo(64)).batch_size == 3
     with pytest.raises(FinderError, match="fewer samples"):

@@ -459,7 +459,7 @@ def test_the_batch_size_is_found_once(trainee) -> None:
     project.replace("data.py", "Spirals(8192", "Spirals(48")
     auto = ("--name", "run", "--batch-size", "auto", "--warmup-steps", "1")
     first = project.train(*auto, "--max-steps", "3")
-    assert "Batch size 48: the data set has no more samples." in first
+    assert "Batch size 48: the data set has 48 samples." in first
     assert "\nBatch size 48.\n" in first
     second = project.train(*auto, "--max-steps", "6")
     assert "at step 3." in second

@@ -26,15 +26,16 @@ from gpukit.train.seeds import seed_all
 from gpukit.train.task import Task
 
 # The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
-MEMORY = named("gpu-memory-full", "library-memory", "cudnn-no-plan", "host-memory-refused", "bad-alloc", "memory-out")
+MEMORY = named("gpu-memory-full", "library-memory", "host-memory-refused", "bad-alloc", "memory-out")
 
 
 def is_oom(error: BaseException) -> bool:
     """Whether an error means that the GPU or the host ran out of memory, judged by its type and its text.
 
-    Its causes are checked too (`raise ... from ...`, torch.compile). A kernel that needs more shared memory than the
-    chip has (Triton's OutOfResources) and a launch that is too large ("invalid configuration argument") do not count,
-    since they do not depend on the free memory.
+    The text counts only for RuntimeError, which PyTorch raises, and SystemExit, which Step raises. Causes are checked
+    too (`raise ... from ...`, torch.compile). A kernel that needs more shared memory than the chip has (Triton's
+    OutOfResources) and a launch that is too large ("invalid configuration argument") do not count, since they do not
+    depend on the free memory.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -42,8 +43,7 @@ def is_oom(error: BaseException) -> bool:
             return True
         if isinstance(seen, OSError) and seen.errno == errno.ENOMEM:
             return True
-        text = str(seen)
-        if any(rule.matches(text) for rule in MEMORY):
+        if isinstance(seen, (RuntimeError, SystemExit)) and any(rule.matches(str(seen)) for rule in MEMORY):
             return True
         seen = seen.__cause__
     return False

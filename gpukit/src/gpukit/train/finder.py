@@ -113,7 +113,7 @@ def _find(
             raise FinderError(f"Training fails, but not because of memory: {found.trials[0].outcome.why}")
         raise FinderError(f"N{found.reason[1:]} in {_gib(budget)}: use a smaller model or smaller samples.")
     if found.batch_size == most:
-        found = replace(found, reason="the data set has no more samples" + " per process" * (ranks.world > 1))
+        found = replace(found, reason=f"the data set has {most} samples" + " per process" * (ranks.world > 1))
     return found
 
 

@@ -130,7 +130,7 @@ def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, An
         if _in_place(kept.get(key)):
             _put_back(kept[key], saved)
         else:
-            put(key, saved)
+            put(key, like(saved, kept.get(key)))
 
 
 def generators_now() -> dict[str, Any]:
