@@ -313,7 +313,7 @@ EVERYWHERE = {
         ".devcontainer/initialize.sh",
     ),
     *(".vscode/launch.json", ".vscode/settings.json", ".github/workflows/ci.yml"),
-    ".github/workflows/gpu.yml",
+    *(".github/workflows/gpu.yml", ".github/workflows/update.yml"),
     *("Dockerfile", ".dockerignore", ".gitignore", ".gitattributes", ".env.example", "apt.txt"),
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md"),
 }
@@ -332,7 +332,7 @@ def test_a_project_is_thin(generate: Callable[..., Path], tmp_path: Path, answer
     expected |= {f"src/my_gpu_project/{name}" for name in YOURS[answers.get("use_case", "minimal")]}
     expected |= {"notebooks/quickstart.ipynb"} if answers["workflow"] == "notebook" else set()
     assert names == expected
-    assert len(names) <= 28
+    assert len(names) <= 30
     texts = [project / name for name in names if not name.endswith((".whl", ".ipynb"))]
     assert sum(path.read_text(encoding="utf-8").count("\n") for path in texts) <= lines
 
