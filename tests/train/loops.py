@@ -412,26 +412,27 @@ class World:
     """Has a generator, a module, and counts, as environments do."""
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.critic, self.counts = numpy.random.default_rng(seed), nn.Linear(2, 1), defaultdict(int)
+        self.rng, self.critic, self.counts = numpy.random.default_rng(seed), nn.Linear(2, 3), defaultdict(int)
+        self.head = nn.Linear(3, 1)
 
 
 @loop
 def folds(folder: Path, report: Report) -> None:
     """Cross-validation: each fold keeps objects of the same names, and a function its own meter in every epoch."""
     seed()
-    run = Run(folder, save_steps=2)
+    run = Run(folder, save_steps=1)
     rng = numpy.random.default_rng(3)
     run.keep(rng=rng)
 
     def drawn() -> Any:
-        for _ in range(4):
+        for _ in range(3):
             yield torch.from_numpy(rng.normal(size=(6, 2)).astype("float32"))
 
     def train(fold: int, epoch: int) -> None:
         meter = {"sum": 0.0}
         run.variables(meter, "sum")
         for i, inputs in run.enumerate(drawn()):
-            loss = world.critic(inputs).pow(2).mean() + world.rng.random()
+            loss = world.head(world.critic(inputs)).pow(2).mean() + world.rng.random()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -440,11 +441,11 @@ def folds(folder: Path, report: Report) -> None:
             report(fold, epoch, i, loss.item(), meter["sum"], dict(world.counts))
             run.step(loss=loss)
 
-    for fold in run.epochs(range(2)):
+    for fold in run.epochs(range(4)):
         world = World(int(rng.integers(100)))
-        optimizer = torch.optim.Adam(world.critic.parameters(), lr=1e-2)
-        run.keep(world=world, optimizer=optimizer)
-        for epoch in run.enumerate(range(3)):
+        optimizer = torch.optim.Adam([*world.critic.parameters(), *world.head.parameters()], lr=1e-2)
+        run.keep(world=world, optimizer=optimizer, **{f"head{fold}": world.head})
+        for epoch in run.enumerate(range(2)):
             train(fold, epoch[0])
 
 

@@ -286,3 +286,43 @@ def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
         "step-00000002",
         "step-00000004",
     ]
+
+
+def test_variables_of_another_object_in_each_round_of_a_plain_loop_are_refused(tmp_path: Path) -> None:
+    """Which round they belong to could not be known when the run is resumed."""
+    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match=r"run\.epochs"):
+        for _ in range(2):
+            meter = {"sum": 0.0}
+            run.variables(meter, "sum")
+            for _, value in run.enumerate([1.0, 2.0]):
+                meter["sum"] += value
+                run.step()
+
+
+def test_a_kept_dict_has_its_order_again(tmp_path: Path) -> None:
+    for before in (["a", "b"], ["b", "a"]):
+        with Run(tmp_path / "x", save_steps=1) as run:
+            latest = {"a": 1, "b": 2}
+            run.keep(latest=latest)
+            assert list(latest) == before
+            for _ in run.enumerate(range(3)):
+                latest["a"] = latest.pop("a") + 1
+                run.step()
+
+
+def test_a_module_that_is_kept_after_the_first_save(tmp_path: Path) -> None:
+    def train(fails_at: int) -> list[tuple[int, int]]:
+        done = []
+        with Run(tmp_path / "x", save_steps=1) as run:
+            for fold in run.epochs(range(3)):
+                run.keep(**{f"model{fold}": nn.Linear(1, 1)})
+                for i, _ in run.enumerate(range(2)):
+                    done.append((fold, i))
+                    run.step()
+                    if run.completed == fails_at:
+                        raise ValueError
+        return done
+
+    with pytest.raises(ValueError):
+        train(3)
+    assert train(0) == [(1, 1), (2, 0), (2, 1)]

@@ -41,7 +41,7 @@ class Settings(RunSettings):
     max_steps: int = 300
     """Stop after this many steps, counted from the beginning of the run."""
     batch_size: int | Literal["auto"] = 16
-    """Samples per step, over all processes. auto: the largest batch that fits in the GPU's memory, measured once."""
+    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
     lr: float = 2e-4
     """Learning rate after the warm-up."""
     warmup_steps: int = 20

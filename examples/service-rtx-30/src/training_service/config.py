@@ -22,7 +22,7 @@ class Settings(LoopSettings):
     max_steps: int = 1000
     """Stop after this many steps, counted from the beginning of the run."""
     batch_size: int | Literal["auto"] = 256
-    """Samples per step, over all processes. auto: the largest batch that fits in the GPU's memory, measured once."""
+    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
     lr: float = 3e-3
     """Learning rate after the warm-up."""
     warmup_steps: int = 20

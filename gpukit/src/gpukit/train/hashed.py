@@ -7,6 +7,7 @@ import errno
 import hashlib
 import io
 import os
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ class Sink(io.RawIOBase):
 
     size, error = 0, None
 
+    @abstractmethod
     def put(self, data: memoryview) -> None:
         """Append the bytes."""
-        raise NotImplementedError
 
     def write(self, data: bytes | memoryview) -> int:
         try:

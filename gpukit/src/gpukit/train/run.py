@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this m
 
 
 @dataclass
-class _Loop:
+class Loop:
     """A loop that is running. `inner`: for each loop that began in its present body, whether it contained steps."""
 
     site: tuple[CodeType, int] | None
@@ -66,6 +66,16 @@ class _Loop:
     entered: dict[str, Any] | None = None  # the generators when the present body began
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
+
+
+class _Names(NamedTuple):
+    """Variables of a namespace: where they were kept, inside of how many loops, and after how many steps."""
+
+    space: dict[str, Any]
+    names: tuple[str, ...]
+    loops: int
+    site: tuple[CodeType, int]
+    step: int
 
 
 class Run:
@@ -106,9 +116,9 @@ class Run:
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
-        self._namespaces: list[tuple[dict[str, Any], tuple[str, ...], int]] = []  # and the number of loops around it
+        self._namespaces: list[_Names] = []
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
-        self._loops, self._inner = list[_Loop](), list[bool]()
+        self._loops, self._inner = list[Loop](), list[bool]()
         self._sites: list[tuple[CodeType, int]] = []
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         self._sources = Sources(self._mine.get("loaders", {}))
@@ -150,7 +160,10 @@ class Run:
         """
         for name, one in objects.items():
             if name in self._objects and not self._loops:
-                raise TrainingError(f"run.keep already has an object with the name {name}: use another name.")
+                raise TrainingError(
+                    f"run.keep already has an object with the name {name}: use another name, or run.epochs for the "
+                    "loop around it."
+                )
             if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
                 raise TrainingError(f"run.keep: {name} is sharded (FSDP); use gpukit.train.adapters.sharded instead.")
             state = capture(one, name)
@@ -175,7 +188,16 @@ class Run:
             if name not in namespace:
                 raise TrainingError(f"run.variables: there is no variable {name}; call it after {name} is set.")
             checkpoint.storages(plain(namespace[name], name), name)
-        self._namespaces.append((namespace, names, len(self._loops)))
+        caller = sys._getframe(1)
+        new = _Names(namespace, names, len(self._loops), (caller.f_code, caller.f_lineno), self.completed)
+        if any(one.space is namespace and one.names == names for one in self._namespaces):
+            return
+        if not self._loops and any(one.site == new.site and one.step < new.step for one in self._namespaces):
+            raise TrainingError(
+                f"run.variables was called for {', '.join(names)} again, of another object, after a step: use "
+                "run.epochs for the loop around it, or run.values."
+            )
+        self._namespaces.append(new)
         self._restore_variables(len(self._namespaces) - 1)
         self._restore_generators()
 
@@ -237,7 +259,7 @@ class Run:
 
     def _loop(self, source: Iterable[Any], caller: FrameType, final: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
-        loop = _Loop((caller.f_code, caller.f_lineno), before=list(around))
+        loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
         state = self._entering(loop, source)
         around.append(False)
         if state == "done":
@@ -268,7 +290,7 @@ class Run:
                 loop.inner, loop.steps = [], 0
                 loop.entered = generators_now() | {"kept": self._kept_generators()}
                 # What the loop's body kept the last time, it keeps again.
-                self._namespaces = [one for one in self._namespaces if one[2] < place]
+                self._namespaces = [one for one in self._namespaces if one.loops < place]
                 yield batch
         finally:
             del self._loops[place - 1 :]
@@ -283,7 +305,7 @@ class Run:
             self._monitor.waited(time.monotonic() - began)
         return batch
 
-    def _entering(self, loop: _Loop, source: Any) -> dict[str, Any] | str | None:
+    def _entering(self, loop: Loop, source: Any) -> dict[str, Any] | str | None:
         """What a loop that begins has to do: None: all of it; "done": nothing; or a state to continue from."""
         depth = len(self._loops)
         if loop.site not in self._sites and not depth:
@@ -301,7 +323,7 @@ class Run:
             return "done"
         return wanted
 
-    def _resumed(self, loop: _Loop, state: dict[str, Any]) -> Iterator[Any]:
+    def _resumed(self, loop: Loop, state: dict[str, Any]) -> Iterator[Any]:
         """Restore what was saved; for a loop around the one that was interrupted, enter its body again."""
         self._pending.pop(0)
         if not self._pending:
@@ -313,7 +335,7 @@ class Run:
         self._set_kept_generators(state["entered"]["kept"])
         yield batch
 
-    def _finished(self, loop: _Loop) -> None:
+    def _finished(self, loop: Loop) -> None:
         """After the last epoch: save, if a step was made since the last save."""
         self._inner[-1] = True
         if self._saved_step != self.completed and not self._pending:
@@ -450,7 +472,7 @@ class Run:
     def _was_updated(self, *_: Any) -> None:
         self._updated = True
 
-    def _describe(self, loop: _Loop, finished: bool = False) -> dict[str, Any]:
+    def _describe(self, loop: Loop, finished: bool = False) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
         return {
             "before": loop.before,
@@ -473,7 +495,7 @@ class Run:
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "values": self._running_values(frame),
-                "variables": [{name: space[name] for name in names} for space, names, _ in self._namespaces],
+                "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
             },
             "this run",
         )
@@ -582,7 +604,7 @@ class Run:
     def _restore_variables(self, number: int) -> None:
         if not self.saved or number >= len(self._mine["variables"]):
             return
-        namespace, names, _ = self._namespaces[number]
+        namespace, names, *_ = self._namespaces[number]
         for name in names:
             if name in self._mine["variables"][number]:
                 value = copy.deepcopy(self._mine["variables"][number][name])

@@ -35,7 +35,7 @@ from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.finder import find
 from gpukit.train.folder import Folder, as_json, on_main
 from gpukit.train.ranks import Ranks
-from gpukit.train.run import Run, _Loop
+from gpukit.train.run import Loop, Run
 from gpukit.train.settings import RunSettings
 from gpukit.train.task import Task, scale_lr
 from gpukit.train.tuner import Feed
@@ -148,7 +148,7 @@ class Session(Run):
             say=self._say,
         )
         self._inner.append(False)
-        self._loops.append(_Loop(None, batches=_Position(about)))
+        self._loops.append(Loop(None, batches=_Position(about)))
         self._begin()
         with closing(iter(self.feed)) as batches:
             while self.completed < self.last:

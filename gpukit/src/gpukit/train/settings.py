@@ -31,7 +31,7 @@ class RunSettings:
     max_steps: int = 1000
     """Stop after this many steps, counted from the beginning of the run."""
     batch_size: int | Literal["auto"] = 32
-    """Samples per step, over all processes. auto: the largest batch that fits in the GPU's memory, measured once."""
+    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
     lr: float = 1e-3
     """Learning rate after the warm-up. Another one applies from the checkpoint that is resumed."""
     seed: int = 0

@@ -118,19 +118,19 @@ def _put_back(kept: Any, state: Any) -> None:
         kept.clear()
         (kept.update if isinstance(kept, set) else kept.extend)(state)
     elif isinstance(kept, dict):
-        for key in kept.keys() - state.keys():
-            del kept[key]
-        _members(kept, state, kept.__setitem__)
+        before = dict(kept)
+        kept.clear()  # so that the order is the saved one
+        _members(before, state, kept.__setitem__)
     elif kept is not None:
         _members(vars(kept), state, partial(object.__setattr__, kept))  # also of a frozen dataclass
 
 
 def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, Any], None]) -> None:
     for key, saved in state.items():
-        if _in_place(kept.get(key)):
-            _put_back(kept[key], saved)
-        else:
-            put(key, like(saved, kept.get(key)))
+        one = kept.get(key)
+        if _in_place(one):
+            _put_back(one, saved)
+        put(key, one if _in_place(one) else like(saved, one))
 
 
 def generators_now() -> dict[str, Any]:
