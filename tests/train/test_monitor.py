@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -164,3 +165,31 @@ def test_sampling_costs_little_and_ends(monitor) -> None:
     one.close()
     thread.join(timeout=5)
     assert not thread.is_alive()
+
+
+IMPORTS = """
+import os, sys, threading
+
+def hook(event, details):
+    if event == "import" and (os.getpid() != parent or threading.current_thread() is not threading.main_thread()):
+        os.write(1, f"{details[0]}\\n".encode())
+
+parent = os.getpid()
+sys.addaudithook(hook)
+import torch
+from torch.utils.data import TensorDataset
+from gpukit.train.monitor import Monitor
+from gpukit.train.tuner import Feed
+
+with Monitor(torch.device("cpu")) as monitor:
+    next(iter(Feed(TensorDataset(torch.zeros(8)), 4, 0)))
+    while not monitor.rows:
+        pass
+os.write(1, b"end\\n")
+"""
+
+
+def test_neither_its_thread_nor_a_worker_imports_anything() -> None:
+    """A worker forked while a thread imports a module would wait forever when it imports the same one."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "end\n", done.stderr

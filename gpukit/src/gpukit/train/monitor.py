@@ -7,6 +7,7 @@ NVML again at each call (torch 2.13).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import threading
@@ -40,6 +41,9 @@ class Monitor:
         self.rows, self.last = deque[dict[str, float]](maxlen=3600), dict[str, float]()
         self.closed = threading.Event()
         self._restart()
+        with contextlib.suppress(ImportError):
+            # The thread imports nothing, not even a codec: a worker forked meanwhile would wait for that import forever.
+            importlib.import_module("pynvml")
         threading.Thread(target=self._sample, name="gpukit-monitor", daemon=True).start()
 
     def _restart(self) -> None:
@@ -123,7 +127,7 @@ def _nvml(uuid: str) -> dict[str, Callable[[], float]]:
 
 def resident() -> float:
     """GB of memory that this process uses."""
-    return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
 def flops_per_token(model: nn.Module, context: int = 0) -> float:

@@ -206,7 +206,7 @@ class _Timed(Dataset):
 def _clocks() -> tuple[float, float, float]:
     """Seconds of this thread: passed, running, and ready to run while other programs had the CPUs (0 if unknown)."""
     try:
-        queued = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+        queued = int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except (OSError, IndexError):
         queued = 0.0
     return time.perf_counter(), time.thread_time(), queued
