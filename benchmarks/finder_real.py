@@ -1,9 +1,9 @@
 """The batch finder on real models with limited memory, compared with accelerate and Lightning:
-python benchmarks/finder_real.py
+python benchmarks/finder_real.py --caps 8 16 24 80
 
-On the CPU, the kernel limits the memory (RLIMIT_DATA); on a GPU, the allocator does (`--caps 8 16 24 80`, in GiB). Each
-finder runs in its own process, and its answer must then train for 100 steps in another process. The largest such size
-is found by bisection. Requires benchmarks/requirements.txt.
+On a GPU, whose allocator limits the memory (in GiB). Each finder runs in its own process, and its answer must then
+train for 100 steps in another process. The largest such size is found by bisection. Requires
+benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,22 +33,19 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 from gpukit.train.batch import Step, is_oom  # noqa: E402
 from gpukit.train.data import Loading, loader  # noqa: E402
 from gpukit.train.device import Device, choose  # noqa: E402
+from gpukit.train.finder import find  # noqa: E402
 from gpukit.train.task import Task  # noqa: E402
 
 PATIENCE = 3000  # seconds for one process
 SAMPLES = 1_000_000
 TRIED = 5  # steps of a library's trial
-COMPILER = 192 << 20  # additional bytes for the compiler, if torch.compile is used
 SEARCHED = 10  # steps for finding the largest size; the first steps use the most memory
 MODELS = ("mlp", "resnet", "transformer")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`large` selects model sizes for a GPU."""
-
     model: str = "mlp"
-    large: bool = False
     compile: bool = False
 
 
@@ -113,14 +109,11 @@ def resnet(channels: int, stages: int) -> nn.Module:
 
 def made(settings: Settings) -> tuple[nn.Module, Dataset]:
     torch.manual_seed(0)
-    large = settings.large
     if settings.model == "mlp":
-        return (mlp(4096, 24), Made((4096,))) if large else (mlp(256, 8), Made((256,)))
+        return mlp(4096, 24), Made((4096,))
     if settings.model == "resnet":
-        return (resnet(64, 3), Made((3, 128, 128))) if large else (resnet(8, 2), Made((3, 24, 24)))
-    if large:
-        return Transformer(8192, 512, 8, 512), Made((512,), 8192)
-    return Transformer(64, 32, 2, 48), Made((48,), 64)
+        return resnet(64, 3), Made((3, 128, 128))
+    return Transformer(8192, 512, 8, 512), Made((512,), 8192)
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -201,7 +194,7 @@ def by_lightning(settings: Settings, mode: str) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             default_root_dir=folder,
-            accelerator="gpu" if device.device.type == "cuda" else "cpu",
+            accelerator="gpu",
             devices=1,
             precision="bf16-mixed" if device.dtype == torch.bfloat16 else "32-true",
             logger=False,
@@ -215,52 +208,33 @@ def by_lightning(settings: Settings, mode: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model and its memory: bytes of data on the CPU (`cap` None), or GiB on a GPU."""
+    """A model and its memory in GiB."""
 
     settings: Settings
-    data: int
-    cap: float | None
+    cap: float
     steps: int
 
     @property
     def name(self) -> str:
-        cap = "" if self.cap is None else f", {self.cap:g} GB"
-        return self.settings.model + ", compiled" * self.settings.compile + cap
+        return f"{self.settings.model}{', compiled' * self.settings.compile}, {self.cap:g} GB"
 
-    def start(self, *argv: str) -> subprocess.CompletedProcess[str]:
+    def options(self) -> list[str]:
+        return ["--model", self.settings.model, *["--compile"] * self.settings.compile, "--cap", str(self.cap)]
+
+    def child(self, *what: object) -> subprocess.CompletedProcess[str]:
         """Run a process with limited memory and its own torch.compile cache.
 
         With a shared cache, a process would use less memory for a size that was compiled before.
         """
-
-        def bound() -> None:
-            if self.cap is None:
-                resource.setrlimit(resource.RLIMIT_DATA, (self.data, self.data))
-
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        env |= {"CUDA_VISIBLE_DEVICES": ""} if self.cap is None else {}
         with tempfile.TemporaryDirectory(prefix="benchmark-") as kept:
             return subprocess.run(
-                [sys.executable, *argv],
+                [sys.executable, str(HERE / "finder_real.py"), *self.options(), "--do", *map(str, what)],
                 env={**env, "TORCHINDUCTOR_CACHE_DIR": kept},
-                preexec_fn=bound,
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,
             )
-
-    def flags(self) -> list[str]:
-        options = {"model": self.settings.model, "large": self.settings.large, "compile": self.settings.compile}
-        return [
-            word
-            for name, value in options.items()
-            if value is not False
-            for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
-        ]
-
-    def child(self, *what: object) -> subprocess.CompletedProcess[str]:
-        cap = [] if self.cap is None else ["--cap", str(self.cap)]
-        return self.start(str(HERE / "finder_real.py"), *self.flags(), *cap, "--do", *map(str, what))
 
     def survives(self, size: int, steps: int = 0) -> bool:
         if not size:  # the finder failed
@@ -290,21 +264,12 @@ class Case:
             low -= max(1, low // 100)
         return low
 
-    def ours(self) -> tuple[int, int]:
-        limit = [] if self.cap is None else ["--limit-gb", str(self.cap)]
-        argv = ["-m", "gpukit.train.finder", "--json", "--task", "finder_real:build", *limit]
-        done = self.start(*argv, *self.flags())
-        if done.returncode:
-            print(done.stderr, file=sys.stderr)
-            return 0, 0
-        found = json.loads(done.stdout)
-        return found["batch_size"], len(found["trials"])
-
-    def others(self, *what: object) -> tuple[int, int]:
-        """The answer of a library; 0 if it failed."""
+    def answer(self, *what: object) -> tuple[int, int]:
+        """A finder's size and number of trials; 0 if it failed."""
         done = self.child(*what)
         with contextlib.suppress(ValueError, IndexError):
             return tuple(json.loads(done.stdout.strip().splitlines()[-1]))
+        print(done.stderr, file=sys.stderr)
         return 0, 0
 
 
@@ -325,7 +290,7 @@ def run(case: Case, times: int, of_others: int) -> dict[str, Any]:
 
     found: dict[str, list[tuple[int, int, bool]]] = {"gpukit": []}
     for _ in range(times):
-        size, trials = case.ours()
+        size, trials = case.answer("gpukit")
         found["gpukit"].append((size, trials, case.survives(size)))
         say(f"gpukit {found['gpukit'][-1]}")
     truth = case.exhaustive(statistics.median_low(size for size, _, _ in found["gpukit"]) or 64)
@@ -339,7 +304,7 @@ def run(case: Case, times: int, of_others: int) -> dict[str, Any]:
     for name, what in asked.items() if of_others else ():
         found[name] = []
         for _ in range(of_others):
-            size, trials = case.others(*what)
+            size, trials = case.answer(*what)
             found[name].append((size, trials, case.survives(size)))
             say(f"{name} {found[name][-1]}")
     return {"case": case.name, "truth": truth, "found": found}
@@ -363,11 +328,10 @@ def cell(some: list[Result]) -> str:
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
-    for cap in given.caps or [None]:
+    for cap in given.caps:
         for compiled in (False, True)[: 1 + (not given.eager)]:
             for model in given.models:
-                settings = Settings(model, large=cap is not None, compile=compiled)
-                yield Case(settings, (given.limit_mb << 20) + compiled * COMPILER, cap, given.steps)
+                yield Case(Settings(model, compiled), cap, given.steps)
 
 
 def main() -> None:
@@ -375,12 +339,13 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5, help="runs of gpukit's finder (5)")
     parser.add_argument("--times-of-others", type=int, default=1, help="runs of each library's finder (1)")
     parser.add_argument("--steps", type=int, default=100, help="steps that an answer must survive (100)")
-    parser.add_argument("--limit-mb", type=int, default=448, help="memory of a process on the CPU, in MiB (448)")
-    parser.add_argument("--caps", type=float, nargs="*", default=[], help="on a GPU: memory limits, in GiB")
+    parser.add_argument("--caps", type=float, nargs="+", default=[8], help="memory limits, in GiB (8)")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--more", type=Path, help="a previous result, whose cases are kept and not measured again")
     given = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs a GPU.")
     from measure import machine
 
     load, wanted = machine()["load"], list(cases(given))
@@ -398,16 +363,12 @@ def report(given: argparse.Namespace, load: float, done: list[dict[str, Any]], w
     names = ["gpukit", *(["accelerate", "Lightning, power", "Lightning, binsearch"] if given.times_of_others else [])]
     all_ours = [one for case in done for one in results(case, "gpukit")]
     rows = [[case["case"], case["truth"], *(cell(results(case, name)) for name in names)] for case in done]
-    limit = (
-        f"On the CPU, with at most {given.limit_mb} MiB of data per process (RLIMIT_DATA), of which PyTorch itself "
-        f"takes 300 MiB; {COMPILER >> 20} MiB more for compiled models"
-    )
     write(
         "finder_real",
         load,
         engine=False,
         packages=("accelerate", "lightning", "torch"),
-        title="The batch finder on real models" + (", on a GPU" if given.caps else ""),
+        title="The batch finder on real models",
         table={"columns": ["model", "true maximum", *names], "rows": rows},
         cases=done,
         results=[
@@ -417,11 +378,10 @@ def report(given: argparse.Namespace, load: float, done: list[dict[str, Any]], w
             {"what": "mean share of the true maximum", "unit": "%"}
             | {"value": round(100 * statistics.mean(each.share for each in all_ours), 1)},
             {"what": "mean number of trials", "value": round(statistics.mean(each.trials for each in all_ours), 1)},
-            *([] if given.caps else [{"what": "on a GPU", "value": None}]),
         ],
         notes=[
-            f"{'On ' + torch.cuda.get_device_name() + ', with capped memory' if given.caps else limit}. The true "
-            f"maximum is the largest size that survives {given.steps} steps, within 1 %.",
+            f"On {torch.cuda.get_device_name()}, with capped memory. The true maximum is the largest size that "
+            f"survives {given.steps} steps, within 1 %.",
             "Each cell: the answers and their share of the true maximum. accelerate starts at two to four times the "
             "maximum, because it only reduces the size.",
         ],
@@ -432,21 +392,24 @@ def child() -> None:
     """The main function of a child process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
-    parser.add_argument("--large", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--cap", type=float)
+    parser.add_argument("--cap", type=float, required=True)
     parser.add_argument("--do", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    settings = Settings(given.model, given.large, given.compile)
-    if given.cap is not None:
-        total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(given.cap * 2**30 / total)
+    settings = Settings(given.model, given.compile)
     what, *rest = given.do
+    if what == "gpukit":  # its processes import this module by name
+        import finder_real
+
+        lines: list[str] = []
+        size = find(finder_real.build, settings, limit=int(given.cap * 2**30), progress=lines.append)
+        print(json.dumps((size, sum(" samples " in line for line in lines[2:-1]))))
+        return
+    torch.cuda.set_per_process_memory_fraction(given.cap * 2**30 / torch.cuda.mem_get_info()[1])
     if what == "survive":
         survive(settings, *map(int, rest))
         return
-    find = {"accelerate": lambda start: by_accelerate(settings, int(start))}.get(what)
-    print(json.dumps(find(*rest) if find else by_lightning(settings, *rest)))
+    print(json.dumps(by_accelerate(settings, int(*rest)) if what == "accelerate" else by_lightning(settings, *rest)))
 
 
 if __name__ == "__main__":

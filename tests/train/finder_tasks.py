@@ -1,4 +1,7 @@
-"""Tasks for the finder's tests, which its processes import: a batch takes as much memory as the settings say."""
+"""Tasks for the finder's tests, which its processes import: a batch takes as much memory as the settings say.
+
+With CARD_MIB set, a stand-in takes the place of the GPU: an allocator that counts what a batch takes.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,41 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from gpukit.train import device as devices
 from gpukit.train.device import Device
 from gpukit.train.task import Task
+
+MIB = 2**20
+
+
+class Card:
+    """A GPU with CARD_MIB of memory, of which the model takes 10."""
+
+    exists = staticmethod(lambda: True)
+    taken = 0
+
+    def __init__(self, device: Device, most: int | None = None) -> None:
+        total = int(os.environ["CARD_MIB"]) * MIB
+        self.how, Card.budget = ("as set", most) if most and most < total else ("cudaMemGetInfo", total)
+
+    def start(self) -> None:
+        Card.taken = 10 * MIB
+
+    def peak(self) -> int:
+        return Card.taken
+
+    def works(self) -> bool:
+        return True
+
+    @classmethod
+    def take(cls, count: int) -> None:
+        if 10 * MIB + count > cls.budget:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        cls.taken = 10 * MIB + count
+
+
+if "CARD_MIB" in os.environ:
+    devices.GpuMemory = Card
 
 
 @dataclass(frozen=True)
@@ -41,6 +77,10 @@ class Rows(Dataset):
 def build(settings: Settings, device: Device) -> Task:
     if settings.wrong == "build":
         raise ValueError("there is no such data")
+    if settings.wrong == "model":
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    if settings.wrong == "crash":
+        os._exit(3)
     model = device.prepare(nn.Linear(1, 1))
 
     def loss(model: nn.Module, batch: Tensor) -> Tensor:
@@ -49,7 +89,10 @@ def build(settings: Settings, device: Device) -> Task:
                 os.kill(os.getpid(), signal.SIGKILL)
             if settings.wrong == "launch":
                 raise RuntimeError("CUDA error: invalid configuration argument")
-        taken = torch.ones(int(len(batch) * settings.each * 2**18))
+        if devices.GpuMemory is Card:
+            Card.take(int(len(batch) * settings.each * MIB))
+            return model(batch).sum()
+        taken = torch.ones(int(len(batch) * settings.each * 2**18), device=batch.device)
         return model(batch).sum() + taken.sum()
 
     return Task(model, torch.optim.AdamW(model.parameters()), Rows(settings.samples), loss)

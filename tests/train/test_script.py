@@ -18,7 +18,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpukit.train import checkpoint
+from gpukit.train import checkpoint, session
+from gpukit.train.folder import Folder
+from gpukit.train.ranks import Ranks
+from gpukit.train.settings import RunSettings
 from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
@@ -453,17 +456,17 @@ def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
     assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 
-def test_the_batch_size_is_found_once(trainee) -> None:
-    """And kept for the run: what fits may be another number next time."""
+def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And kept for the run: what fits may be another number next time. Without a GPU, it is a number."""
     project = trainee()
-    project.replace("data.py", "Spirals(8192", "Spirals(48")
-    auto = ("--name", "run", "--batch-size", "auto", "--warmup-steps", "1")
-    first = project.train(*auto, "--max-steps", "3")
-    assert "Batch size 48: the data set has 48 samples." in first
-    assert "\nBatch size 48.\n" in first
-    second = project.train(*auto, "--max-steps", "6")
-    assert "at step 3." in second
-    assert "\nBatch size 48.\n" in second and "Finding" not in second
+    ended = project.run("--batch-size", "auto")
+    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found on a GPU" in ended.err
+    found = iter([48, 50])
+    monkeypatch.setattr(session, "find", lambda *_, **__: next(found))
+    settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
+    for _ in range(2):
+        with Folder.open(tmp_path / "run", {}, Ranks()) as folder:
+            assert session.choose_batch_size(settings, None, Ranks(), folder) == 48
 
 
 def test_the_loader_is_tuned_while_it_trains(trainee) -> None:

@@ -7,7 +7,7 @@
     device      the device, how to use it, and how much memory it has
     ranks       one process or several
     batch       a training step that recovers from running out of memory (parts)
-    finder      the largest batch that fits in memory (search, trial)          python -m gpukit.train.finder
+    finder      the largest batch that fits in a GPU's memory                   python -m gpukit.train.finder
     data        batches that depend only on the seed and the step, and their loader (seeds, workers)
     tuner       the batches of a training loop, with the number of loader processes chosen during the first steps
     checkpoint  checkpoints that are verified when they are loaded (hashed)

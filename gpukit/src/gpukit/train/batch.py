@@ -201,7 +201,7 @@ class Step:
         except Exception as error:
             if not is_oom(error):
                 raise
-            failure = _first_line(error)
+            failure = first_line(error)
         self.metrics = []
         # Only here, after the handler, nothing references the tensors of the failed attempt.
         self._clear()
@@ -313,7 +313,7 @@ class Step:
         except Exception as error:
             if not is_oom(error):
                 raise
-            failure = _first_line(error)
+            failure = first_line(error)
         if failure is not None:  # some parameters may have changed already, so the step cannot be repeated
             raise SystemExit(
                 f"Out of memory in the optimizer ({failure}), whose memory does not depend on the batch: use an "
@@ -412,5 +412,5 @@ class _Buffers:
             buffer.copy_(copy)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

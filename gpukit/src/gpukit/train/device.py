@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import os
 import shutil
 from collections.abc import MutableMapping
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpukit.project.stack import Stack
+from gpukit.project.stack import Stack, StackError, load
 from gpukit.train.workers import control_groups
 
 ROOT = Path("/")  # where /proc and /sys are
@@ -165,6 +166,25 @@ def choose(
     )
 
 
+def from_settings(settings: Any, local_rank: int = 0) -> Device:
+    """The device of a run or a trial with these settings, stack.json, and this hardware; its memory is limited."""
+    deterministic, stack = getattr(settings, "deterministic", False), None
+    with contextlib.suppress(StackError):
+        stack = load()
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    names = ("device", "dtype", "tf32", "channels_last", "compile")
+    device = choose(
+        **{name: getattr(settings, name) for name in names if hasattr(settings, name)},
+        cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not deterministic,
+        local_rank=local_rank,
+        stack=stack,
+    )
+    limit(device, stack)
+    return device
+
+
 def _compile(model: nn.Module) -> None:
     """Like Module.compile(), which silently skips a model whose forward is PyTorch's own, such as Sequential."""
 
@@ -284,6 +304,56 @@ def limit(device: Device, stack: Stack | None) -> Budget | None:
     most = stack.memory.fraction if stack and stack.memory.fraction else 1.0
     torch.cuda.set_per_process_memory_fraction(max(0.0, min(share, most)), device.device)
     return budget(device)
+
+
+class GpuMemory:
+    """The GPU memory that this process can use, in bytes: its `budget`, `how` that was determined, and peaks.
+
+    `most`: use at most this many bytes.
+    """
+
+    exists = staticmethod(torch.cuda.is_available)
+
+    def __init__(self, device: Device, most: int | None = None) -> None:
+        found = budget(device)
+        self.device, self.how, self.budget = device.device, found.how, found.free
+        self.shared = unified(device)  # the CPU uses that memory too
+        if most is not None and most < found.free:
+            self.how, self.budget = "as set", most
+            torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
+        self.room = self._room()
+
+    def start(self) -> None:
+        """Empty the cache and reset the peak."""
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self.retries = self._retries()
+
+    def peak(self) -> int:
+        """Since `start`: of PyTorch's allocator, and of libraries that allocate their own.
+
+        torch.OutOfMemoryError if the allocator had to free its cache: what fits only then is slow.
+        """
+        torch.cuda.synchronize(self.device)
+        if self._retries() > self.retries:
+            raise torch.OutOfMemoryError("out of memory: the allocator had to free its cache")
+        beside = 0 if self.shared else max(0, self.room - self._room())
+        return torch.cuda.max_memory_reserved(self.device) + beside
+
+    def works(self) -> bool:
+        """Whether this process can still use the GPU after an error."""
+        try:
+            torch.zeros(1, device=self.device).item()
+        except RuntimeError:
+            return False
+        return True
+
+    def _room(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device)
+
+    def _retries(self) -> int:
+        return torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
 
 
 def _host() -> list[Budget]:

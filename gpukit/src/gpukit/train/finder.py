@@ -1,289 +1,300 @@
-"""Finds the largest batch that fits in memory, by training with several sizes in separate processes.
+"""Finds the largest batch that fits in a GPU's memory, by training with several sizes in separate processes.
 
     python -m gpukit.train.finder                     # for this project, with the options of train.py
     found = find(build, settings)                     # the same from a script or a notebook
 
-Every trial runs a few steps of the project's own training (trial.py); search.py chooses the sizes. Trials run without
-torch.compile, which is slow and depends on the size; the result is confirmed in a fresh process with more steps, and
-compiled if the settings say so, because earlier trials leave memory in another state than training will find. With
-several processes, each measures its own GPU, and all use the smallest result.
+A trial is a process that trains a few steps of the project, compiled if the settings say so, and reads the peak from
+PyTorch's allocator. In the first trial, two sizes predict the largest, and a few more correct that. The next trial
+verifies it in a fresh process, as training will start. A size that was not verified is never returned.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
-import json
+import ctypes
+import math
+import multiprocessing
 import os
-import pickle
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, is_dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import torch
+from torch.utils.data import default_collate
+
+from gpukit.train import device as devices
+from gpukit.train.batch import Step, first_line, is_oom
+from gpukit.train.data import length
 from gpukit.train.errors import TrainingError
 from gpukit.train.ranks import Ranks
-from gpukit.train.search import Found, Outcome, search
-from gpukit.train.task import Task, load_task
+from gpukit.train.task import Task, largest_samples, load_task
 
-STEPS = 3  # of a trial: the optimizer has its state from the second on
-CONFIRMING = 8  # steps of a confirmation
+TRIALS, SIZES, START, STEPS = 5, 12, 64, 5  # processes; sizes in the first one at most; the first size; steps of a size
+MARGIN = 0.04  # of the memory, left free unless a size takes exactly the same memory twice: covers 2 % of noise
+WORTH = 0.9  # if the margin costs more than this of the size, a size without it is verified
+CLOSE, BEYOND, LEAP = 0.97, 0.88, 16  # of the prediction; then one larger size is tried; at most this many times larger
 GIB = 2**30
-OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID")
 
 
-class FinderError(TrainingError):
-    """No batch size can be found; the message is one sentence for the user."""
+@dataclass(frozen=True)
+class Outcome:
+    """Steps with `size` samples; `peak_bytes`: None if they failed."""
+
+    size: int
+    peak_bytes: int | None = None
+    why: str = ""  # they failed
+    memory: bool = True  # was lacking
+    ended: bool = False  # and so did the process
+    fresh: bool = False  # the first of their process
+
+
+@dataclass
+class Search:
+    """Chooses the sizes: at most `ceiling` samples, in `budget` bytes."""
+
+    budget: int = 0
+    ceiling: int = 0
+    tried: list[Outcome] = field(default_factory=list)
+
+    @property
+    def began(self) -> list[int]:
+        """The size with which each trial began."""
+        return [each.size for each in self.tried if each.fresh]
+
+    @property
+    def bound(self) -> int:
+        """The smallest size that failed."""
+        return min((each.size for each in self.tried if each.peak_bytes is None), default=self.ceiling + 1)
+
+    @property
+    def peaks(self) -> dict[int, list[int]]:
+        """The peaks of each size below all that failed, ascending."""
+        found: dict[int, list[int]] = {}
+        for each in sorted(self.tried, key=lambda each: each.size):
+            if each.size < self.bound:
+                found.setdefault(each.size, []).append(each.peak_bytes)
+        return found
+
+    @property
+    def best(self) -> int:
+        """The largest size that a trial began with, and that leaves the margin, or took the same memory twice."""
+        best = 0
+        for size, some in self.peaks.items():
+            margin = 0 if len(some) > 1 and _same(some) else MARGIN
+            best = size if size in self.began and max(some) <= self.budget * (1 - margin) else best
+        return best
+
+    def largest(self, most: float) -> int:
+        return max((size for size, some in self.peaks.items() if max(some) <= most), default=0)
+
+    def reach(self, target: float) -> float:
+        """The size that is predicted to take `target` bytes, on a line through two sizes."""
+        *before, (size, peak) = [(size, max(some)) for size, some in self.peaks.items()]
+        other, low = next((each for each in reversed(before) if each[0] <= WORTH * size), (0, 0))
+        reached = size + (target - peak) * (size - other) / max(peak - low, 1)
+        return max(1, min(reached, LEAP * size, self.bound - 1))
+
+    def aim(self) -> tuple[float, int]:
+        """The memory that the batch may take, and the size that is predicted to."""
+        most, full = self.budget * (1 - MARGIN), self.reach(self.budget)
+        if all(map(_same, self.peaks.values())) and self.reach(most) < WORTH * full:
+            return self.budget, int(full + 1e-6)
+        above = sum(max(some) > most for some in self.peaks.values())
+        return most, int(self.reach(most - (0.005 + 0.01 * above) * self.budget))
+
+    def size(self) -> int:
+        """The size with which the next trial begins; 0: there is none."""
+        if len(self.began) == TRIALS or (size := self.next()):
+            return 0 if len(self.began) == TRIALS else size
+        size, top = self.largest(self.budget * (1 - MARGIN)), self.largest(self.budget)
+        size = top if size < WORTH * top and all(map(_same, self.peaks.values())) else size
+        return size if self.best < size else 0
+
+    def next(self) -> int:
+        """The size to try next in a process; 0: the largest is known, or nothing fits."""
+        if not self.tried:
+            return min(START, self.ceiling or START)
+        bound, peaks = self.bound, self.peaks
+        if bound == 1 or len(self.tried) >= SIZES:
+            return 0
+        if not peaks:
+            return max(1, bound // 4)
+        size, (most, want) = max(peaks), self.aim()
+        if len(peaks) == 1 and (size == 1 < bound - 1 or 2 < size < self.ceiling):
+            return 2 if size == 1 else size // 2
+        if bound <= self.ceiling and want > max(size, 0.95 * (bound - 1)):  # the prediction has failed
+            want = math.isqrt(size * bound) if bound > 2 * size else (size + bound) // 2
+        good = self.largest(most)
+        if good < CLOSE * want and want not in peaks:
+            return want
+        want = math.ceil(good / BEYOND)
+        return want if size < want < bound else 0
+
+    def reason(self) -> str:
+        """One clause: why the batch is not larger."""
+        if self.best == self.ceiling:
+            return "the data set has no more samples"
+        failed = [each.why for each in self.tried if each.size == self.bound <= 1.05 * self.best + 1]
+        free = f"it leaves {1 - max(self.peaks[self.best]) / self.budget:.1%} of the memory free"
+        return f"{self.bound} samples do not fit: {failed[-1]}" if failed else free
+
+
+def _same(peaks: list[int]) -> bool:
+    return max(peaks) <= 1.00002 * min(peaks)
 
 
 def find(
-    task: str | Callable[..., Task] | None = None,
-    settings: Any = (),
+    build: Callable[..., Task],
+    settings: Any,
     *,
     limit: int | None = None,
-    ceiling: int | None = None,
     ranks: Ranks | None = None,
     progress: Callable[[str], object] = print,
-) -> Found:
-    """Find the largest number of samples that one step of this process can use.
+) -> int:
+    """Find the largest number of samples that one step of this process can use on its GPU.
 
-    `task`: the function that builds the task, or its name as "package.module:build"; None: this project's. It must be
-    in a module, since other processes import it. `settings`: its settings, or command-line arguments for them. `limit`:
-    use at most this many bytes. `ceiling`: the largest size to try; the size of the data set (divided by the number of
-    processes) is also a limit. `ranks`: all of them must call this, and all get the smallest result. `progress`
-    receives a line per trial.
-
-    Batches repeat the largest of 64 samples of the data set (trial.py, `Samples`). Memory that other processes use now
-    is not available; if they use more later, `Step` splits the batch.
-
-    Raises:
-        FinderError: not even one sample fits, or training fails for another reason than memory.
+    `build(settings, device)` returns the task. `limit`: use at most this many bytes. `ranks`: all of them must call
+    this, and all get the smallest result. `progress` receives a line for each size. Batches repeat the largest of 64
+    samples of the data set. TrainingError: none fits, or training fails for another reason.
     """
-    ranks, found, failed = ranks or Ranks(), None, None
+    ranks, search = ranks or Ranks(), Search(limit or 0)
     say = progress if ranks.main else lambda line: None
     try:
-        found = _find(task, settings, limit, ceiling, ranks, say)
-    except FinderError as error:
-        failed = error
-    least = ranks.least(found.batch_size if found else 0)
-    if failed:
-        raise failed
-    if not least:
-        raise FinderError("Another process of this run found no batch size that fits; its own message says why.")
-    if least < found.batch_size:
-        found = replace(found, batch_size=least, reason="another process has no memory for more")
-    say(f"Batch size {found.batch_size}{' per process' * (ranks.world > 1)}: {found.reason}.")
-    return found
+        _search(search, build, settings, ranks, say)
+    except TrainingError:
+        ranks.least(0)
+        raise
+    if not (least := ranks.least(search.best)):
+        raise TrainingError("Another process of this run found no batch size; its own message says why.")
+    why = search.reason() if least == search.best else "another process found no larger one"
+    say(f"Batch size {least}{' per process' * (ranks.world > 1)}: {why}.")
+    return least
 
 
-def _find(
-    task: str | Callable[..., Task] | None,
-    settings: Any,
-    limit: int | None,
-    ceiling: int | None,
-    ranks: Ranks,
-    say: Callable[[str], object],
-) -> Found:
-    spec, settings = _named(task, settings)
+def _search(search: Search, build: Callable[..., Task], settings: Any, ranks: Ranks, say: Callable[[str], Any]) -> None:
+    if getattr(settings, "device", "auto") == "cpu" or not devices.GpuMemory.exists():
+        raise TrainingError("The batch size can only be found on a GPU: set it to a number, as in `--batch-size 64`.")
+    interactive = not hasattr(sys.modules["__main__"], "__file__")
+    if "<" in build.__qualname__ or (interactive and build.__module__ == "__main__"):
+        raise TrainingError("Other processes import the task: define it and its settings in a module.")
     say("Finding the largest batch that fits: training with several sizes in separate processes.")
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.world > 1 else 1
-    options = {
-        "task": base64.b64encode(pickle.dumps((spec, settings))).decode(),
-        "limit": limit,
-        "local_rank": ranks.local_rank,
-        "shared_by": processes,
-    }
-    with _Trials(options, compile=bool(getattr(settings, "compile", False)), say=say) as trials:
-        budget, about = trials.start()
-        most = about["samples"] // ranks.world
-        if most < 1:
-            raise FinderError(
-                f"The data set has fewer samples ({about['samples']}) than there are processes ({ranks.world})."
-            )
-        say(f"{about['device']}: {_gib(budget)} available ({about['how']}); {about['data']}.")
-        found = search(trials.trial, budget, confirm=trials.confirm, ceiling=min(most, ceiling or most))
-    if not found.batch_size:
-        if all(each.outcome.ceiling for each in found.trials):
-            raise FinderError(f"Training fails, but not because of memory: {found.trials[0].outcome.why}")
-        raise FinderError(f"N{found.reason[1:]} in {_gib(budget)}: use a smaller model or smaller samples.")
-    if found.batch_size == most:
-        found = replace(found, reason=f"the data set has {most} samples" + " per process" * (ranks.world > 1))
-    return found
+    while size := search.size():
+        with _process(build, settings, ranks.local_rank, ranks.world, search.budget) as ask:
+            answer, fresh = ask(), True
+            if isinstance(answer, str):
+                raise TrainingError(answer)
+            if not search.tried:
+                search.budget, search.ceiling, line = answer
+                say(line)
+                if not search.ceiling:
+                    raise TrainingError("The data set has fewer samples than there are processes: start fewer.")
+                size = search.size()
+            while size:
+                since = time.monotonic()
+                one = ask(size)
+                if isinstance(one, str):
+                    one = Outcome(size, None, one, memory="SIGKILL" in one, ended=True)
+                less = max(0, search.budget - answer[0])  # is free than for the first process
+                search.tried.append(replace(one, peak_bytes=one.peak_bytes and one.peak_bytes + less, fresh=fresh))
+                what = f"do not fit: {one.why}" if one.why else f"take {one.peak_bytes / GIB:.2f} GiB"
+                how = ", in a fresh process" if len(search.began) > 1 and fresh else ""
+                say(f"{size:>9} samples {what}, {time.monotonic() - since:.1f} s{how}")
+                size, fresh = 0 if one.ended else search.next(), False
+    if not search.best:
+        last = search.tried[-1]
+        needs = "use a smaller model or smaller samples" if last.memory else "memory is not the cause"
+        raise TrainingError(f"Training fails with {last.size} samples ({last.why or 'too little memory'}): {needs}.")
 
 
-class _Trials:
-    """The processes in which trials run, one at a time. A context manager: none is left behind."""
+@contextlib.contextmanager
+def _process(*request: Any) -> Iterator[Callable[..., Any]]:
+    """A fresh process, as a function that asks it; the answer is a text if it cannot continue."""
+    spawn = multiprocessing.get_context("spawn")
+    pipe, there = spawn.Pipe()
+    process = spawn.Process(target=_child, args=(there, *request))
 
-    def __init__(self, options: dict[str, Any], compile: bool, say: Callable[[str], object]) -> None:
-        self.options, self.compile, self.say = options, compile, say
-        self.child: _Child | None = None
-        self.largest = 0  # size that this child has tried
-        self.budget = 0
+    def ask(size: int = 0) -> Any:
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            if size:
+                pipe.send(size)
+            return pipe.recv()
+        process.join()
+        how = f"exit status {code}" if (code := process.exitcode) >= 0 else signal.Signals(-code).name
+        return f"{'' if size else 'The task cannot be built: '}its process ended with {how}"
 
-    def start(self, compile: bool = False) -> tuple[int, dict[str, Any]]:
-        """Start a fresh process; return the budget and its description."""
-        self.close()
-        self.child, self.largest = _Child(), 0
-        about = self.child.ask({**self.options, "compile": compile})
-        if "memory" in about:
-            raise FinderError(
-                f"The model does not fit in memory even without data ({about['memory']}): use a smaller one."
-            )
-        if "died" in about:
-            raise FinderError(f"The model cannot be built: {about['died']}.")
-        if "error" in about:
-            raise FinderError(f"The task cannot be built: {about['error']}")
-        if about["budget"] <= 0:
-            raise FinderError(f"No memory is available ({about['how']}): stop the programs that use it.")
-        self.budget = self.budget or about["budget"]
-        self.options["limit"] = self.budget
-        self.missing = max(0, self.budget - about["budget"])  # less memory is free than for the first process
-        return self.budget, about
-
-    def trial(self, size: int) -> Outcome:
-        if self.child is None or size <= self.largest:
-            self.start()
-        return self.run(size, STEPS, "")
-
-    def confirm(self, size: int) -> Outcome:
-        self.start(self.compile)
-        outcome = self.run(size, CONFIRMING, ", in a fresh process" + ", compiled" * self.compile)
-        self.close()
-        return outcome
-
-    def run(self, size: int, steps: int, how: str) -> Outcome:
-        since, self.largest = time.monotonic(), size
-        answer = self.child.ask({"size": size, "steps": steps})
-        seconds = time.monotonic() - since
-        if "died" in answer:
-            answer = {"fits": False, "why": answer["died"]}
-        if "error" in answer:
-            raise FinderError(f"A trial with {size} samples failed: {answer['error']}")
-        outcome = Outcome(**answer, seconds=seconds)
-        if outcome.fits:
-            peak = outcome.peak_bytes + self.missing
-            over = "" if peak <= self.budget else f"{_gib(peak)} exceed the available memory"
-            outcome = replace(outcome, peak_bytes=peak, fits=not over, why=over)
-        if outcome.fits:
-            self.say(f"{size:>9} samples fit: {_gib(outcome.peak_bytes)}, {seconds:.1f} s{how}")
-        else:
-            self.say(f"{size:>9} samples do not fit: {outcome.why}, {seconds:.1f} s{how}")
-            self.close()  # memory is fragmented now, and after some errors the process cannot use the GPU
-        return outcome
-
-    def close(self) -> None:
-        if self.child is not None:
-            self.child.end()
-            self.child = None
-
-    def __enter__(self) -> _Trials:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Child:
-    """One process of trial.py."""
-
-    def __init__(self) -> None:
-        env = {key: value for key, value in os.environ.items() if key not in OF_TORCHRUN}
-        env["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the child
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpukit.train.trial"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.stderr,
-            text=True,
-            env=env,
-            start_new_session=True,  # on Ctrl-C, `end` kills it together with the compilers that it started
-        )
-
-    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
-        """Its answer, or {"died": how} if the process ended."""
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(what) + "\n")
-            self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if line.endswith("\n"):
-            return json.loads(line)
-        code = self.process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self.stderr.seek(0)
-        last = self.stderr.read().strip().splitlines()[-1:]
-        return {"died": f"its process ended with {how}" + "".join(f" ({line[:200]})" for line in last)}
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.stderr.close()
-
-
-def _named(task: str | Callable[..., Task] | None, settings: Any) -> tuple[str, Any]:
-    """The task as "module:function", which another process can import, and its settings as an object."""
-    if not is_dataclass(settings):
-        build, settings = load_task(task if isinstance(task, str) else None, list(settings))
-        task = task if callable(task) else build
-    elif not callable(task):
-        task, _ = load_task(task, [])
-    module = task.__module__
-    if module == "__main__":
-        module = getattr(sys.modules["__main__"].__spec__, "name", "")
-    if not module or "<" in task.__qualname__ or type(settings).__module__ == "__main__":
-        raise FinderError("Other processes import the task: define its function and its settings in a module.")
-    return f"{module}:{task.__qualname__}", settings
-
-
-def _gib(value: float) -> str:
-    return f"{value / GIB:.2f} GiB"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m gpukit.train.finder",
-        description="Find the largest batch that fits in memory. Also accepts all options of the training script.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--task", metavar="MODULE:FUNCTION", help="the function that builds the task (default: this project's)"
-    )
-    parser.add_argument("--limit-gb", type=float, metavar="GB", help="use at most this much memory (GiB)")
-    parser.add_argument("--max", type=int, metavar="SAMPLES", help="the largest batch to try")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON, and progress to stderr")
-    given, rest = parser.parse_known_args(arguments)
-    if given.limit_gb is not None and not given.limit_gb > 0:
-        parser.error("--limit-gb must be greater than 0")
-    if given.max is not None and given.max < 1:
-        parser.error("--max must be at least 1")
-    limit = int(given.limit_gb * GIB) if given.limit_gb else None
-    progress = (lambda line: print(line, file=sys.stderr, flush=True)) if given.json else _line
+    process.start()
+    there.close()
     try:
-        found = find(given.task, rest, limit=limit, ceiling=given.max, progress=progress)
-    except FinderError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    if given.json:
-        print(json.dumps(asdict(found), indent=2))
-    return 0
+        yield ask
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it started
+        process.kill()  # if it has no group yet
+        process.join()
+        pipe.close()
 
 
-def _line(line: str) -> None:
-    print(line, flush=True)
+def _child(pipe: Any, build: Callable[..., Task], settings: Any, local_rank: int, world: int, most: int) -> None:
+    """Send the budget, the ceiling, and a line about both, then an Outcome for each size; a text if that cannot be."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the finder
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID"):
+        os.environ.pop(name, None)
+    try:
+        device = devices.from_settings(settings, local_rank)
+        memory = devices.GpuMemory(device, most or None)
+        task = build(settings, device)
+        samples, total = largest_samples(task), length(task.dataset)
+        task.scheduler = None  # it may have an end
+        for group in task.optimizer.param_groups:
+            group["lr"] = 1e-12  # so that the losses stay finite
+        limits = {name: getattr(settings, name, None) for name in ("clip", "microbatch")}
+        collate = task.collate or default_collate
+    except (Exception, SystemExit) as error:
+        what = "The model does not fit in memory, even without data" if is_oom(error) else "The task cannot be built"
+        pipe.send(f"{what}: {first_line(error)}")
+        return
+    about = f"{memory.budget / GIB:.2f} GiB available ({memory.how}); {total} samples"
+    pipe.send((memory.budget, total // world, f"{device.device}: {about}{f' for {world} processes' * (world > 1)}."))
+
+    def peak(size: int) -> int:
+        memory.start()
+        step, peaks = Step(task, device, check=False, **limits), []
+        for seed in range(STEPS):
+            # The batch before still exists, as in a loop over a loader.
+            batch = collate([samples[number % len(samples)] for number in range(size)])
+            step(batch, seed)
+            peaks.append(memory.peak())
+            if step.retries:
+                raise torch.OutOfMemoryError("out of memory")
+        return 2 * peaks[-1] - peaks[1]  # what was added since the second step is added once more
+
+    while size := pipe.recv():
+        try:
+            outcome = Outcome(size, peak(size))
+        except (Exception, SystemExit) as error:
+            outcome = Outcome(size, None, first_line(error), is_oom(error))
+        pipe.send(outcome if outcome.peak_bytes else replace(outcome, ended=not memory.works()))
+
+
+def main() -> None:
+    """Run the command."""
+    about = "Find the largest batch that fits in a GPU's memory. Accepts all options of the training script."
+    parser = argparse.ArgumentParser("python -m gpukit.train.finder", description=about, allow_abbrev=False)
+    parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (default: this project's)")
+    given, rest = parser.parse_known_args()
+    try:
+        find(*load_task(given.task, rest), progress=partial(print, flush=True))
+    except (TrainingError, KeyboardInterrupt) as error:
+        raise SystemExit(str(error) or 130) from None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from gpukit.train import finder
+
+    finder.main()  # not this module, `__main__`, which its processes would import again

@@ -42,7 +42,7 @@ class Monitor:
         self.closed = threading.Event()
         self._restart()
         with contextlib.suppress(ImportError):
-            # The thread imports nothing, not even a codec: a worker forked meanwhile would wait for that import forever.
+            # The thread imports nothing, not even a codec: a worker forked meanwhile would wait for it forever.
             importlib.import_module("pynvml")
         threading.Thread(target=self._sample, name="gpukit-monitor", daemon=True).start()
 

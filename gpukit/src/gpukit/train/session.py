@@ -14,7 +14,6 @@ resumed with another number of processes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -30,7 +29,7 @@ from gpukit.train import checkpoint
 from gpukit.train.batch import Step, describe_batch
 from gpukit.train.curve import curve
 from gpukit.train.data import length, loader, seed_all, seed_step
-from gpukit.train.device import Device, choose, limit
+from gpukit.train.device import Device, from_settings
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.finder import find
 from gpukit.train.folder import Folder, as_json, on_main
@@ -41,28 +40,12 @@ from gpukit.train.task import Task, scale_lr
 from gpukit.train.tuner import Feed
 
 
-def choose_device(settings: RunSettings, ranks: Ranks) -> Device:
-    """The device and how to use it: from the settings, stack.json, and the hardware."""
-    if settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    stack, names = load(), ("device", "dtype", "tf32", "compile")
-    device = choose(
-        **{name: getattr(settings, name) for name in names},
-        cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not settings.deterministic,
-        local_rank=ranks.local_rank,
-        stack=stack,
-    )
-    limit(device, stack)
-    return device
-
-
 def choose_batch_size(settings: RunSettings, build: Callable[..., Task], ranks: Ranks, folder: Folder) -> int:
     """The global batch size: as set, or the largest that fits, measured once per run and stored in its run.json."""
     if settings.batch_size != "auto":
         return settings.batch_size
     if "batch_size" not in folder.facts:
-        folder.keep(batch_size=find(build, settings, ranks=ranks).batch_size * ranks.world)
+        folder.keep(batch_size=find(build, settings, ranks=ranks) * ranks.world)
     return folder.facts["batch_size"]
 
 
@@ -70,7 +53,7 @@ def start(settings: RunSettings) -> tuple[Ranks, Device, Folder]:
     """Join the processes of the run, choose the device, and open the run's folder, which the caller closes."""
     on_gpu = settings.device != "cpu" and torch.cuda.is_available()
     ranks = Ranks.start("cuda" if on_gpu else "cpu")
-    device = choose_device(settings, ranks)
+    device = from_settings(settings, ranks.local_rank)
     place = settings.output_dir, settings.name, settings.resume
     return ranks, device, on_main(ranks, lambda: Folder.start(*place, asdict(settings), load()))
 

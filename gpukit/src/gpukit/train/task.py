@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -62,6 +63,32 @@ def scale_lr(factor: float, *objects: Any) -> None:
             left += getattr(one, "_schedulers", [])  # SequentialLR and ChainedScheduler
             if hasattr(one, "base_lrs"):
                 one.base_lrs = [lr * factor for lr in one.base_lrs]
+
+
+def largest_samples(task: Task, among: int = 64, seconds: float = 5.0) -> list[Any]:
+    """The largest of up to `among` samples, evenly spaced in the data set, read in about `seconds`.
+
+    Samples are padded to the longest of their batch, so that a batch of these takes the most memory. If the data set
+    has larger ones elsewhere, `Step` splits their batches.
+    """
+    total, samples, since = len(task.dataset), [], time.monotonic()
+    for number in range(min(total, among)):
+        samples.append(task.dataset[number * total // min(total, among)])
+        if time.monotonic() - since > seconds and number >= 2:
+            break
+    sizes = [_size(sample) for sample in samples]
+    return [each for each, size in zip(samples, sizes, strict=True) if size == max(sizes)]
+
+
+def _size(sample: Any) -> int:
+    """Bytes of tensors and arrays, and lengths of texts and of lists of numbers."""
+    if hasattr(sample, "nbytes"):
+        return sample.nbytes
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    if isinstance(sample, Mapping):
+        return _size(list(sample.values()))
+    return sum(map(_size, sample)) if isinstance(sample, Iterable) else 1
 
 
 def load_task(spec: str | None, arguments: list[str]) -> tuple[Callable[..., Task], Any]:
