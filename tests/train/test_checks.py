@@ -539,7 +539,10 @@ def test_an_optimizer_of_other_parameters():
     found = checks.strangers(kept)
     assert found.id == "parameters-not-kept" and found.text.startswith("`optimizer` updates 4 of 4 parameters")
     picture = torch.zeros(3, requires_grad=True)
-    assert checks.strangers({"picture": picture, "optimizer": torch.optim.LBFGS([picture])}).id == "ok"
+    optimizer = torch.optim.LBFGS([picture])
+    assert checks.strangers({"picture": picture, "optimizer": optimizer}).id == "ok"
+    assert checks.strangers({"picture": picture}, [optimizer]).id == "optimizer-not-kept"
+    assert checks.strangers({"picture": torch.zeros(3)}, [optimizer]).id == "ok"
 
 
 def test_tensors_outside_the_state_dict():

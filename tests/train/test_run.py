@@ -326,3 +326,20 @@ def test_a_module_that_is_kept_after_the_first_save(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         train(3)
     assert train(0) == [(1, 1), (2, 0), (2, 1)]
+
+
+def test_an_optimizer_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -> None:
+    """Unless it was made for a single step, as for a copy that is trained in between."""
+    for each, folder in (("once", "a"), ("always", "b")):
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.Adam(model.parameters())
+        with Run(tmp_path / folder, save_steps=3) as run:
+            run.keep(model=model)
+            for _ in run.epochs(range(3)):
+                inner = torch.optim.Adam(model.parameters()) if each == "once" else optimizer
+                model(torch.ones(1, 2)).sum().backward()
+                inner.step()
+                run.step()
+        assert ("Adam optimizer that updates kept parameters is not kept" in capsys.readouterr().err) == (
+            each == "always"
+        )

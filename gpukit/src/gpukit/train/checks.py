@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -177,8 +177,9 @@ def restored(name: str, one: Any, saved: Any) -> Checked:
     return Checked("state-not-restored", f"`{name}{where}` is not what was saved: {loads} does not restore it.")
 
 
-def strangers(objects: Mapping[str, Any]) -> Checked:
-    """Whether optimizers update parameters that no kept module (or tensor) has; id: parameters-not-kept."""
+def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer] = ()) -> Checked:
+    """Whether optimizers update parameters that no kept module (or tensor) has, or `others` those of a kept one; ids:
+    parameters-not-kept, optimizer-not-kept."""
     known = {id(one) for one in objects.values() if isinstance(one, Tensor)}
     modules = [one for one in objects.values() if isinstance(one, nn.Module)]
     known.update(id(parameter) for module in modules for parameter in module.parameters())
@@ -189,6 +190,10 @@ def strangers(objects: Mapping[str, Any]) -> Checked:
                 text = f"`{name}` updates {missing} of {len(updated)} parameters that are in no kept module"
                 remedy = "keep their module too, and create the optimizer after the final model"
                 return Checked("parameters-not-kept", f"{text}, so a resume loses them: {remedy}.")
+    for one in others:
+        if known & {id(parameter) for group in one.param_groups for parameter in group["params"]}:
+            text = f"The {type(one).__name__} optimizer that updates kept parameters is not kept itself"
+            return Checked("optimizer-not-kept", f"{text}, so a resume starts it anew: run.keep(optimizer=...).")
     return OK
 
 

@@ -29,10 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import IO, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gpukit.train import checkpoint, checks
 from gpukit.train.checkpoint import CheckpointError
@@ -128,7 +130,9 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
-        self._updated, self._optimizers = False, 0  # an optimizer has made a step since the last one of the run
+        self._updated, self._optimizers = False, list[Optimizer]()  # a kept one made a step since the run's last one
+        self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
+        self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(None, self.completed, samples=1, device=torch.device("cpu"), shown=shown)
         for message in self.saved.passed_over if self.saved else ():
@@ -170,13 +174,11 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            if isinstance(one, Optimizer):
-                inner = getattr(one, "optimizer", one)  # accelerate wraps optimizers
-                inner.register_step_post_hook(self._was_updated)
-                self._optimizers += 1
             self._use_device(one)
             if self.saved:
                 self._restore_object(name, one)
+        kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
+        self._optimizers = [getattr(one, "optimizer", one) for one in kept]  # accelerate wraps them
         self._restore_generators()
 
     def variables(self, namespace: dict[str, Any], *names: str) -> None:
@@ -410,6 +412,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
+        self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
             self._saver_wait()
@@ -469,8 +472,11 @@ class Run:
 
     # Saving
 
-    def _was_updated(self, *_: Any) -> None:
-        self._updated = True
+    def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
+        if any(optimizer is one for one in self._optimizers):
+            self._updated = True
+        elif self._saver is None:
+            self._others.setdefault(optimizer, set()).add(self.completed)
 
     def _describe(self, loop: Loop, finished: bool = False) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
@@ -501,7 +507,9 @@ class Run:
         )
         ranks = self._of_all_ranks(mine)
         if self._saver is None:
-            self._report(checks.strangers(self._objects))
+            several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
+            self._report(checks.strangers(self._objects, several))
+            self._others.clear()
         now = checks.loose(self._objects)
         self._report(checks.unsaved(self._outside, now))
         self._outside = now
