@@ -401,7 +401,7 @@ MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
     ("change", "messages"),
     [
         ({"batch_size": 32}, "batch_size = 64, but this run has 32; resume with --batch-size 64, or start a new run"),
-        ({"seed": 1}, "resume with --seed 0, or start a new run with another --name"),
+        ({"seed": 1}, "resume with --seed 0, or start a new run in another folder (--name)"),
         ({"samples": 900}, "samples = 1000, but this run has 900; resume with the same data"),
         ({"model": MODEL | {"fc.bias": "float32 [12]"}}, "fc.bias is float32 [10] there and float32 [12] here"),
         ({"model": MODEL | {"new": "float32 [1]"}}, "new is absent there and float32 [1] here"),
@@ -681,7 +681,7 @@ def test_only_one_process_saves_into_a_run(tmp_path: Path, in_child) -> None:
         leftover.mkdir()
         messages = in_child(TRIES, tmp_path)
         assert (
-            "Another process is writing to" in messages and "another --name" in messages and messages.count("\n") == 1
+            "Another process is writing to" in messages and "another folder" in messages and messages.count("\n") == 1
         )
         assert leftover.exists(), "what another process is writing must stay"
     assert_of_step(newest(tmp_path), 1)

@@ -169,7 +169,7 @@ def test_none_is_none(tmp_path: Path) -> None:
 def test_another_run_is_said_once(tmp_path: Path, ranks: Nursery) -> None:
     ranks.well("saves", tmp_path, [1])
     first, second = ranks("reads", tmp_path, ABOUT | {"batch_size": 32})
-    assert "resume with --batch-size 64, or start a new run with another --name" in first.error
+    assert "resume with --batch-size 64, or start a new run in another folder (--name)" in first.error
     assert (second.code, second.error) == (QUIET, "")
 
 

@@ -37,7 +37,7 @@ NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
 RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks that saved it (sharded.py)
-NEW_RUN = "or start a new run with another --name"
+NEW_RUN = "or start a new run in another folder (--name)"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 UNCHANGED = "Earlier checkpoints are unchanged."
@@ -50,7 +50,7 @@ DISK = {  # what to do about an error of the file system
     errno.EROFS: "remount it, or use another --output-dir",
 }
 FOLDERS = DISK | {
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another --name"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another folder (--name)"),
     errno.ENOENT: "it was deleted while it was in use: run the same command again",
 }
 
@@ -249,7 +249,7 @@ def _lock(path: Path) -> int:
         os.close(file)
         run = path.parents[1]
         raise CheckpointError(
-            f"Another process is writing to {run}: wait until it ends, or use another --name."
+            f"Another process is writing to {run}: wait until it ends, or use another folder (--name)."
         ) from None
     except OSError:
         pass  # a file system without locks
