@@ -101,7 +101,9 @@ def small_task(settings: Any, device: Any) -> Any:
     torch.manual_seed(20)
     layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten()]
     model = device.prepare(torch.nn.Sequential(*layers, torch.nn.Linear(64 * 28 * 28, 10)))
-    data = torch.utils.data.TensorDataset(torch.randn(256, 3, 32, 32), torch.randint(10, (256,)))
+    count = getattr(settings, "samples", 256)
+    images = torch.randn(256, 3, 32, 32) if count == 256 else torch.randn(1, 3, 32, 32).expand(count, 3, 32, 32)
+    data = torch.utils.data.TensorDataset(images, torch.randint(10, (count,)))
     return Task(
         model,
         torch.optim.AdamW(model.parameters(), lr=1e-4),
@@ -122,6 +124,31 @@ def test_speed_compares_the_settings_of_this_gpu(device: str, measured: dict[str
     assert "fp32" in tried and all(row.memory_gb for row in rows if not row.problem)
     assert all("losses" not in row.problem for row in rows), table(rows)
     assert recommended(rows).samples_per_second >= rows[0].samples_per_second
+
+
+def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:
+    """In 2 GiB of memory, of which it uses most."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from gpukit.train.device import choose
+    from gpukit.train.finder import find
+
+    def peak(size: int) -> int:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        task = small_task(settings, choose(device=device))
+        for _ in range(5):
+            task.optimizer.zero_grad()
+            task.loss(task.model, [each[:size].to(device) for each in task.dataset.tensors]).backward()
+            task.optimizer.step()
+        return torch.cuda.max_memory_allocated(device)
+
+    settings, lines = SimpleNamespace(device=device, samples=500_000), measured.setdefault("lines", [])
+    size = find(small_task, settings, limit=2 << 30, progress=lines.append)
+    measured["share"] = peak(size) / (2 << 30)
+    assert 0.6 < measured["share"] <= 1
 
 
 def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
