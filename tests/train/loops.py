@@ -409,11 +409,12 @@ def graphs(folder: Path, report: Report) -> None:
 
 
 class World:
-    """Has a generator, a module, and counts, as environments do."""
+    """Has a generator, a module, counts, and functions and types, as environments do."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.critic, self.counts = numpy.random.default_rng(seed), nn.Linear(2, 3), defaultdict(int)
         self.head = nn.Linear(3, 1)
+        self.rules, self.space = [torch.tanh, lambda x: 2 * x], {"dtype": numpy.dtype("float32"), "kind": World}
 
 
 @loop

@@ -50,7 +50,9 @@ DISK = {  # what to do about an error of the file system
     errno.EROFS: "remount it, or use another --output-dir",
 }
 FOLDERS = DISK | {
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another folder (--name)"),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another folder (--name)"
+    ),
     errno.ENOENT: "it was deleted while it was in use: run the same command again",
 }
 

@@ -160,7 +160,7 @@ class Run:
         """Keep these objects in checkpoints, and restore them now if the run is resumed.
 
         A module, an optimizer, a scheduler, or anything else with `state_dict` and `load_state_dict`; generators,
-        tensors, arrays, lists, dicts, sets, deques; or an object whose attributes are such values.
+        tensors, arrays, lists, dicts, sets, deques; or an object whose attributes are such values, functions, or types.
         """
         for name, one in objects.items():
             if name in self._objects and not self._loops:

@@ -5,7 +5,8 @@
 
 An object is a module, an optimizer, a scheduler, or anything else with `state_dict` and `load_state_dict`; a random
 generator; a tensor, an array, a list, a dict, a set, or a deque; or an object whose attributes are such values. Lists,
-dicts, and attributes may contain such objects, which are restored in place.
+dicts, and attributes may contain such objects, which are restored in place. Functions, classes, and other constants in
+them are not saved; they must be the same when the state is restored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy
@@ -28,6 +29,8 @@ from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
 ARRAY, QUEUE, SCALAR = "numpy.ndarray", "collections.deque", "numpy.generic"  # keys of what stands for other types
+CODE = "python.constant"  # the key of what stands for a constant: its name
+CONSTANTS = (FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, partial, numpy.dtype, Enum)
 COMPILED = "_orig_mod."  # torch.compile's prefix
 
 
@@ -54,6 +57,8 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return {key.replace(COMPILED, ""): value for key, value in unwrapped(kept).state_dict().items()}
     if isinstance(kept, KINDS):
         return generator_state(kept)
+    if around and isinstance(kept, CONSTANTS):
+        return {CODE: _name(kept)}
     if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         return kept.state_dict()
     if kept is None or isinstance(kept, (Tensor, numpy.ndarray, set)):
@@ -62,7 +67,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return [inside(one, f"{name}[{number}]") for number, one in enumerate(kept)] if _in_place(kept) else kept
     if isinstance(kept, dict):
         return {key: inside(one, f"{name}[{key!r}]") for key, one in kept.items()}
-    if hasattr(kept, "__dict__") and not callable(kept):
+    if hasattr(kept, "__dict__") and not isinstance(kept, CONSTANTS):
         return {key: inside(one, f"{name}.{key}") for key, one in vars(kept).items()}
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
@@ -74,10 +79,17 @@ def _in_place(value: Any) -> bool:
     """Whether a value has state of its own, so that it is not replaced by a saved one."""
     if isinstance(value, (list, tuple, deque, dict)):
         return any(map(_in_place, value.values() if isinstance(value, dict) else value))
-    if isinstance(value, (nn.Module, *KINDS)) or (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+    if isinstance(value, (nn.Module, *KINDS, *CONSTANTS)) or (
+        hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    ):
         return True
-    plain = isinstance(value, (Tensor, numpy.ndarray, numpy.generic, Enum, ModuleType)) or callable(value)
-    return hasattr(value, "__dict__") and not plain
+    return hasattr(value, "__dict__") and not isinstance(value, (Tensor, numpy.ndarray, numpy.generic))
+
+
+def _name(constant: Any) -> str:
+    named = constant.func if isinstance(constant, partial) else constant
+    name = getattr(named, "__qualname__", None) or str(getattr(named, "__name__", named))
+    return f"{getattr(named, '__module__', None) or ''}.{name}"
 
 
 def put_back(kept: Any, state: Any, name: str) -> None:
@@ -97,6 +109,9 @@ def _put_back(kept: Any, state: Any) -> None:
         inner.load_state_dict({key: state[key.replace(COMPILED, "")] for key in inner.state_dict()})
     elif isinstance(kept, KINDS):
         restore_generator(kept, state)
+    elif isinstance(kept, CONSTANTS):
+        if state != {CODE: _name(kept)}:
+            raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         kept.load_state_dict(state)
         if isinstance(kept, Optimizer):
@@ -130,7 +145,8 @@ def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, An
         one = kept.get(key)
         if _in_place(one):
             _put_back(one, saved)
-        put(key, one if _in_place(one) else like(saved, one))
+        if not isinstance(saved, dict) or CODE not in saved:  # what is created when it is needed, as a cache
+            put(key, one if _in_place(one) else like(saved, one))
 
 
 def generators_now() -> dict[str, Any]:
