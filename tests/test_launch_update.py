@@ -18,8 +18,8 @@ from copier import run_update
 from plumbum import local
 
 from gpukit.cli.main import parse
-from gpukit.doctor import support
 from gpukit.host.process import Result
+from gpukit.project import support
 from gpukit.project.messages import RefusalError
 from gpukit.update import main, record, summary, trial
 from gpukit.update.template import Template, release_key

@@ -185,7 +185,7 @@ IGNORED = f'ignore:\n  - vulnerability: CVE-1\n    reason: "until {YEAR}-01-31: 
 )
 def test_an_ignored_vulnerability_expires(generate, tmp_path: Path, text: str, wrong: str) -> None:
     job = yaml.safe_load((generate() / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["image"]
-    script = next(step["run"] for step in job["steps"] if step.get("shell") == "python")
+    script = next(step["run"] for step in job["steps"] if step.get("shell") == "python3 {0}")
     (tmp_path / ".grype.yaml").write_text(text, encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, wrong in done.stderr) == (int(bool(wrong)), True), done

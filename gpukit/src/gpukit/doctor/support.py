@@ -10,8 +10,8 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import data
 from gpukit.project.stack import Stack
+from gpukit.project.support import NOTICE_DAYS
 
-NOTICE_DAYS = 90
 UPDATE = "copier update --trust"
 ENDED = Cause(
     "base-support-ended",
@@ -21,25 +21,6 @@ ENDED = Cause(
     status=WARN,
 )
 ENDING = Cause("base-support-ending", "Its support ends in {days} days.", f"`{UPDATE}`", status=WARN)
-
-
-def notice(stack: dict[str, Any], today: date) -> str:
-    """A sentence if the support of a stack.json ends soon, or has ended."""
-    try:
-        end = date.fromisoformat(stack["end_of_life"])
-        name, pinned = f"{stack['base']} {stack['release']}", stack["channel"] == "pin"
-    except (KeyError, TypeError, ValueError):  # no date; or not a stack.json, which others report
-        return ""
-    left = (end - today).days
-    if left > NOTICE_DAYS:
-        return ""
-    remedy = (
-        "`./launch update --answers release=current` selects the newest release of the base."
-        if pinned
-        else "Run `./launch update` again when the template has a newer release."
-    )
-    when = f"ends in {left} days, on {end}" if left >= 0 else f"ended on {end}"
-    return f"The support of {name} {when}. {remedy}"
 
 
 @check("base", "Base's support", causes=(ENDED, ENDING), project=True)

@@ -9,8 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from gpukit.doctor import support
 from gpukit.host.driver import driver, jetson
+from gpukit.project import support
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.git import unmerged
