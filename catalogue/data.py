@@ -86,6 +86,7 @@ def serves(base: str, name: str) -> dict[str, Any]:
     cases = PACKAGES["use_cases"].items()
     return {
         "confirmed": release["status"] == "confirmed",
+        "superseded": support.superseded(base, name),
         "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
         "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
         **({"driver": release["driver"], "install": install(release)} if base == "wheel" else {}),
@@ -93,10 +94,11 @@ def serves(base: str, name: str) -> dict[str, Any]:
 
 
 def stacks() -> dict[str, Any]:
-    """The stack of each hardware id, the ids that each release supports together, and the uv that setup installs."""
+    """The stack of each hardware id, what each release supports, how bases end, and the uv that setup installs."""
     return {
         "stacks": {id: stack(id) for id in HARDWARE},
         "releases": {base: {name: serves(base, name) for name in RELEASES[base]} for base in BASES},
+        "support": {base: BASES[base]["support"]["text"] for base in BASES},
         "uv": {name: PACKAGES["uv"][name] for name in ("version", "sha256")},
     }
 

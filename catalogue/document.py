@@ -298,7 +298,7 @@ def drivers() -> str:
             release["torch"],
             release["cuda"] or "none",
             release["driver"] or "none",
-            release["end_of_life"] or "",
+            (release["end_of_life"] or "no date") + (", superseded" if support.superseded(base, name) else ""),
             " ".join(release["kernels"]),
         ]
         for base in BASES

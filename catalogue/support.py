@@ -22,6 +22,7 @@ DOCUMENTED = {
     "contents",
     "toolkits",
     "branches",
+    "ends",
     "kernels",
     "recipes",
     "exact",
@@ -75,6 +76,16 @@ def outside(release: Mapping[str, Any], span: str) -> str:
         if (torch < number(bound)) if operator == ">=" else (torch >= number(bound)):
             return f"its torch is not {part.strip()}"
     return ""
+
+
+def superseded(base: str, name: str) -> bool:
+    """Whether the publisher fixes only newer releases (the base's rule), and a confirmed one of them is listed."""
+    images = load("images")
+    rule, releases = images["bases"][base]["support"]["rule"], images["releases"][base]
+    if rule == "driver-branch":  # it ends with that branch, whatever is newer
+        return False
+    numbers = {id: number(id if rule == "newest" else release["torch"]) for id, release in releases.items()}
+    return any(numbers[id] > numbers[name] for id, release in releases.items() if release["status"] == "confirmed")
 
 
 def refused(release: Mapping[str, Any], targets: Iterable[str], use_case: str = "") -> str:

@@ -414,8 +414,27 @@ def test_tables_agree_with_the_releases():
         if base == "cuda":
             toolkit = ".".join(name.split(".")[:2])
             assert release["driver"] == images["toolkits"]["drivers"][toolkit]
-            ends = {item["branch"]: item["end"] for item in images["branches"]}
-            assert not release["end_of_life"] or release["end_of_life"].startswith(ends[release["driver"][:3]])
+
+
+def test_every_release_has_an_end_or_a_rule():
+    """No date is made up: it is that of the driver branch, or of Debian and Python; else the base's rule holds."""
+    images = support.load("images")
+    branches = {item["branch"]: item["end"] or "" for item in images["branches"]}
+    for base, name in EVERY_RELEASE:
+        release, rule = RELEASES[base][name], images["bases"][base]["support"]["rule"]
+        end = release["end_of_life"]
+        if rule == "newest-minor":
+            ends = images["ends"]
+            assert end == min(ends["distributions"][release["distribution"]], ends["pythons"][release["python"]])
+        elif rule == "driver-branch":
+            month = branches.get(release["driver"].split(".")[0], "")
+            assert (end or "")[:7] == month
+            assert not end or (datetime.date.fromisoformat(end) + datetime.timedelta(1)).day == 1, "a month's last day"
+        else:
+            assert rule == "newest" and end is None
+    assert [name for name in RELEASES["ngc"] if not support.superseded("ngc", name)] == ["26.09", "26.08", "26.07"]
+    assert support.superseded("wheel", "2.10.0-cu128") and not support.superseded("wheel", "2.14.1-cu126")
+    assert not support.superseded("cuda", "12.8.2-torch-2.10.0")  # it has a date
 
 
 def covers(span: str, torch: str) -> bool:

@@ -26,10 +26,11 @@ CREATED = {
     "requirements.txt",
     "torch-index.txt",
     ".env",
+    ".grype.yaml",
     "compose.yaml",
     "docs/benchmarks.md",
     "examples/",
-}  # created by a command
+}  # created by a command, or by you
 
 
 def named(documents: list[Path]) -> list:

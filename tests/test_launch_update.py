@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import json
 import os
 import re
 import shutil
@@ -17,6 +19,7 @@ from plumbum import local
 
 from gpukit.cli.main import parse
 from gpukit.host.process import Result
+from gpukit.project import support
 from gpukit.project.messages import RefusalError
 from gpukit.update import main, record, summary, trial
 from gpukit.update.template import Template, release_key
@@ -425,6 +428,35 @@ def test_what_the_summary_reads() -> None:
 def test_a_jetson_is_judged_by_its_system(mine: Path, release: tuple[int, ...], too_old: bool) -> None:
     change(mine / "stack.json", '"driver": "580",\n  "end_of_life"', '"driver": "590",\n  "end_of_life"')
     assert summary.compare(mine, "540.4.0", release).too_old is too_old
+
+
+@pytest.mark.parametrize(
+    ("day", "said"),
+    [("2028-05-10", ""), ("2028-05-11", "ends in 90 days, on 2028-08-09"), ("2028-08-10", "ended on 2028-08-09")],
+)
+def test_the_end_of_support_is_announced_in_advance(
+    mine: Path,
+    template: Path,
+    stub: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    day: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(main, "today", lambda: datetime.date.fromisoformat(day))
+    text = (mine / "stack.json").read_text(encoding="utf-8")
+    found = {**json.loads(text), "base": "wheel", "release": "1", "end_of_life": "2028-08-09"}
+    (mine / "stack.json").write_text(json.dumps(found, indent=2), encoding="utf-8")
+    commit(mine, "a date")
+    assert launch(mine) == 0, "there is no update"
+    assert bool(said) == ("The support of wheel 1" in (message := capsys.readouterr().err)) and said in message
+    new_file(template)
+    new_release(template)
+    assert launch(mine, "--check") == 0, "there is one, with the same end"
+    assert said in capsys.readouterr().err
+    change(mine / "stack.json", '"channel": "current"', '"channel": "pin"')
+    pinned = support.notice(json.loads((mine / "stack.json").read_text()), main.today())
+    assert ("--answers release=current" in pinned) == bool(said)
 
 
 def test_two_branches(template: Path, mine: Path, stub: None) -> None:

