@@ -83,6 +83,12 @@ def cases() -> Iterator[tuple[str, dict]]:
         clusters = {"cluster": ["slurm", "skypilot"], "tracking": ["wandb"], "data_dir": "~/a b"}
         yield f"{hardware}-clusters", {"hardware": hardware, "also_on": also_on, **clusters}
     yield "dgx-spark-slurm", {"hardware": "dgx-spark", "cluster": ["slurm"], "data_dir": "/srv/$a`b"}
+    many = ["t4-rtx-20"]  # and every answer that adds something
+    for hardware in HARDWARE:
+        many += [hardware] if hardware not in many and support.current("wheel", [*many, hardware], "llm") else []
+    answers = {"tracking": ["tensorboard", "wandb", "mlflow"], "credentials": ["aws", "gcloud", "kaggle"]}
+    answers |= {"data_dir": "/d", "shared_machine": True, "cluster": ["slurm"], "use_case": "llm"}
+    yield "many", {"hardware": many[0], "also_on": many[1:], **answers}
 
 
 CASES = dict(cases())
@@ -388,7 +394,10 @@ def test_documents_are_short_and_what_they_name_exists(everything: dict[str, Pat
                 elif program:
                     assert program[0] == "nvidia-smi" or f'"{program[0]}>=' in packages, program
             for span in spans(path):
-                if re.fullmatch(r"[\w.-]+/[\w./-]*|[\w-]*\.(py|toml|ya?ml|json|jsonl|txt|md|sbatch|env)", span):
+                if re.fullmatch(
+                    r"(src|tests|notebooks|cluster|vendor|\.\w+)/[\w./-]*|[\w-]*\.(py|toml|ya?ml|jsonl?|txt|md|env)",
+                    span,
+                ):
                     places = [project / span, *project.rglob(Path(span).name)]
                     known = span in CREATED or span.startswith(("vendor/", "outputs/"))
                     assert known or any(place.exists() for place in places), (name, path.name, span)
@@ -491,7 +500,7 @@ WORDS: dict[str, Callable[[dict], bool]] = {
     "/data": lambda answers: answers.get("data_dir"),
     "transformers": lambda answers: answers.get("use_case") == "llm",
     "timm": lambda answers: answers.get("use_case") == "vision",
-    "jetson": lambda answers: "jetson" in answers["hardware"],
+    "jetson": lambda answers: "jetson" in str(answers),
     "nvcr.io": lambda answers: answers.get("base", HARDWARE[answers["hardware"]]["base"]["recommended"]) == "ngc",
     "nvidia/cuda": lambda answers: answers.get("base") == "cuda",
     "slurm": lambda answers: "slurm" in answers.get("cluster", []),
