@@ -114,19 +114,6 @@ def test_launch_accepts_documented_commands(path: Path) -> None:
             check_launch(words)
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [{"hardware": "rtx-50"}, {"hardware": "dgx-spark", "workflow": "scripts", "tracking": ["mlflow", "wandb"]}],
-    ids=["one notebook", "one with a service"],
-)
-def test_launch_accepts_commands_of_the_generated_readme(generate, answers: dict) -> None:
-    path = generate(**answers) / "README.md"
-    launched = [words for words in commands(path) if words[0] == "./launch"]
-    assert len(launched) > 8
-    for words in launched:
-        check_launch(words)
-
-
 # Answers that generate every file named in the documents.
 FULL = {"hardware": "rtx-50", "use_case": "llm", "tracking": ["mlflow"], "cluster": ["slurm", "skypilot"]}
 

@@ -43,7 +43,7 @@ def project(request: pytest.FixtureRequest, generate) -> Path:
 
 def test_texts_are_short_and_fully_rendered(project: Path) -> None:
     readme = (project / "README.md").read_text(encoding="utf-8")
-    assert len(readme.splitlines()) <= 90
+    assert len(readme.splitlines()) <= 85
     texts = [project / name for name in ("README.md", ".env.example", ".gitignore", ".dockerignore", "pyproject.toml")]
     texts += [*project.glob(".github/**/*.yml"), *project.glob("src/**/*.py"), *project.glob("tests/*.py")]
     for path in texts:

@@ -164,6 +164,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
     change(pyproject, '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
+    change(mine / "AGENTS.md", "## Commands\n", "## Review\n\nBy Ann.\n\n## Commands\n")
     change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
     (mine / "apt.txt").write_text("ffmpeg\n")
     (package / "train.py").write_text("mine = 1\n")
@@ -173,6 +174,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     (mine / "notebooks/second.ipynb").write_text("{}\n")
     commit(mine)
     change(template / "template/pyproject.toml.jinja", "line-length = 120", "line-length = 100")
+    change(template / "template/AGENTS.md.jinja", "## This hardware\n", "## The hardware\n")
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
     for file in (*(template / "template/src").glob("*/*train.py*"), template / "template/tests/test_train.py.jinja"):
         file.write_text("new = 1\n")
@@ -186,9 +188,11 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text and "line-length = 100" in text
     assert 'CMD ["bash", "-l"]' in (mine / "Dockerfile").read_text(encoding="utf-8")
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
+    agents = (mine / "AGENTS.md").read_text(encoding="utf-8")
+    assert "\nBy Ann.\n" in agents and "## The hardware\n" in agents
     assert "// mine" in (mine / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
     changed = set(git("diff", "--name-only", "HEAD", cwd=mine).split())
-    assert changed == {".copier-answers.yml", "Dockerfile", "pyproject.toml"}
+    assert changed == {".copier-answers.yml", "AGENTS.md", "Dockerfile", "pyproject.toml"}
     assert Validation(mine).problems() == []
 
 

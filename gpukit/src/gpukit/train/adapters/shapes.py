@@ -1,4 +1,6 @@
-"""A small data set to start with: colored shapes on noise, as JPEG and PNG files."""
+"""A small data set, to try a script without images of your own: colored shapes on noise, as JPEG and PNG files."""
+
+from __future__ import annotations
 
 import os
 import random
