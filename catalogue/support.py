@@ -22,6 +22,7 @@ DOCUMENTED = {
     "contents",
     "toolkits",
     "branches",
+    "leads",
     "kernels",
     "recipes",
     "exact",

@@ -144,10 +144,11 @@ class Registry:
             return False
         if not realm.startswith("https://") and not LOCAL.fullmatch(urllib.parse.urlsplit(realm).netloc):
             raise broken(image, "it asks for a token over a connection without encryption")
-        query = {"scope": f"repository:{image.repository}:pull", **given}
+        address = urllib.parse.urlsplit(realm)  # nvcr.io's has a query of its own
+        query = {"scope": f"repository:{image.repository}:pull", **dict(urllib.parse.parse_qsl(address.query)), **given}
         query.pop("error", None)
-        joint = "&" if "?" in realm else "?"
-        answer = self.request(image, "GET", realm + joint + urllib.parse.urlencode(query), {}, {})
+        address = address._replace(query=urllib.parse.urlencode(query))
+        answer = self.request(image, "GET", address.geturl(), {}, {})
         if answer.status in (401, 403, 404):
             return False
         if answer.status >= 300:
