@@ -12,7 +12,7 @@ from gpukit.errors import refusals
 from gpukit.errors.known import match_rules
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
-from gpukit.host.registry import Registry
+from gpukit.host.registry import DIGEST, Registry
 from gpukit.project.messages import RefusalError, say
 
 # The Dockerfile's default for the base image: what precedes the name, the name, and the digest after it.
@@ -85,16 +85,17 @@ def resolve(project: Project, name: str) -> str:
     code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
     if code == 0:
         repository = re.sub(r":[^:/]*$", "", name)
-        local = [one for one in json.loads(output) or [] if one.startswith(f"{repository}@")]
-        return local[0].partition("@")[2] if local else ""
+        local = re.search(rf'"{re.escape(repository)}@({DIGEST.pattern})"', output)
+        return local[1] if local else ""
     try:
         digest = Registry(SECONDS).digest(name)
     except RefusalError:
         template = "--format={{json .Manifest.Digest}}"  # with the accounts and mirrors of the engine's user
         code, output, _ = project.engine.call("buildx", "imagetools", "inspect", template, name)
-        if code:
+        found = DIGEST.search(output) if code == 0 else None
+        if not found:
             raise
-        digest = json.loads(output)
+        digest = found[0]
     if not digest:
         raise RefusalError(f"The registry has no {name}: check the name and the tag.", id="registry-missing")
     return digest
