@@ -435,11 +435,11 @@ def test_watch(server, pushed, sources, tmp_path):
 
 def passes_the_catalogues_tests(text: str, folder: Path) -> None:
     shutil.copytree(ROOT / "catalogue", folder / "catalogue", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests/__init__.py", "tests/test_catalogue.py", "pyproject.toml", "gpukit", "docs"):
-        target = folder / name
-        target.parent.mkdir(exist_ok=True)
-        target.symlink_to(ROOT / name)
-    (folder / "tests/data").symlink_to(ROOT / "tests/data")
+    (folder / "tests").mkdir()
+    for name in ("tests/__init__.py", "tests/test_catalogue.py", "pyproject.toml", "copier.yml"):
+        shutil.copy2(ROOT / name, folder / name)
+    for name in ("tests/data", "gpukit", "docs", "fragments"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "catalogue/images.yml").write_text(text)
     subprocess.run([sys.executable, "catalogue/support.py"], cwd=folder, check=True)
     tests = ["tests/test_catalogue.py", "-q", "-n0", "-pno:cacheprovider", "--import-mode=importlib"]
