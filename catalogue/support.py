@@ -23,6 +23,7 @@ DOCUMENTED = {
     "toolkits",
     "branches",
     "ends",
+    "leads",
     "kernels",
     "recipes",
     "exact",

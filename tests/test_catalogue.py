@@ -114,7 +114,7 @@ def test_versions_are_quoted(name):
 def test_the_files_are_small_and_plain():
     """Jinja renders what is made of them, catalogue.json, on every copy."""
     texts = [(ROOT / f"catalogue/{name}.yml").read_text() for name in FILES]
-    assert (ROOT / "catalogue/catalogue.json").stat().st_size < 70_000
+    assert (ROOT / "catalogue/catalogue.json").stat().st_size < 80_000
     assert not any(mark in text for mark in ("{{", "{%", "{#") for text in texts)
 
 
@@ -602,7 +602,7 @@ def test_what_copier_reads_is_the_catalogue():
             release.pop("refused")
     whole = {name: value for file in FILES for name, value in support.load(file).items()}
     assert contents == {name: support.bare(whole[name]) for name in contents}
-    assert set(whole) - set(contents) == {"sources", *support.DOCUMENTED}
+    assert {"leads", *whole} - set(contents) == {"sources", *support.DOCUMENTED}  # there may be no leads
     assert "https://developer.nvidia.com/cuda-gpus" not in text, "nothing is rendered from a source"
 
 

@@ -32,6 +32,7 @@ DATA: dict[str, Any] = {
     "release": "2.14.1-cu130",
     "channel": "current",
     "image": "python:3.12-slim-trixie",
+    "digest": f"sha256:{'a' * 64}",
     "python": "3.12",
     "torch": "2.14.1+cu130",
     "cuda": "13.0",
@@ -130,6 +131,7 @@ def container():
 
     def probes(**changes: Any) -> SimpleNamespace:
         seen = {
+            "base_image": f"{DATA['image']}@{DATA['digest']}",
             "stress": False,
             "workspace_venv": "",
             "in_use_by": "",

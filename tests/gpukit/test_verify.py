@@ -80,6 +80,17 @@ def test_nothing_is_wrong_with_a_healthy_container(container, make_stack, findin
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
+def test_what_the_image_is_built_from(container, make_stack):
+    """Without a digest on either side, or with an image of one's own, it is unknown, which is no fault."""
+    other = f"mirror.example/python:3@sha256:{'b' * 64}"
+    for probes, stack in (
+        (container(base_image=""), make_stack()),
+        (container(), make_stack(digest=None)),
+        (container(base_image=other), make_stack()),
+    ):
+        assert judged(probes, stack)["base-image"].status == "SKIP"
+
+
 NO_GPU = {
     "devices": Devices(),
     "gpu_nodes": [],
@@ -242,6 +253,11 @@ FAULTS = {
         {"gpukit": Versions("0.2.0", "0.3.0+h0123456789ab")},
         "gpukit",
         packages.OLD_IMAGE,
+    ),
+    "a moved base": (
+        {"base_image": f"python:3.12-slim-trixie@sha256:{'b' * 64}"},
+        "base-image",
+        build.BASE_MOVED,
     ),
     "another Python": ({"python": "3.13.1"}, "python", interpreter.OTHER_VERSION),
     "a virtual environment": ({"prefixes": ("/workspace/.venv", "/usr")}, "venv", interpreter.VENV_ACTIVE),

@@ -808,3 +808,28 @@ def test_ctrl_c_while_the_notebook_starts(small: Path, monkeypatch: pytest.Monke
     with pytest.raises(RefusalError, match="is still starting") as refused:
         notebook.notebook(project)
     assert refused.value.code == 130
+
+
+DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+
+
+@pytest.mark.parametrize("pulled", [True, False])
+def test_the_digest_of_the_base(small: Path, pulled: bool) -> None:
+    """A build records what it starts from, verify gets it, and `pin --digest` writes it."""
+    base, name = f"standin/python@{DIGESTS[0]}", f"standin/python:slim@{DIGESTS[0]}"
+    docker = f"""\
+case "$*" in
+  *RepoDigests*) echo '["other/python@{DIGESTS[1]}"{f', "{base}"' * pulled}]' ;;
+  "image inspect"*gpukit.base*) read -r label < "$HOME/built"; echo "$label" ;;
+  "image inspect"*) echo "Error: No such image: small" >&2; exit 1 ;;
+  build*) for word; do case $word in --label=gpukit.base=*) echo "${{word#*base=}}" ;; esac; done > "$HOME/built" ;;
+  run*) echo "{{}}"; echo "${{GPUKIT_BASE:-none}}" > "$HOME/seen" ;;
+  *) echo "{{}}" ;;
+esac"""
+    done = launch(small, "--cpu", "verify", docker=docker)
+    assert done.returncode == 0, done.stderr
+    assert (small.parent / "built").read_text() == f"{name}\n" * pulled
+    assert (small.parent / "seen").read_text() == (f"{name}\n" if pulled else "none\n")
+    done = launch(small, "pin", "--digest", docker=docker)
+    assert (f"${{BASE_IMAGE:-{name}}}" in (small / "Dockerfile").read_text()) == pulled, done.stderr
+    assert pulled or "was not pulled from a registry" in sentence(done)

@@ -61,7 +61,9 @@ def act(options: argparse.Namespace) -> int:
         return container.run_detached(project, options.rest, options.name, options.variables, options.ports)
     if command == "run":
         return container.run(project, options.rest, options.variables, options.ports)
-    if command in ("verify", "speed"):
+    if command == "verify":
+        return container.verify(project, ["gpukit", command, *options.rest])
+    if command == "speed":
         return container.run(project, ["gpukit", command, *options.rest])
     if command == "shell":
         return container.shell(project, options.rest)

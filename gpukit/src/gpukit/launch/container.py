@@ -120,18 +120,33 @@ def start(project: Project, *arguments: str) -> None:
         raise project.engine.explain(errors, "The container cannot start")
 
 
+def verify(project: Project, command: list[str]) -> int:
+    """Run verify, and tell it what the image was built from: a container cannot see that."""
+    if project.dry:
+        return run(project, command)
+    project.prepare()
+    image.ensure(project)
+    base = image.recorded_base(project)
+    return run(project, command, [f"GPUKIT_BASE={base}"] if base else None, ready=True)
+
+
 def run(
-    project: Project, command: list[str], variables: list[str] | None = None, ports: list[str] | None = None
+    project: Project,
+    command: list[str],
+    variables: list[str] | None = None,
+    ports: list[str] | None = None,
+    ready: bool = False,
 ) -> int:
-    """Run a command in a container of its own that is gone afterwards."""
+    """Run a command in a container of its own that is gone afterwards. `ready`: the image is there."""
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish, (more, values) = published(project, ports or []), passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
     arguments = ["run", "--rm", *terminal_flags(), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
         return 0
-    project.prepare()
-    image.ensure(project)
+    if not ready:
+        project.prepare()
+        image.ensure(project)
     hand_over(project, values)
     with naming_the_port(publish):
         return Attended(project.engine, name).run(*arguments)

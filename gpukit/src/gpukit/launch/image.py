@@ -12,7 +12,13 @@ from gpukit.errors import refusals
 from gpukit.errors.known import match_rules
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
+from gpukit.host.registry import DIGEST, Registry
 from gpukit.project.messages import RefusalError, say
+
+# The Dockerfile's default for the base image: what precedes the name, the name, and the digest after it.
+BASE = re.compile(r"(\$\{BASE_IMAGE:-|^ARG BASE_IMAGE=[\"']?)([^}\"'\s@]+)(@sha256:[0-9a-f]+)?", re.MULTILINE)
+BASED = "gpukit.base"  # the label with the base image and its digest
+SECONDS = 10  # for a registry's answer
 
 
 def build_arguments(project: Project) -> dict[str, str]:
@@ -58,20 +64,68 @@ def fingerprint(project: Project) -> str:
     return digest.hexdigest()
 
 
-def build_command(project: Project, extra: dict[str, str] | None = None, no_cache: bool = False) -> list[str]:
+def base_image(project: Project, arguments: dict[str, str]) -> str:
+    """What a build with these arguments starts from, as NAME@DIGEST; "" if that cannot be found out."""
+    default = BASE.search(project.config.dockerfile.read_text(encoding="utf-8"))
+    name = arguments.get("BASE_IMAGE") or (default[2] + (default[3] or "") if default else "")
+    if "@" in name or not name:
+        return name
+    try:
+        digest = resolve(project, name)
+    except RefusalError:
+        return ""  # the build itself reports it if it matters
+    return f"{name}@{digest}" if digest else ""
+
+
+def resolve(project: Project, name: str) -> str:
+    """The digest of the image that a build starts from: the engine's if it has the image, or the registry's.
+
+    "" for an image that no registry gave it. Raises RefusalError if the registry does not say.
+    """
+    code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
+    if code == 0:
+        repository = re.sub(r":[^:/]*$", "", name)
+        local = re.search(rf'"{re.escape(repository)}@({DIGEST.pattern})"', output)
+        return local[1] if local else ""
+    try:
+        digest = Registry(SECONDS).digest(name)
+    except RefusalError:
+        template = "--format={{json .Manifest.Digest}}"  # with the accounts and mirrors of the engine's user
+        code, output, _ = project.engine.call("buildx", "imagetools", "inspect", template, name)
+        found = DIGEST.search(output) if code == 0 else None
+        if not found:
+            raise
+        digest = found[0]
+    if not digest:
+        raise RefusalError(f"The registry has no {name}: check the name and the tag.", id="registry-missing")
+    return digest
+
+
+def recorded_base(project: Project) -> str:
+    """The base image with the digest that the project's image was built from; "" if it was not recorded."""
+    template = f'--format={{{{index .Config.Labels "{BASED}"}}}}'
+    code, output, _ = project.engine.call("image", "inspect", template, project.tag)
+    return output.strip() if code == 0 and "@sha256:" in output else ""
+
+
+def build_command(
+    project: Project, extra: dict[str, str] | None = None, no_cache: bool = False, base: str = ""
+) -> list[str]:
     refuse_credentials(extra or {})
     command = ["build", f"--file={project.config.dockerfile}", f"--tag={project.tag}"]
     command += [f"--build-arg={name}={value}" for name, value in {**build_arguments(project), **(extra or {})}.items()]
     command += [f"--label={project.label}", f"--label=gpukit.inputs={fingerprint(project)}"]
+    command += [f"--label={BASED}={base}"] if base else []
     command += [f"--target={project.config.target}"] if project.config.target else []
     return command + ["--no-cache"] * no_cache + [str(project.config.context)]
 
 
 def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool = False) -> None:
-    command = build_command(project, extra, no_cache)
-    if project.show(*command):
+    if project.show(*build_command(project, extra, no_cache)):
         return
     project.engine.check()
+    base = base_image(project, {**build_arguments(project), **(extra or {})})
+    command = build_command(project, extra, no_cache, base)
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, output = project.engine.stream(*command)
     if code:

@@ -7,6 +7,7 @@ import re
 
 from gpukit.host.project import Project
 from gpukit.launch import image
+from gpukit.launch.image import BASE
 from gpukit.project import pyproject
 from gpukit.project.messages import RefusalError, say
 
@@ -31,7 +32,6 @@ print(json.dumps(found))
 """
 TORCH = {"torch", "torchvision", "torchaudio"}
 TOOLS = {"pip", "setuptools", "wheel"}  # Ubuntu's and NVIDIA's Python bring their own, which uv may not replace
-BASE = re.compile(r"(\$\{BASE_IMAGE:-|^ARG BASE_IMAGE=[\"']?)([^}\"'\s@]+)(@sha256:[0-9a-f]+)?", re.MULTILINE)
 
 
 def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
@@ -82,25 +82,20 @@ def base_digest(project: Project, write: bool) -> int:
     base = BASE.search(text)
     if not base:
         raise RefusalError("The Dockerfile has no default for BASE_IMAGE to pin.")
-    found = resolve(project, base[2])
+    try:
+        found = image.resolve(project, base[2])
+    except RefusalError:
+        if write:
+            raise
+        found = ""
     if not found and write:
-        raise RefusalError(f"{base[2]} has no digest: it is not from a registry, or the registry does not respond.")
+        raise RefusalError(f"{base[2]} was not pulled from a registry, so it has no digest: `docker pull {base[2]}`.")
     if found and write:
         pyproject.write(dockerfile, text[: base.start()] + f"{base[1]}{base[2]}@{found}" + text[base.end() :])
         say(f"The Dockerfile now starts from {base[2]}@{found}.")
     elif found:
         say(f"The base image is {base[2]}@{found}: `./launch pin --digest` writes that into the Dockerfile.")
     return 0
-
-
-def resolve(project: Project, name: str) -> str:
-    code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
-    repository = re.sub(r":[^:/]*$", "", name)
-    local = [one for one in (json.loads(output) or [] if code == 0 else []) if one.startswith(f"{repository}@")]
-    if local:
-        return local[0].partition("@")[2]
-    code, output, _ = project.engine.call("buildx", "imagetools", "inspect", "--format={{json .Manifest.Digest}}", name)
-    return json.loads(output) if code == 0 else ""
 
 
 def unpin(project: Project) -> int:

@@ -69,6 +69,7 @@ class Stack:
     user: str
     mounts: tuple[str, ...]
     read_only: tuple[str, ...]
+    digest: str | None = field(default_factory=lambda: None)  # of the base image; None: not recorded
     native: dict[str, Any] = field(default_factory=dict)  # what replaces the base without a container
 
     @property

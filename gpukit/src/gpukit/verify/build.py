@@ -55,6 +55,14 @@ PROTECTED_CHANGED = Cause(
     f"Remove what requires another version from pyproject.toml. {REBUILD}",
 )
 
+BASE_MOVED = Cause(
+    "base-moved",
+    "The image was built from another version of the base image than the one recorded: its tag has moved.",
+    "On the host: `./launch update`, in case a newer release of the template records this version; `./launch pin "
+    "--digest` keeps it until then",
+    status=WARN,
+)
+
 
 def local_part(version: str) -> str:
     """The build in a version: cu130 of 2.14.1+cu130, nv25.11 of an NVIDIA build, cpu if there is none."""
@@ -116,6 +124,19 @@ def cuda(probes: Any, stack: Stack) -> Finding:
     if probes.torch.cuda and minor(probes.torch.cuda) == minor(stack.cuda):
         return passed(seen, stack.cuda)
     return (NO_CUDA if probes.torch.cuda is None else OTHER_CUDA)(seen, stack.cuda)
+
+
+@check("base-image", "Base image", causes=(BASE_MOVED,))
+def base_image(probes: Any, stack: Stack) -> Finding:
+    """The image was built from the version of the base image that stack.json records."""
+    name, _, digest = probes.base_image.partition("@")
+    if not stack.digest:
+        return skipped("stack.json records no digest of the base image.", digest)
+    if not digest:
+        return skipped("Unknown: only `./launch build` records what an image is built from.")
+    if name != stack.image:
+        return skipped(f"The image was built from {name}, which stack.json says nothing about.", digest)
+    return passed(digest, stack.digest) if digest == stack.digest else BASE_MOVED(digest, stack.digest)
 
 
 @check("protected", "Protected packages", causes=(PROTECTED_CHANGED,))

@@ -36,6 +36,7 @@ CHECKS = (
     build.torch,
     build.cuda,
     build.protected,
+    build.base_image,
     packages.packages,
     packages.conflicts,
     device.gpu,

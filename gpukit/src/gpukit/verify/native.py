@@ -16,6 +16,7 @@ from gpukit.verify import interpreter
 
 # Checks of containers, and why they are skipped.
 CONTAINER_CHECKS = {
+    "base-image": "There is no container: nothing is built from an image.",
     "user": "There is no container: files belong to you, as in any other shell.",
     "mounts": "There is no container: nothing is mounted.",
     "read-only": "There is no container: nothing is mounted.",

@@ -39,6 +39,7 @@ LEFT_OUT = (
     "python",
     "venv",
     "protected",
+    "base-image",
     "packages",
     "card",
     "user",

@@ -56,6 +56,11 @@ class Software:
         folder = root() / ".venv"
         return str(folder) if (folder / "pyvenv.cfg").is_file() else ""
 
+    @property
+    def base_image(self) -> str:
+        """What `./launch build` built the image from, as NAME@DIGEST; "" if it was not recorded."""
+        return self.environment.get("GPUKIT_BASE", "")
+
     @cached_property
     def protected(self) -> dict[str, str] | None:
         """The protected packages recorded when the image was built; None without a record."""
