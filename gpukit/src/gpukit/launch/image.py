@@ -91,7 +91,7 @@ def resolve(project: Project, name: str) -> str:
         digest = Registry(SECONDS).digest(name)
     except RefusalError:
         template = "--format={{json .Manifest.Digest}}"  # with the accounts and mirrors of the engine's user
-        code, output, _ = project.engine.call("buildx", "imagetools", "inspect", template, name)
+        code, output, _ = project.engine.call("buildx", "imagetools", "inspect", template, name, seconds=SECONDS)
         found = DIGEST.search(output) if code == 0 else None
         if not found:
             raise
