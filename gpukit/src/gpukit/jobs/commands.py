@@ -89,6 +89,8 @@ def jobs(project: Project, options: Any, native: bool) -> int:
         raise RefusalError("`-d` goes with `jobs run`.")
     if Path("/etc/gpukit").is_dir():
         raise RefusalError(INSIDE)
+    if project.dry and action in ("run", "cancel", "retry", "move"):
+        raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     place = places.folder(project.root)
     if action == "run":
         return run(project, options, native, place)

@@ -26,6 +26,7 @@ from gpukit.project.messages import RefusalError
 TOKEN = "GPUKIT_JOB_TOKEN"
 LOG_BYTES = 10 << 20  # a job's log is this file and the one before it
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+Command = tuple[list[str], dict[str, str], list[int]]  # argv, environment, and open files to inherit
 OF_THE_ENGINE = 125  # docker-run(1): the exit status of an error of the engine itself
 
 
@@ -37,6 +38,10 @@ def adopt_orphans() -> None:
 def _prctl(option: int, value: int) -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+class JobError(Exception):
+    """The job cannot start, whatever this machine does: it failed."""
 
 
 class Started:
@@ -73,8 +78,13 @@ class Started:
                 pass_fds=keep,
                 preexec_fn=ends_with_worker if sys.platform.startswith("linux") else None,
             )
+        except OSError as error:
+            what = "no command" if isinstance(error, FileNotFoundError) else "no program that can be run"
+            raise JobError(f"there is {what} `{command[0]}`") from None
         finally:
             self.logger.stdin.close()
+            for file in keep:  # the job holds them
+                os.close(file)
 
     def close(self) -> None:
         """Wait for the end of the log."""
@@ -96,16 +106,10 @@ class Native:
     def lease(self, number: int) -> dict[str, Any]:
         return {}
 
-    def start(self, lease: dict[str, Any], job: dict[str, Any], gpus: str, log: Path) -> Started:
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
+        """What starts a job; it creates or updates the environment."""
         env, held = self.prepare(gpus)
-        try:
-            return Started(job["command"], {**env, "GPUKIT_JOB": str(job["id"]), TOKEN: lease["token"]}, log, held)
-        except OSError as error:
-            what = "no command" if isinstance(error, FileNotFoundError) else "no program that can be run"
-            raise JobError(f"there is {what} `{job['command'][0]}`") from None
-        finally:
-            for file in held:  # the job holds them
-                os.close(file)
+        return job["command"], {**env, "GPUKIT_JOB": str(job["id"]), TOKEN: lease["token"]}, held
 
     def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
         """The environment of a job, and the open files that it holds."""
@@ -155,7 +159,8 @@ class Container:
     def lease(self, number: int) -> dict[str, Any]:
         return {"container": f"{self.project.tag}-job-{number}"}
 
-    def start(self, lease: dict[str, Any], job: dict[str, Any], gpus: str, log: Path) -> Started:
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
+        """What starts a job; it builds the image if needed."""
         from gpukit.launch import container, image
 
         project = self.make(gpus)
@@ -164,7 +169,7 @@ class Container:
         more, _ = container.passed(project, job["variables"])
         arguments = [*container.flags(project, lease["container"], "job"), *more, "--log-driver=none"]
         arguments += [f"--env=GPUKIT_JOB={job['id']}", project.tag, *job["command"]]
-        return Started(project.engine.argv("run", *arguments), project.engine.env, log, [])
+        return project.engine.argv("run", *arguments), project.engine.env, []
 
     def signal(self, lease: dict[str, Any], number: int) -> None:
         self.engine.call("kill", f"--signal={number}", lease["container"])
@@ -203,10 +208,6 @@ class Container:
         if status in (128 + signal.SIGTERM, 128 + signal.SIGKILL) or code == OF_THE_ENGINE:
             return "interrupted", "its container was stopped", status
         return ("finished", "", 0) if status == 0 else ("failed", f"exit status {status}", status)
-
-
-class JobError(Exception):
-    """The job cannot start, whatever this machine does: it failed."""
 
 
 def numbers() -> set[int]:

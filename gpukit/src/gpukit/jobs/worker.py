@@ -48,12 +48,17 @@ class Active:
         return time.monotonic() - self.counted
 
 
+class Stopped(BaseException):
+    """The worker is to stop, and no job has started yet."""
+
+
 class Worker:
     def __init__(self, place: Path, table: Table, runner: Any, gpus: list[str] | None, project: Callable[[], Any]):
         """`gpus`: those to share out, None without GPUs. `project`: the project as its files are now."""
         self.place, self.table, self.runner, self.gpus, self.project = place, table, runner, gpus, project
         self.active: dict[int, Active] = {}
         self.stopping = 0
+        self.preparing = False
         self.announced = ""
         self.not_before = 0.0
         self.cleaned = 0.0
@@ -61,20 +66,21 @@ class Worker:
 
     # The loop
 
-    def run(self, until_empty: bool = False) -> None:
+    def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._stop)
         adopt_orphans()
         self._patiently(self.recover)
-        while not self.stopping or self.active:
+        while not self.stopping or (self.active and self.stopping < 3):  # the next worker ends what is left
             self._patiently(self.tick)
-            if until_empty and not self.active and not self.table.next():
-                return
             time.sleep(TICK if self.active else IDLE if not self.stopping else 0)
 
     def _stop(self, *_: Any) -> None:
         self.stopping += 1
+        if self.preparing:  # an image is being built, or an environment created
+            self.preparing = False
+            raise Stopped
 
     def _patiently(self, do: Callable[[], None]) -> None:
         """What fails because of the engine or the disk is tried again; only Ctrl-C ends the worker."""
@@ -180,10 +186,18 @@ class Worker:
         if note:
             say(f"Job {number} {note}.")
         try:
-            started = self.runner.start(lease, job, ",".join(gpus) if self.gpus else "", self.log(number))
+            self.preparing = True
+            try:
+                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "")
+            finally:
+                self.preparing = False
+            started = Started(command[0], command[1], self.log(number), command[2])
         except JobError as error:
             self.table.end(number, "failed", 0, str(error), 127)
             say(f"Job {number} failed: {error}.")
+            return
+        except Stopped:
+            self.table.requeue(number, "", 0)
             return
         except RefusalError as refusal:  # the image, the engine, or the environment
             self.table.requeue(number, str(refusal), 0)
