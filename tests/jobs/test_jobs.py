@@ -250,6 +250,7 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
         assert main(wrong) == 1
         assert (said := capsys.readouterr().err).count("\n") == 1 and "secret-value" not in said
     assert len(queue.states()) == 4
+    assert parse(["jobs", "logs", "-f", "3"]).ID == parse(["jobs", "logs", "3", "-f"]).ID == 3
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
 
 

@@ -358,6 +358,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, unknown = main.parse_known_args(argv)
     if options.command in (*OWN_PARSER, "speed"):
         options.rest = unknown
+    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].isdecimal():
+        options.ID = int(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:

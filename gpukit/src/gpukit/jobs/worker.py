@@ -233,7 +233,7 @@ class Worker:
         if active.ending:
             return
         active.ending, active.deadline = state, time.monotonic() + self.grace
-        say(f"Job {active.number} is {state}: it has {self.grace:.0f} seconds to save.")
+        say(f"Job {active.number}: {state}; it has {self.grace:.0f} seconds to save.")
         self.runner.signal(active.lease, signal.SIGTERM)
 
     def _finish(self, active: Active) -> None:
@@ -262,7 +262,7 @@ class Worker:
             state = "failed" if state == "interrupted" else state
             self.table.end(number, state, active.seconds, note, status)
         self.active.pop(number)
-        say(f"Job {number} is {state}" + (f" ({note})." if note else "."))
+        say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
 
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
