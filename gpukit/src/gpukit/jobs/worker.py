@@ -146,11 +146,14 @@ class Worker:
         return [gpu for gpu in self.gpus or ["cpu"] if gpu not in taken]
 
     def _start_what_fits(self) -> None:
-        slots = self.gpus or ["cpu"]
+        slots, env = self.gpus or ["cpu"], None
         for job in self.table.next():
             wanted = job["gpus"] if self.gpus else 1
-            missing = self._missing(job)
-            self.table.wait(job["id"], missing)
+            if job["variables"] and env is None:
+                env = self.project().env
+            missing = [name for name in job["variables"] if name not in (env or {})]
+            if bool(missing) != (job["state"] == "waiting"):
+                self.table.wait(job["id"], missing)
             if missing or self.stopping:
                 continue
             if wanted > len(slots):
@@ -162,12 +165,6 @@ class Worker:
             if wanted > len(free):
                 return  # so that small jobs do not keep a large one waiting forever
             self._start(job, free[:wanted])
-
-    def _missing(self, job: dict[str, Any]) -> list[str]:
-        if not job["variables"]:
-            return []
-        env = self.project().env
-        return [name for name in job["variables"] if name not in env]
 
     def _start(self, job: dict[str, Any], gpus: list[str]) -> None:
         number = job["id"]
