@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from gpukit.cli.main import main, parse
-from gpukit.jobs import place
+from gpukit.jobs import place, worker
 from gpukit.jobs.log import main as copy_log
 from gpukit.jobs.runners import Container
 from gpukit.jobs.table import MIGRATIONS, Table
@@ -93,9 +94,9 @@ def queue(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
     monkeypatch.setenv("QUEUE", str(root))
     made = Queue(root)
     yield made
-    for worker in made.workers:
-        worker.kill()
-        worker.communicate()
+    for each in made.workers:
+        each.kill()
+        each.communicate()
     for pid in made.left():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -118,18 +119,20 @@ def test_jobs_run_in_order_each_gpu_has_one_and_dependents_of_a_failure_are_held
     queue.add("", gpus=3)
     queue.add("", variables=["NOT_SET"])
     queue.add("import os; print(os.environ['SECRET'])", variables=["SECRET"])
-    queue.table.submit(["no-such-program"])
+    queue.table.submit(["no-such-program"], project="an earlier one")
+    queue.add("", project="an earlier one")
     queue.start("0,1", SECRET="s3cret-value")
     queue.until(lambda: queue.states()[:2] == ["running"] * 2)
     time.sleep(0.2)
     assert queue.states()[2] == "queued"  # and not one of the small ones behind it
     gate.touch()
-    expected = ["finished"] * 3 + ["failed", "held", "held", "queued", "waiting", "finished", "failed"]
+    expected = ["finished"] * 3 + ["failed", "held", "held", "queued", "waiting", "finished", "failed", "finished"]
     queue.until_states(*expected)
     assert sorted(queue.log(1) + queue.log(2)) == sorted("GPU 0\nGPU 1\n") and queue.log(3) == "GPU 0,1\n"
     jobs = queue.table.all()
     assert (jobs[3]["status"], jobs[9]["status"]) == (3, 127)
     assert "3 GPUs" in jobs[6]["note"] and "NOT_SET" in jobs[7]["note"]
+    assert "changed since `submit`" in jobs[10]["note"]
     assert jobs[3]["started"] < jobs[2]["started"]  # by its priority
     for path in (queue.root / ".launch/jobs").glob("queue.sqlite*"):
         assert b"s3cret-value" not in path.read_bytes()
@@ -188,8 +191,8 @@ while done < 12:
     while kills < 20 and set(queue.states()) != {"finished"}:
         workers = [queue.start(), queue.start()]
         time.sleep(chance.uniform(0.15, 0.5))
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
+        for each in workers:
+            each.send_signal(signal.SIGKILL)
         kills += 1
     queue.start()
     queue.until(lambda: set(queue.states()) == {"finished"})
@@ -318,3 +321,32 @@ def test_outcomes_of_containers(monkeypatch: pytest.MonkeyPatch, state: Any, cod
     monkeypatch.setattr(Container, "_state", lambda *_: state)
     monkeypatch.setattr(Container, "__init__", lambda _: None)
     assert Container().outcome({}, code)[0] == outcome
+
+
+def test_a_job_that_cannot_start_because_of_the_engine_stays_in_the_queue(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        kind = "container"
+        lease = staticmethod(lambda _: {"container": "x"})
+        remove = staticmethod(lambda _: None)
+
+        def command(self, *_: Any) -> Any:
+            raise RefusalError("The image cannot be built.")
+
+    queue.add("")
+    project = Namespace(root=queue.root, env={})
+    one = worker.Worker(place.folder(queue.root), queue.table, Broken(), None, lambda: project)
+    with pytest.raises(RefusalError):
+        one.tick()
+    one.tick()  # not at once again
+    assert queue.states() == ["queued"] and "cannot be built" in queue.table.get(1)["note"]
+    assert queue.table.get(1)["starts"] == 1
+
+    def command(*_: Any) -> Any:
+        one._stop()  # the signal arrives during the build
+
+    monkeypatch.setattr(Broken, "command", command)
+    one.not_before = 0
+    one.tick()
+    assert queue.states() == ["queued"] and one.active == {}

@@ -240,9 +240,10 @@ class Table:
 
 def _end(base: Any, number: int, state: str, ran: float | None, note: str, status: int | None = None) -> None:
     base.execute(
-        "UPDATE jobs SET state = ?, ended = ?, ran = ran + ?, note = ?, status = ?, lease = '' WHERE id = ?"
+        "UPDATE jobs SET state = ?, ended = ?, ran = ran + ?, status = ?, lease = '',"
+        " note = CASE WHEN ? = '' AND state = 'running' THEN note ELSE ? END WHERE id = ?"
         f" AND state NOT IN {FINAL}",
-        (state, time.time(), ran or 0, note, status, number),
+        (state, time.time(), ran or 0, status, note, note, number),
     )
     _settle(base)
 

@@ -172,7 +172,7 @@ class Worker:
         lease.update(self.runner.lease(number))
         now = fingerprint(self.project().root)
         changed = bool(job["project"]) and job["project"] != now
-        note = "runs with the project as it is now: its environment has changed since `submit`" if changed else ""
+        note = "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
         self.runner.remove(lease)
         if not self.table.claim(number, lease, note):
             return
@@ -181,7 +181,7 @@ class Worker:
             + (f" on GPU {','.join(gpus)}." if self.gpus else ".")
         )
         if note:
-            say(f"Job {number} {note}.")
+            say(f"Job {number}: {note}.")
         try:
             self.preparing = True
             try:
