@@ -30,6 +30,8 @@ def act(options: argparse.Namespace) -> int:
     if command == "speed":
         given_task = ["--task", options.task] if options.task else []
         asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
+    if command in ("submit", "jobs"):
+        return import_module("gpukit.jobs.commands").act(root(), options)
     inside = import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed") else False
     if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
         os.execvp("gpukit", ["gpukit", command, *(asked if command == "speed" else options.rest)])

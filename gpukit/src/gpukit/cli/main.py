@@ -28,6 +28,14 @@ COMMANDS = {
         "run a command in a new container, and return its exit status",
         ["-d", "--name", "-e", "-p", "--nproc", "CMD"],
     ),
+    "submit": (
+        "add a training job to the queue of this machine",
+        ["--gpus", "--priority", "--after", "--max-hours", "-e", "CMD"],
+    ),
+    "jobs": (
+        "list the queue's jobs; run processes the queue; show, logs, cancel, retry, or move one",
+        ["ACTION", "ID", "--watch", "-f", "-d"],
+    ),
     "shell": ("open a shell in the running container, VS Code's or ours, or start one", ["CMD"]),
     "notebook": ("start JupyterLab in the background and print its address", []),
     "verify": ("check the container and its GPU; outside a project, check PyTorch on this GPU", []),
@@ -86,6 +94,35 @@ ARGUMENTS = {
         "metavar": "N",
         "help": "start N processes with torchrun; gpu: one per GPU",
     },
+    "submit --gpus": {
+        "type": int,
+        "default": 1,
+        "dest": "count",
+        "metavar": "N",
+        "help": "GPUs of the job (default: 1)",
+    },
+    "--priority": {"type": int, "default": 0, "metavar": "P", "help": "higher ones start first (default: 0)"},
+    "--after": {"type": int, "metavar": "ID", "help": "start when this job is finished; hold the job if it fails"},
+    "--max-hours": {
+        "type": float,
+        "metavar": "H",
+        "help": "save and end the job as `out of time` after it has run for this long",
+    },
+    "submit -e": {
+        "action": "append",
+        "default": [],
+        "dest": "variables",
+        "metavar": "NAME",
+        "help": "pass a variable by its name, from .env or from where the queue is processed; repeatable",
+    },
+    "ACTION": {
+        "nargs": "?",
+        "default": "list",
+        "choices": ("list", "run", "show", "logs", "cancel", "retry", "move"),
+        "help": "run: process the queue until Ctrl-C; move: let a job be the next one (default: list)",
+    },
+    "ID": {"nargs": "?", "type": int, "help": "the number of a job"},
+    "--watch": {"action": "store_true", "help": "with list: redraw the list every two seconds"},
     "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
     "WHAT": {
         "nargs": "?",
@@ -163,7 +200,8 @@ ARGUMENTS = {
     },
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
-NO_RUN_OPTIONS = ("explain", "vendor", "update")  # they start no container: --cpu, --gpus, ... do not apply
+NO_RUN_OPTIONS = ("explain", "vendor", "update", "submit")  # they start no container: --cpu, --gpus, ... do not apply
+WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours")
 EPILOGS = {
     "build": """\
 examples:
@@ -177,6 +215,18 @@ examples:
   ./launch run -d --name baseline -- python -m yourpackage.train
   ./launch logs -f baseline
   ./launch run -e OPENAI_API_KEY -p 8000 -- python serve.py""",
+    "submit": """\
+examples:
+  ./launch submit -- python -m yourpackage.train --lr 1e-3
+  ./launch submit --gpus 2 -- torchrun --standalone --nproc-per-node=gpu -m yourpackage.train
+  ./launch submit --after 3 --max-hours 8 -e HF_TOKEN -- python -m yourpackage.train""",
+    "jobs": """\
+examples:
+  ./launch jobs run -d         process the queue in the background; `./launch stop` stops it
+  ./launch --native jobs run   the same without Docker, in this terminal
+  ./launch jobs --watch
+  ./launch jobs logs -f 3
+  ./launch jobs retry 3        run the command of a job that has ended again, as a new job""",
     "shell": """\
 examples:
   ./launch shell
@@ -292,11 +342,11 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 
     def after_options(start: int) -> int:
         while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
-            start += 2 if argv[start] in ("--gpus", "--name", "--nproc", "-e", "-p") else 1
+            start += 2 if argv[start] in WITH_VALUE else 1
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] not in (["run"], ["shell"]):
+    if argv[position : position + 1] not in (["run"], ["shell"], ["submit"]):
         return argv, []
     position = after_options(position + 1)
     return argv[:position], argv[position + (argv[position : position + 1] == ["--"]) :]
@@ -308,6 +358,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, unknown = main.parse_known_args(argv)
     if options.command in (*OWN_PARSER, "speed"):
         options.rest = unknown
+    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].isdecimal():
+        options.ID = int(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:

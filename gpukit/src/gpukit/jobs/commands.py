@@ -1,0 +1,318 @@
+"""`./launch submit` and `./launch jobs`: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.project import Project
+from gpukit.jobs import place as places
+from gpukit.jobs.table import FINAL, Table
+from gpukit.project.messages import RefusalError, say
+
+ENDED_SHOWN = 20  # of the jobs that have ended, in the table
+STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
+HOW = "`./launch jobs run` processes the queue in this terminal, `./launch jobs run -d` in the background."
+INSIDE = "This is the inside of the container: submit jobs on the host, where the queue is processed."
+
+
+def submit(root: Path, options: Any) -> int:
+    if Path("/etc/gpukit").is_dir():
+        raise RefusalError(INSIDE)
+    if vars(options).get("gpus"):
+        raise RefusalError(
+            "Choose GPUs where the queue is processed (`./launch --gpus 0,1 jobs run`); a job has a number."
+        )
+    if not options.rest:
+        raise RefusalError("`submit` needs a command: ./launch submit -- python -m yourpackage.train")
+    for name in options.variables:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
+    if options.count < 1 or (options.max_hours is not None and not options.max_hours > 0):
+        raise RefusalError("--gpus and --max-hours must be greater than 0.")
+    from gpukit.jobs.worker import fingerprint
+
+    place = places.folder(root)
+    with Table(place) as table:
+        number = table.submit(
+            named(options.rest, package(root)),
+            gpus=options.count,
+            priority=options.priority,
+            after=options.after,
+            max_hours=options.max_hours,
+            variables=options.variables,
+            project=fingerprint(root),
+        )
+        held = table.get(number)["note"]
+    print(number)
+    say(f"Job {number} is in the queue." + (f" It is held: {held}." if held else ""))
+    if places.WorkerLock(place).holder() is None:
+        say(f"Nothing is processing the queue: {HOW}")
+    return 0
+
+
+def package(root: Path) -> str:
+    try:
+        return str(json.loads((root / "stack.json").read_text(encoding="utf-8")).get("package", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def named(command: list[str], package: str) -> list[str]:
+    """Give the project's training a run of its own, so that a restart resumes this job and no other."""
+    module = next(
+        (at for at, word in enumerate(command) if command[at - 1 : at] == ["-m"] and word == f"{package}.train"), 0
+    )
+    if not module or not package:
+        return command
+    arguments = command[module + 1 :]
+    if "--no-resume" in arguments:
+        raise RefusalError(
+            "Omit --no-resume: a job has its own run, so it starts from scratch, and resumes if interrupted."
+        )
+    if any(word == "--name" or word.startswith("--name=") for word in arguments):
+        return command
+    return [*command[: module + 1], "--name=job-{job}", *arguments]
+
+
+def jobs(project: Project, options: Any, native: bool) -> int:
+    action, number = options.ACTION, options.ID
+    if options.detach and action != "run":
+        raise RefusalError("`-d` goes with `jobs run`.")
+    if Path("/etc/gpukit").is_dir():
+        raise RefusalError(INSIDE)
+    if project.dry and action in ("run", "cancel", "retry", "move"):
+        raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
+    place = places.folder(project.root)
+    if action == "run":
+        return run(project, options, native, place)
+    if action not in ("list", "logs") and number is None:
+        raise RefusalError(f"`jobs {action}` needs the number of a job: `./launch jobs` lists the jobs.")
+    with Table(place) as table:
+        if action == "list":
+            return watch(table, place) if options.watch else show_all(table, place)
+        if action == "show":
+            return show(table.get(number), project.root)
+        if action == "logs":
+            return logs(table, place, number, options.follow)
+        if action == "move":
+            table.move(number)
+            say(f"Job {number} is the next one.")
+        if action == "retry":
+            from gpukit.jobs.worker import fingerprint
+
+            new = table.retry(number, fingerprint(project.root))
+            print(new)
+            say(f"Job {new} is in the queue: the same command and run as job {number}.")
+        if action == "cancel":
+            return cancel(table, place, number)
+        if action == "retry" and places.WorkerLock(place).holder() is None:
+            say(f"Nothing is processing the queue: {HOW}")
+    return 0
+
+
+def cancel(table: Table, place: Path, number: int) -> int:
+    if table.cancel(number) == "running":
+        if places.WorkerLock(place).holder() is None:
+            say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed: {HOW}")
+        else:
+            say(f"Job {number} is being canceled: it has one minute to save.")
+    else:
+        say(f"Job {number} is canceled.")
+    return 0
+
+
+def run(project: Project, options: Any, native: bool, place: Path) -> int:
+    from gpukit.jobs import worker
+
+    given = vars(options)
+
+    def make(gpus: str) -> Project:
+        return Project(project.root, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
+
+    if not options.detach:
+        return worker.process(project, native, make, place)
+    lock = places.WorkerLock(place)
+    if lock.holder() is not None:
+        say("The queue is already being processed.")
+        return 0
+    flags = ["--native"] * native + ["--cpu"] * given.get("cpu", False)
+    flags += [f"--gpus={given['gpus']}"] if given.get("gpus") else []
+    own = [str(project.root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
+    log = place / "worker.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*own, *flags, "jobs", "run"],
+            cwd=project.root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    until = time.monotonic() + 20
+    while not (lock.holder() or {}).get("pid") and time.monotonic() < until:
+        if process.poll() is not None:
+            text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise RefusalError(f"The queue could not be started: {text[-1] if text else 'no error text'}")
+        time.sleep(0.05)
+    say(f"The queue is processed in the background; `./launch stop` stops it, and {log} is its log.")
+    return 0
+
+
+# Printing
+
+
+def clean(text: str) -> str:
+    """Without what a terminal would interpret: control characters, escape codes, changes of direction."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def show_all(table: Table, place: Path) -> int:
+    print("\n".join(lines(table.all(), color=sys.stdout.isatty())))
+    if places.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
+        say(f"Nothing is processing the queue: {HOW}")
+    return 0
+
+
+def lines(every: list[dict[str, Any]], color: bool = False) -> list[str]:
+    """The table: what runs, what is next, in order, and what has ended lately."""
+    order = {"running": 0, "queued": 1, "waiting": 1, "held": 2}
+    todo = [job for job in every if job["state"] not in FINAL]
+    todo.sort(key=lambda job: (order.get(job["state"], 3), -job["priority"], job["position"], job["id"]))
+    ended = sorted((job for job in every if job["state"] in FINAL), key=lambda job: job["ended"])[-ENDED_SHOWN:]
+    rows = [["ID", "STATE", "RAN", "SUBMITTED", "COMMAND"]]
+    for job in ended + todo:
+        when = time.strftime("%m-%d %H:%M", time.localtime(job["submitted"]))
+        rows.append([str(job["id"]), job["state"], duration(seconds(job)), when, clean(shlex.join(job["command"]))])
+    if len(rows) == 1:
+        return ["There are no jobs: `./launch submit -- python -m yourpackage.train` adds one."]
+    widths = [max(len(row[at]) for row in rows) for at in range(4)]
+    found = []
+    for row, job in zip(rows, [None, *ended, *todo]):
+        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]])
+        if color and job and job["state"] in STATES:
+            line = f"\x1b[{STATES[job['state']]}m{line}\x1b[0m"
+        found.append(line)
+        if job and job["note"]:
+            found.append(f"{' ' * (widths[0] + 2)}{clean(job['note'])}")
+    return found
+
+
+def seconds(job: dict[str, Any]) -> float:
+    """How long it has run; while it runs, up to 15 s less."""
+    return float(job["ran"])
+
+
+def duration(value: float) -> str:
+    minutes, rest = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def watch(table: Table, place: Path) -> int:
+    """Draw the table every two seconds, until Ctrl-C."""
+    tty = sys.stdout.isatty()
+    try:
+        while True:
+            text = "\n".join(lines(table.all(), color=tty))
+            print(f"\x1b[H\x1b[2J{text}" if tty else f"{text}\n", flush=True)
+            time.sleep(2)
+    except KeyboardInterrupt:
+        return 0
+
+
+def show(job: dict[str, Any], root: Path) -> int:
+    run = next((word.partition("=")[2] for word in job["command"] if word.startswith("--name=")), "")
+    stamp = {
+        name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
+        for name in ("submitted", "started", "ended")
+    }
+    facts = {
+        "job": job["id"],
+        "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
+        "note": job["note"],
+        "command": shlex.join(job["command"]),
+        "run folder": root / "outputs" / run if run else "",
+        "GPUs": job["gpus"],
+        "priority": job["priority"],
+        "after": job["after"] or "",
+        "max hours": job["max_hours"] or "",
+        "variables": ", ".join(job["variables"]),
+        **stamp,
+        "ran": duration(seconds(job)),
+        "starts": job["starts"],
+        "log": root / f".launch/jobs/{job['id']}.log" if job["starts"] else "",
+    }
+    for name, value in facts.items():
+        if value != "":
+            print(f"{name + ':':<13}{clean(str(value))}")
+    return 0
+
+
+def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
+    """A job's log, without escape codes; by default that of the job that runs, or that ran last."""
+    if number is None:
+        ran = [job for job in table.all() if job["starts"]]
+        ran.sort(key=lambda job: (job["state"] == "running", job["ended"] or 0, job["id"]))
+        if not ran:
+            raise RefusalError("There are no logs: no job has started yet.")
+        number = ran[-1]["id"]
+        say(f"The log of job {number}:")
+    job, path = table.get(number), place / f"{number}.log"
+    if not path.exists() and not (follow and job["state"] not in FINAL):
+        why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
+        raise RefusalError(f"Job {number} has no log: {why}.")
+    earlier = Path(f"{path}.1")
+    if earlier.exists():
+        with earlier.open("rb") as file:
+            copy(file)
+    while not path.exists():
+        if table.get(number)["state"] in FINAL:
+            return 0
+        time.sleep(0.3)
+    file = path.open("rb")
+    try:
+        while True:
+            ended = table.get(number)["state"] in FINAL
+            copy(file)
+            if not follow or ended:
+                return 0
+            if path.exists() and path.stat().st_ino != os.fstat(file.fileno()).st_ino:  # rotated
+                copy(file)
+                file.close()
+                file = path.open("rb")
+                continue
+            sys.stdout.flush()
+            time.sleep(0.3)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        file.close()
+
+
+ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+
+
+def copy(file: Any) -> None:
+    """Print the rest of a log: colors and other escape codes are left out, other control characters are visible."""
+    for line in file:
+        text = ESCAPES.sub("", line.decode("utf-8", errors="replace")).rstrip("\r\n").replace("\r", "\n")
+        safe = "".join(one if one in "\n\t" or one.isprintable() else repr(one)[1:-1] for one in text)
+        print(safe, end="\n" if line.endswith(b"\n") else "")
+
+
+def act(root: Path, options: argparse.Namespace) -> int:
+    """`submit`, or `jobs`."""
+    if options.command == "submit":
+        return submit(root, options)
+    given = vars(options)
+    project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
+    return jobs(project, options, given.get("native", False))

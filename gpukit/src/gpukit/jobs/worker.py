@@ -1,0 +1,343 @@
+"""`./launch jobs run`: processes the queue until Ctrl-C. One worker per project, by a lock that the kernel releases.
+
+A worker that was killed leaves jobs in the state `running`. The next one ends what still lives of them, proves that
+nothing does, and puts them back into the queue; training then resumes from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpukit.host.project import Project
+from gpukit.jobs.place import A_MINUTE, WorkerLock, boot_id, born
+from gpukit.jobs.runners import Container, JobError, Native, Started, adopt_orphans, adopted
+from gpukit.jobs.table import FINAL, Table
+from gpukit.project.messages import RefusalError, say
+
+TICK = 0.5
+IDLE = 1.0
+RETRY = 30.0  # seconds until a start is tried again that failed for a reason outside the job
+KEEP_RAN = 15.0  # how often the time that a job has run is written down, for --max-hours
+MOST_KILLS = 5  # stops of a job's container from outside, after which it is not restarted
+LOG_DAYS = 30  # after a job has ended
+
+
+class Active:
+    """A job that runs, as its worker knows it."""
+
+    def __init__(self, job: dict[str, Any], lease: dict[str, Any], started: Started, gpus: list[str]) -> None:
+        self.job, self.lease, self.started, self.gpus = job, lease, started, gpus
+        self.number = job["id"]
+        self.begun = self.counted = time.monotonic()
+        self.ending = ""  # the state that it gets because of us; "interrupted": the worker stops
+        self.deadline = 0.0
+        self.stuck = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run since that was written down."""
+        return time.monotonic() - self.counted
+
+
+class Stopped(BaseException):
+    """The worker is to stop, and no job has started yet."""
+
+
+class Worker:
+    def __init__(self, place: Path, table: Table, runner: Any, gpus: list[str] | None, project: Callable[[], Any]):
+        """`gpus`: those to share out, None without GPUs. `project`: the project as its files are now."""
+        self.place, self.table, self.runner, self.gpus, self.project = place, table, runner, gpus, project
+        self.active: dict[int, Active] = {}
+        self.stopping = 0
+        self.preparing = False
+        self.announced = ""
+        self.not_before = 0.0
+        self.cleaned = 0.0
+        self.grace = A_MINUTE
+
+    # The loop
+
+    def run(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._stop)
+        adopt_orphans()
+        self._patiently(self.recover)
+        while not self.stopping or (self.active and self.stopping < 3):  # the next worker ends what is left
+            self._patiently(self.tick)
+            time.sleep(TICK if self.active else IDLE if not self.stopping else 0)
+
+    def _stop(self, *_: Any) -> None:
+        self.stopping += 1
+        if self.preparing:  # an image is being built, or an environment created
+            self.preparing = False
+            raise Stopped
+
+    def _patiently(self, do: Callable[[], None]) -> None:
+        """What fails because of the engine or the disk is tried again; only Ctrl-C ends the worker."""
+        while True:
+            try:
+                do()
+                self.announced = ""
+                return
+            except RefusalError as refusal:
+                if str(refusal) != self.announced:
+                    say(f"{refusal} Trying again until that is done.")
+                    self.announced = str(refusal)
+                if self.stopping and do == self.recover:
+                    return
+                if do == self.tick:
+                    time.sleep(TICK)
+                    return
+                time.sleep(5 * TICK)
+
+    def tick(self) -> None:
+        if self.stopping:
+            for active in self.active.values():
+                self._end(active, "interrupted")
+        for active in list(self.active.values()):
+            self._look_after(active)
+        if not self.stopping and time.monotonic() >= self.not_before:
+            self._start_what_fits()
+        if time.monotonic() - self.cleaned > 3600 or not self.cleaned:
+            self.cleaned = time.monotonic()
+            self.remove_old_logs()
+
+    # After a worker that was killed
+
+    def recover(self) -> None:
+        """End what is left of the jobs that were running, prove that it is gone, and put the jobs back."""
+        left = self.table.running()
+        kinds = {job["id"]: self._runner_of(job["lease"]) for job in left}
+        alive = [job for job in left if kinds[job["id"]].alive(job["lease"])]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for job in alive:
+                say(f"Job {job['id']} still runs without its worker: ending it, to resume it.")
+                kinds[job["id"]].signal(job["lease"], number)
+            until = time.monotonic() + (self.grace if number == signal.SIGTERM else 10)
+            while alive and time.monotonic() < until and self.stopping < 2:
+                time.sleep(0.1)
+                alive = [job for job in alive if kinds[job["id"]].alive(job["lease"])]
+        if alive:
+            raise RefusalError(f"Processes of job {alive[0]['id']} cannot be ended: restart this machine.")
+        for job in left:
+            kinds[job["id"]].remove(job["lease"])
+            self.table.requeue(job["id"], "interrupted; resumes", 0)
+            say(f"Job {job['id']} was interrupted, and is in the queue again.")
+
+    def _runner_of(self, lease: dict[str, Any]) -> Any:
+        if lease.get("kind", self.runner.kind) == self.runner.kind:
+            return self.runner
+        return (Native if lease["kind"] == Native.kind else Container)(self.runner.make)
+
+    # Starting
+
+    def _free(self) -> list[str]:
+        taken = {gpu for active in self.active.values() for gpu in active.gpus}
+        return [gpu for gpu in self.gpus or ["cpu"] if gpu not in taken]
+
+    def _start_what_fits(self) -> None:
+        slots, env = self.gpus or ["cpu"], None
+        for job in self.table.next():
+            wanted = job["gpus"] if self.gpus else 1
+            if job["variables"] and env is None:
+                env = self.project().env
+            missing = [name for name in job["variables"] if name not in (env or {})]
+            if bool(missing) != (job["state"] == "waiting"):
+                self.table.wait(job["id"], missing)
+            if missing or self.stopping:
+                continue
+            if wanted > len(slots):
+                note = f"needs {wanted} GPUs, and this queue has {len(slots)}"
+                if job["note"] != note:
+                    self.table.update(job["id"], note=note)
+                continue
+            free = self._free()
+            if wanted > len(free):
+                return  # so that small jobs do not keep a large one waiting forever
+            self._start(job, free[:wanted])
+
+    def _start(self, job: dict[str, Any], gpus: list[str]) -> None:
+        number = job["id"]
+        lease = {"kind": self.runner.kind, "token": secrets.token_hex(16), "boot": boot_id(), "pid": 0, "born": ""}
+        lease.update(self.runner.lease(number))
+        now = fingerprint(self.project().root)
+        changed = bool(job["project"]) and job["project"] != now
+        note = "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
+        self.runner.remove(lease)
+        if not self.table.claim(number, lease, note):
+            return
+        say(
+            f"Job {number} {'resumes' if job['starts'] else 'starts'}"
+            + (f" on GPU {','.join(gpus)}." if self.gpus else ".")
+        )
+        if note:
+            say(f"Job {number}: {note}.")
+        try:
+            self.preparing = True
+            try:
+                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "")
+            finally:
+                self.preparing = False
+            started = Started(command[0], command[1], self.log(number), command[2])
+        except JobError as error:
+            self.table.end(number, "failed", 0, str(error), 127)
+            say(f"Job {number} failed: {error}.")
+            return
+        except Stopped:
+            self.table.requeue(number, "", 0)
+            return
+        except RefusalError as refusal:  # the image, the engine, or the environment
+            self.table.requeue(number, str(refusal), 0)
+            self.not_before = time.monotonic() + RETRY
+            raise
+        self.active[number] = Active(job, lease, started, gpus)
+        lease.update(pid=started.process.pid, born=born(started.process.pid))
+        self.table.update(number, lease=lease)
+
+    # Running
+
+    def _look_after(self, active: Active) -> None:
+        job = self.table.get(active.number)
+        if job["state"] in FINAL:  # it was recorded, and then the disk was full
+            self.active.pop(active.number)
+            return
+        if active.started.process.poll() is not None:
+            self._finish(active)
+            return
+        if active.seconds > KEEP_RAN:
+            self.table.update(active.number, ran=job["ran"] + active.seconds)
+            job["ran"], active.counted = job["ran"] + active.seconds, time.monotonic()
+        if job["wanted"]:
+            self._end(active, job["wanted"])
+        elif job["max_hours"] and job["ran"] + active.seconds > job["max_hours"] * 3600:
+            self._end(active, "out of time")
+        if active.ending and (time.monotonic() > active.deadline or self.stopping > 1):
+            self.runner.signal(active.lease, signal.SIGKILL)
+            active.deadline = time.monotonic() + 5
+
+    def _end(self, active: Active, state: str) -> None:
+        """Send SIGTERM, once: training saves and exits. The first reason counts."""
+        if active.ending:
+            return
+        active.ending, active.deadline = state, time.monotonic() + self.grace
+        say(f"Job {active.number}: {state}; it has {self.grace:.0f} seconds to save.")
+        self.runner.signal(active.lease, signal.SIGTERM)
+
+    def _finish(self, active: Active) -> None:
+        """The job's first process has ended: end what it left, prove that it is gone, and record the outcome."""
+        number, lease, code = active.number, active.lease, active.started.process.returncode
+        state, note, status = self.runner.outcome(lease, code)
+        self._sweep(active)
+        if self.runner.alive(lease):
+            if not active.stuck:
+                active.stuck = True
+                say(f"Processes of job {number} cannot be ended: it keeps its GPU until they have.")
+            return
+        active.started.close()
+        self.runner.remove(lease)
+        if active.ending == "interrupted":
+            # also after exit status 0, which a program may return for SIGTERM before its work is done
+            self.table.requeue(number, "interrupted; resumes", active.seconds)
+            state = "interrupted, and in the queue again"
+        elif active.ending:
+            state = active.ending
+            self.table.end(number, state, active.seconds, "", status)
+        elif state == "interrupted" and self.table.get(number)["kills"] < MOST_KILLS:
+            self.table.requeue(number, f"{note}; resumes", active.seconds, killed=True)
+            state = "interrupted, and in the queue again"
+        else:
+            state = "failed" if state == "interrupted" else state
+            self.table.end(number, state, active.seconds, note, status)
+        self.active.pop(number)
+        say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
+
+    def _sweep(self, active: Active) -> None:
+        """End the processes that the job left behind."""
+        self.runner.signal(active.lease, signal.SIGKILL)
+        if self.runner.kind != Native.kind:
+            return
+        known = {each.started.process.pid for each in self.active.values()}
+        known |= {each.started.logger.pid for each in self.active.values()}
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            orphans = adopted(known)
+            if len(self.active) == 1:  # whose they are is certain
+                for pid in orphans:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+            if not self.runner.alive(active.lease) and not (orphans and len(self.active) == 1):
+                return
+            self.runner.signal(active.lease, signal.SIGKILL)
+            time.sleep(0.02)
+
+    # Logs
+
+    def log(self, number: int) -> Path:
+        return self.place / f"{number}.log"
+
+    def remove_old_logs(self) -> None:
+        oldest = time.time() - LOG_DAYS * 86400
+        for job in self.table.all():
+            if job["state"] in FINAL and job["ended"] < oldest:
+                for path in (self.log(job["id"]), Path(f"{self.log(job['id'])}.1")):
+                    path.unlink(missing_ok=True)
+
+
+def fingerprint(root: Path) -> str:
+    """A hash of the files that determine the environment of jobs."""
+    digest = hashlib.sha256()
+    files = [root / name for name in ("Dockerfile", "apt.txt", "pyproject.toml", "requirements.txt", "stack.json")]
+    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(root.glob("vendor/*.whl"))]
+    for path in files:
+        with contextlib.suppress(OSError):
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def gpus_of(project: Project) -> list[str] | None:
+    """The GPUs to share out to jobs: those that GPUS chooses, or all of this machine; None without a GPU."""
+    project.gpu_is_chosen()
+    if project.gpus is None:
+        return None
+    if project.gpus != "all":
+        return project.gpus.split(",")
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False, env=project.env)
+    except (OSError, subprocess.TimeoutExpired):
+        done = None
+    found = done.stdout.split() if done and done.returncode == 0 else []
+    if not found:
+        say("nvidia-smi does not list the GPUs, so one job at a time gets all of them; `--gpus 0,1` names them.")
+    return found or ["all"]
+
+
+def process(project: Project, native: bool, make: Callable[[str], Project], place: Path) -> int:
+    """Process the queue in this terminal."""
+    lock = WorkerLock(place)
+    if not lock.take():
+        holder = lock.holder() or {}
+        raise RefusalError(f"The queue is already being processed, by process {holder.get('pid', 'unknown')}.")
+    try:
+        lock.sign()
+        project.refuse_another_gpukit()
+        with Table(place) as table:
+            worker = Worker(place, table, (Native if native else Container)(make), gpus_of(project), lambda: make(""))
+            say("Processing the queue; Ctrl-C stops, and jobs that run resume the next time.")
+            worker.run()
+            left = len(table.next())
+            say(f"Stopped: {left} job(s) in the queue." if left else "Stopped: the queue is empty.")
+    finally:
+        lock.release()
+    return 0

@@ -1,0 +1,57 @@
+"""The queue with containers: the worker killed, the container removed, the project stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from .conftest import Engine, Project
+
+SAVES = "echo started; trap 'echo saved; exit 143' TERM; while [ ! -e outputs/go ]; do sleep 0.1; done; echo done"
+
+
+def test_interrupted_containers_resume(project: Callable[..., Project], plain: Engine) -> None:
+    one = project(name="queue", slight=True, on=plain)
+
+    def until(state: str) -> None:
+        end = time.monotonic() + 60
+        while f"\n1   {state} " not in one.launched("jobs"):
+            assert time.monotonic() < end, one.launched("jobs")
+            time.sleep(0.1)
+
+    def until_log(text: str) -> None:
+        end = time.monotonic() + 60
+        while one.launch("jobs", "logs", "1").stdout.split() != text.split():
+            assert time.monotonic() < end, one.launch("jobs", "logs", "1")
+            time.sleep(0.1)
+
+    one.launched("submit", "--", "sh", "-c", SAVES)
+    one.launched("submit", "--after", "1", "--", "no-such-program")
+    worker = one.start("./launch", "--cpu", "jobs", "run")
+    until("running")
+    until_log("started")
+    (container,) = one.containers()
+    assert container.endswith("-job-1")
+    lock = (one.path / ".launch/jobs/worker.lock").read_text()
+    os.kill(int(lock.partition('"pid": ')[2].partition(",")[0]), signal.SIGKILL)
+    worker.communicate(timeout=10)
+    until_log("started saved")  # the job does not outlive its worker
+    assert one.containers() == []
+    one.launched("--cpu", "jobs", "run", "-d")
+    until_log("started saved started")
+    one.engine.get("rm", "--force", container)
+    until_log("started saved started started")
+    one.launched("--cpu", "stop")
+    until("queued")
+    assert one.containers("--all") == []
+    (one.path / "outputs/go").touch()
+    one.launched("--cpu", "jobs", "run", "-d")
+    until("finished")
+    end = time.monotonic() + 30
+    while "\n2   failed " not in one.launched("jobs"):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    one.launched("--cpu", "stop")
+    assert one.containers("--all") == []
