@@ -12,6 +12,7 @@ BELOW = {"project": "", "findings": "project", "errors": "findings project", "ho
 BELOW |= {"image": "project", "wheel": ""}
 BELOW |= dict.fromkeys(["doctor", "launch", "verify", "train", "update"], "wheel image host errors findings project")
 BELOW["verify"] += " train"  # cases.py tries it on the GPU, in a process of its own
+BELOW["jobs"] = f"launch {BELOW['launch']}"
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from gpukit.host.project import Project
+from gpukit.host.queue import WorkerLock, folder
 from gpukit.jobs import worker
-from gpukit.jobs.place import WorkerLock, folder
 from gpukit.jobs.runners import Native
 from gpukit.jobs.table import Table
 from gpukit.project.messages import RefusalError

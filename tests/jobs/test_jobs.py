@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from gpukit.cli.main import main, parse
-from gpukit.jobs import place, worker
+from gpukit.host import queue as place
+from gpukit.jobs import worker
 from gpukit.jobs.log import main as copy_log
 from gpukit.jobs.runners import Container
 from gpukit.jobs.table import MIGRATIONS, Table

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import queue as places
 from gpukit.host.project import Project
-from gpukit.jobs import place as places
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from gpukit.host.engine import Engine
 from gpukit.host.project import Project
-from gpukit.jobs.place import boot_id
+from gpukit.host.queue import boot_id
 from gpukit.project.messages import RefusalError
 
 TOKEN = "GPUKIT_JOB_TOKEN"

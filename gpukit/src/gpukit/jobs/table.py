@@ -255,8 +255,8 @@ def _settle(base: Any) -> None:
     )
     while True:
         changed = base.execute(
-            "UPDATE jobs SET state = 'held', note = 'job ' || after || ' did not finish: `./launch jobs retry '"
-            f" || after || '` releases this one' WHERE state IN ('queued', 'waiting') AND {bad}"
+            "UPDATE jobs SET state = 'held', note = 'job ' || after || ' did not finish; retrying it releases this one'"
+            f" WHERE state IN ('queued', 'waiting') AND {bad}"
         ).rowcount
         changed += base.execute(
             f"UPDATE jobs SET state = 'queued', note = '' WHERE state = 'held' AND NOT {bad}"

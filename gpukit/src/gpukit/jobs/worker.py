@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.project import Project
-from gpukit.jobs.place import A_MINUTE, WorkerLock, boot_id, born
+from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born
 from gpukit.jobs.runners import Container, JobError, Native, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say

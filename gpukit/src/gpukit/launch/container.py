@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
 from gpukit.errors.known import match_rules
+from gpukit.host import queue as place
 from gpukit.host.project import Project
-from gpukit.jobs import place
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
 from gpukit.launch.found import Found, own, vscode

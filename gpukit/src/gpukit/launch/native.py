@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import queue as queue_place
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
-from gpukit.jobs import place as queue_place
 from gpukit.launch import add as adding
 from gpukit.launch import container
 from gpukit.launch import notebook as jupyter
