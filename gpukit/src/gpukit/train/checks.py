@@ -193,7 +193,8 @@ def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer
     for one in others:
         if known & {id(parameter) for group in one.param_groups for parameter in group["params"]}:
             text = f"The {type(one).__name__} optimizer that updates kept parameters is not kept itself"
-            return Checked("optimizer-not-kept", f"{text}, so a resumed run starts without its state: use `run.keep(optimizer=...)`.")
+            remedy = "use `run.keep(optimizer=...)`"
+            return Checked("optimizer-not-kept", f"{text}, so a resumed run starts without its state: {remedy}.")
     return OK
 
 
