@@ -439,7 +439,7 @@ def folds(folder: Path, report: Report) -> None:
             optimizer.step()
             meter["sum"] += loss.item()
             world.counts[i] += 1
-            report(fold, epoch, i, loss.item(), meter["sum"], dict(world.counts))
+            report(fold, epoch, i, loss.item(), meter["sum"], dict(world.counts), len(world.rules), *world.space)
             run.step(loss=loss)
 
     for fold in run.epochs(range(4)):

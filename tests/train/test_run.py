@@ -356,3 +356,17 @@ def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
                 world.count, world.cache = world.count + 1, world.rules[0]
                 run.step()
     assert world.count == 0
+
+
+def test_a_list_that_held_functions_is_refused_instead_of_changed(tmp_path: Path) -> None:
+    for added in ([], [torch.tanh]):
+        world = SimpleNamespace(hooks=list(added), latest={"numbers": [1]})
+        kept = Run(tmp_path / "x", save_steps=1)
+        with kept as run:
+            run.keep(world=world)
+            for _ in run.enumerate(range(2)):
+                world.hooks = [torch.tanh]
+                run.step()
+        if not added:
+            with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="tanh was added"):
+                run.keep(world=SimpleNamespace(hooks=[], latest={"numbers": [1]}))

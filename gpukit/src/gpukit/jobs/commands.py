@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import queue as places
+from gpukit.host import queue
 from gpukit.host.project import Project
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -40,7 +40,7 @@ def submit(root: Path, options: Any) -> int:
         raise RefusalError("--gpus and --max-hours must be greater than 0.")
     from gpukit.jobs.worker import fingerprint
 
-    place = places.folder(root)
+    place = queue.folder(root)
     with Table(place) as table:
         number = table.submit(
             named(options.rest, package(root)),
@@ -54,7 +54,7 @@ def submit(root: Path, options: Any) -> int:
         held = table.get(number)["note"]
     print(number)
     say(f"Job {number} is in the queue." + (f" It is held: {held}." if held else ""))
-    if places.WorkerLock(place).holder() is None:
+    if queue.WorkerLock(place).holder() is None:
         say(f"Nothing is processing the queue: {HOW}")
     return 0
 
@@ -91,7 +91,7 @@ def jobs(project: Project, options: Any, native: bool) -> int:
         raise RefusalError(INSIDE)
     if project.dry and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
-    place = places.folder(project.root)
+    place = queue.folder(project.root)
     if action == "run":
         return run(project, options, native, place)
     if action not in ("list", "logs") and number is None:
@@ -114,14 +114,14 @@ def jobs(project: Project, options: Any, native: bool) -> int:
             say(f"Job {new} is in the queue: the same command and run as job {number}.")
         if action == "cancel":
             return cancel(table, place, number)
-        if action == "retry" and places.WorkerLock(place).holder() is None:
+        if action == "retry" and queue.WorkerLock(place).holder() is None:
             say(f"Nothing is processing the queue: {HOW}")
     return 0
 
 
 def cancel(table: Table, place: Path, number: int) -> int:
     if table.cancel(number) == "running":
-        if places.WorkerLock(place).holder() is None:
+        if queue.WorkerLock(place).holder() is None:
             say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed: {HOW}")
         else:
             say(f"Job {number} is being canceled: it has one minute to save.")
@@ -140,7 +140,7 @@ def run(project: Project, options: Any, native: bool, place: Path) -> int:
 
     if not options.detach:
         return worker.process(project, native, make, place)
-    lock = places.WorkerLock(place)
+    lock = queue.WorkerLock(place)
     if lock.holder() is not None:
         say("The queue is already being processed.")
         return 0
@@ -177,7 +177,7 @@ def clean(text: str) -> str:
 
 def show_all(table: Table, place: Path) -> int:
     print("\n".join(lines(table.all(), color=sys.stdout.isatty())))
-    if places.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
+    if queue.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
         say(f"Nothing is processing the queue: {HOW}")
     return 0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
 from gpukit.errors.known import match_rules
-from gpukit.host import queue as place
+from gpukit.host import queue
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
@@ -298,7 +298,7 @@ def ended(project: Project, name: str) -> None:
 
 def stop(project: Project) -> int:
     """End everything of this project. Programs get a minute to save; runs stay for `logs`, and VS Code's container."""
-    queue = place.stop(project.root, project.dry)
+    worked = queue.stop(project.root, project.dry)
     ours = own(project) + compose.all_of(project)
     alive = [found.name for found in ours + vscode(project) if found.running]
     if project.dry:
@@ -309,6 +309,6 @@ def stop(project: Project) -> int:
     gone = [found.name for found in ours if found.role != "run"]
     if gone:
         project.engine.call("rm", *gone)
-    if not alive and not queue:
+    if not alive and not worked:
         say("Nothing of this project is running.")
     return 0

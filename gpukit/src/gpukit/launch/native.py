@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import queue as queue_place
+from gpukit.host import queue
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
@@ -285,13 +285,13 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
 
 def stop(project: Project) -> int:
     """End what runs in the background here; programs get a minute to save."""
-    queue = queue_place.stop(project.root, project.dry)
+    worked = queue.stop(project.root, project.dry)
     entries = known(project)
     for name, entry in entries.items():
         if entry["host"] != socket.gethostname():
             say(f"{name} was started on {entry['host']}: `./launch --native stop` there ends it.")
     running = {name: entry for name, entry in entries.items() if alive(entry)}
-    if not running and queue:
+    if not running and worked:
         return 0
     if not running:
         say("Nothing of this project runs in the background here.")

@@ -475,8 +475,8 @@ class Run:
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         if any(optimizer is one for one in self._optimizers):
             self._updated = True
-        elif self._saver is None:
-            self._others.setdefault(optimizer, set()).add(self.completed)
+        elif self._saver is None and len(steps := self._others.setdefault(optimizer, set())) < 2:
+            steps.add(self.completed)
 
     def _describe(self, loop: Loop, finished: bool = False) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]

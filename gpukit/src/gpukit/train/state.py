@@ -128,10 +128,10 @@ def _put_back(kept: Any, state: Any) -> None:
             if _in_place(one):
                 _put_back(one, saved)
             elif not isinstance(kept, tuple):
-                kept[number] = saved
+                kept[number] = _plain(saved)
     elif isinstance(kept, (list, deque, set)):
         kept.clear()
-        (kept.update if isinstance(kept, set) else kept.extend)(state)
+        (kept.update if isinstance(kept, set) else kept.extend)(_plain(state))
     elif isinstance(kept, dict):
         before = dict(kept)
         kept.clear()  # so that the order is the saved one
@@ -145,8 +145,18 @@ def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, An
         one = kept.get(key)
         if _in_place(one):
             _put_back(one, saved)
-        if not isinstance(saved, dict) or CODE not in saved:  # what is created when it is needed, as a cache
-            put(key, one if _in_place(one) else like(saved, one))
+            put(key, one)
+        elif not isinstance(saved, dict) or CODE not in saved:  # else it is created when it is needed, as a cache
+            put(key, like(_plain(saved), one))
+
+
+def _plain(saved: Any) -> Any:
+    """The saved value; ValueError if it held constants, which are not saved, so that it cannot be made again."""
+    if isinstance(saved, dict) and CODE in saved:
+        raise ValueError(f"{saved[CODE]} was added to it")
+    for one in saved.values() if isinstance(saved, dict) else saved if isinstance(saved, (list, tuple)) else ():
+        _plain(one)
+    return saved
 
 
 def generators_now() -> dict[str, Any]:
