@@ -348,13 +348,14 @@ def test_an_optimizer_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) 
 
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
     for rule, wrong in ((torch.tanh, False), (torch.tanh, False), (torch.sigmoid, True)):
-        world = SimpleNamespace(rules=[rule], cache=None, count=0)
+        world = SimpleNamespace(rules=[rule], space={"kind": dict, "size": 1}, cache=None, count=0)
         with Run(tmp_path / "x", save_steps=1) as run:
             with pytest.raises(CheckpointError, match=r"sigmoid was .*tanh") if wrong else contextlib.nullcontext():
                 run.keep(world=world)
             for _ in () if wrong else run.enumerate(range(world.count + 1)):
                 world.count, world.cache = world.count + 1, world.rules[0]
                 run.step()
+        assert world.space == {"kind": dict, "size": 1}
     assert world.count == 0
 
 
