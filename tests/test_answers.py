@@ -37,7 +37,7 @@ RELEASES = support.load("images")["releases"]
 USE_CASES = support.load("packages")["use_cases"]
 HIDDEN = {"given", "catalogue", "facts"}
 ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
-ORDER += ["tracking", "credentials", "cluster", "ci", "advanced", "base", "release"]
+ORDER += ["tracking", "credentials", "cluster", "services", "ci", "advanced", "base", "release"]
 
 
 class Loader(yaml.SafeLoader):
@@ -234,6 +234,7 @@ GIVEN = {
     "tracking": ["tensorboard", "mlflow"],
     "credentials": ["aws", "kaggle"],
     "cluster": ["slurm"],
+    "services": ["jobs", "predict"],
     "ci": "none",
     "advanced": True,
     "base": "ngc",
@@ -359,6 +360,7 @@ REFUSED = [
     ({"also_on": "[h100"}, "also_on: Give a list, such as ["),
     ({"tracking": "[neptune]"}, 'tracking: Unknown value "neptune"; the choices are tensorboard, wandb, mlflow.'),
     ({"credentials": ["azure"]}, 'credentials: Unknown value "azure"; '),
+    ({"services": ["predict"], "use_case": "llm"}, "services: predict is not for language models: "),
     ({"cluster": ["lsf"]}, 'cluster: Unknown value "lsf"; '),
     (
         {"hardware": "dgx-spark", "cluster": ["slurm", "skypilot"]},
