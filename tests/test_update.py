@@ -347,11 +347,11 @@ def test_a_pin_stays(template: Path, project: Callable[..., Path], base: str) ->
         (91, ""),
         (
             90,
-            "release 26.06 is pinned and gets no fixes after {end}; `copier update --trust -d release=current`",
+            "release 26.06 is pinned and gets no fixes after {end}; `./launch update --answers release=current`",
         ),
         (
             -1,
-            "release 26.06 is pinned and has had no fixes since {end}; `copier update --trust -d release=current`",
+            "release 26.06 is pinned and has had no fixes since {end}; `./launch update --answers release=current`",
         ),
     ],
 )

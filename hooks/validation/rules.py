@@ -30,7 +30,7 @@ def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
     if left > NOTICE_DAYS:
         return ""
     when = "gets no fixes after" if left >= 0 else "has had no fixes since"
-    remedy = "`copier update --trust -d release=current` takes the newest."
+    remedy = "`./launch update --answers release=current` takes the newest."
     return f"release {stack['release']} is pinned and {when} {stack['end_of_life']}; {remedy}"
 
 
@@ -119,7 +119,7 @@ def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
             base = match[1] or match[2]
             if base != image and not re.fullmatch(re.escape(image) + r"@sha256:[0-9a-f]{64}", base):
                 what = f"the base image is {base}, and {STACK} says {image}"
-                remedy = f"write {image} (a digest may follow: {image}@sha256:...), or run `copier update`"
+                remedy = f"write {image} (a digest may follow: {image}@sha256:...), or run `./launch update`"
                 yield Problem(name, f"line {number}", what, remedy)
             return
     yield Problem(name, "", "has no default for BASE_IMAGE", f"add `ARG BASE_IMAGE={image}` before the first FROM")

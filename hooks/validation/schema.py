@@ -12,7 +12,7 @@ from validation.problem import Problem, quoted
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
     """An error of jsonschema as problems, with the remedy in the schema; values are not printed."""
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
-    remedy = remedy_of(error, rules) or "restore it with `git checkout`, or run `copier update`"
+    remedy = remedy_of(error, rules) or "restore it with `git checkout`, or run `./launch update`"
     kind, wanted, instance = error.validator, error.validator_value, error.instance
     if kind == "required":
         for name in wanted:

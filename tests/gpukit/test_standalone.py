@@ -281,7 +281,7 @@ def test_a_command_line_without_a_gpu_skips_what_the_gpu_needs(make_stack) -> No
 
 def test_project_without_gpu_reports_how_to_use_one(make_stack, cpu_only) -> None:
     found = judged(host(), make_stack(**cpu_only))["card"]
-    assert found.status == SKIP and "copier update --trust --data hardware=rtx-50" in found.remedy
+    assert found.status == SKIP and "./launch update --answers hardware=rtx-50" in found.remedy
 
 
 # The commands

@@ -287,7 +287,7 @@ def test_notebooks_are_not_everywhere(small: Path) -> None:
     (small / "notebooks/quickstart.ipynb").unlink()
     assert "8888/lab?token=" in notebook.address(Project(small, {}), 8888)
     shutil.rmtree(small / "notebooks")
-    assert "copier update --trust --data workflow=notebook" in sentence(launch(small, "notebook", docker="true"))
+    assert "./launch update --answers workflow=notebook" in sentence(launch(small, "notebook", docker="true"))
 
 
 def test_the_oldest_python_that_is_supported(small: Path) -> None:

@@ -243,8 +243,8 @@ def test_where_images_lie(host, make_stack, engine, looked_at):
     ("end", "channel", "status", "command"),
     [
         ("2027-02-19", "current", "PASS", ""),
-        ("2027-02-18", "current", "WARN", "copier update --trust"),
-        ("2026-11-19", "pin", "WARN", "copier update --trust --data release=current"),
+        ("2027-02-18", "current", "WARN", "./launch update"),
+        ("2026-11-19", "pin", "WARN", "./launch update --answers release=current"),
         (None, "current", "SKIP", ""),
     ],
 )
@@ -355,10 +355,10 @@ def test_ids_are_the_catalogues(catalogue):
 def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_only):
     target = stack_data()["targets"]["rtx-50"]
     several = make_stack(targets={"rtx-50": target, "h100": target})
-    assert update_answers(several, "rtx-40") == "--data 'also_on=[h100, rtx-40]'"
-    assert update_answers(make_stack(**cpu_only), "rtx-40") == "--data hardware=rtx-40"
-    assert update_answers(make_stack(), "gtx-10") == "--data hardware=gtx-10", "no build is for both"
-    assert update_answers(make_stack(), "v100") == "--data 'also_on=[v100]'"
+    assert update_answers(several, "rtx-40") == "--answers 'also_on=[h100, rtx-40]'"
+    assert update_answers(make_stack(**cpu_only), "rtx-40") == "--answers hardware=rtx-40"
+    assert update_answers(make_stack(), "gtx-10") == "--answers hardware=gtx-10", "no build is for both"
+    assert update_answers(make_stack(), "v100") == "--answers 'also_on=[v100]'"
 
 
 def test_paths_hide_the_home_directory(monkeypatch):

@@ -19,7 +19,7 @@ MODEL = "/proc/device-tree/model"
 NOT_A_TARGET = Cause(
     "card-not-a-target",
     "This card is not among the project's targets. The image has kernels for it; nothing else was checked.",
-    "`copier update --trust {answers}`",
+    "`./launch update {answers}`",
     status=WARN,
     standalone="Install PyTorch and run `./launch verify`, which computes on the card: `{install}`",
 )
@@ -33,7 +33,7 @@ NOT_LISTED = Cause(
 NO_KERNELS = Cause(
     "no-kernel",
     "This card is not among the project's targets, and the image has no kernels for it.",
-    "`copier update --trust {answers}`",
+    "`./launch update {answers}`",
     (
         "CUDA error: no kernel image is available for execution on the device",
         "is not compatible with the current PyTorch installation",
@@ -49,7 +49,7 @@ NOT_SUPPORTED = Cause(
 WRONG_ARCHITECTURE = Cause(
     "wrong-architecture",
     "The project is for machines with a different CPU architecture.",
-    "`copier update --trust {answers}`",
+    "`./launch update {answers}`",
     ("exec format error",),
     standalone="Install a PyTorch for this machine: `{install}`",
 )
@@ -109,7 +109,7 @@ def _cpu_project(probes: Any, stack: Stack) -> Finding:
     for card in [] if stack.standalone else cards(probes.cards.out):
         answer = update_answers(stack, hardware(card, probes.arch))
         if answer:
-            return skipped(NO_GPU_REQUESTED, card.name, remedy=f"To use this GPU: `copier update --trust {answer}`")
+            return skipped(NO_GPU_REQUESTED, card.name, remedy=f"To use this GPU: `./launch update {answer}`")
     return skipped(NO_GPU_REQUESTED)
 
 

@@ -12,7 +12,7 @@ from gpukit.host.cards import data
 from gpukit.project.stack import Stack
 from gpukit.project.support import NOTICE_DAYS
 
-UPDATE = "copier update --trust"
+UPDATE = "./launch update"
 ENDED = Cause(
     "base-support-ended",
     "Its support has ended: it gets no fixes, and its image may be deleted from the registry.",
@@ -36,7 +36,7 @@ def base(probes: Any, stack: Stack) -> Finding:
     seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"
     if left > NOTICE_DAYS:
         return passed(seen + newer)
-    command = f"{UPDATE} --data release=current" if stack.channel == "pin" else UPDATE
+    command = f"{UPDATE} --answers release=current" if stack.channel == "pin" else UPDATE
     expected = f"more than {NOTICE_DAYS} days"
     cause = replace(ENDED if left < 0 else ENDING, remedy=f"`{command}`")
     return cause(seen, expected, days=left)

@@ -134,7 +134,7 @@ LIBRARIES_MIXED = Cause(
 TORCH_TOO_OLD = Cause(
     "torch-too-old",
     "This PyTorch, or its CUDA libraries, is older than the GPU.",
-    "Update to a PyTorch build that supports the GPU: `copier update --trust`.",
+    "Update to a PyTorch build that supports the GPU: `./launch update`.",
     tell="the smallest operation on the GPU fails: `python -c 'import torch; print(torch.ones(8, 8).cuda() @ "
     "torch.ones(8, 8).cuda())'`",
     standalone="Install a PyTorch build that supports the GPU: `./launch doctor` prints the command.",

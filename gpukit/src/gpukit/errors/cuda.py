@@ -50,9 +50,7 @@ from gpukit.errors.ranks import TOO_MANY_RANKS
 from gpukit.errors.rule import BROAD, CARD, DRIVER, GENERAL, GRANT, NOTE, TRACE, VERIFY, Rule
 from gpukit.findings.finding import Cause
 
-UPDATE_BASE = (
-    "Update to a newer base with `copier update --trust`; in an environment of your own, install a newer PyTorch."
-)
+UPDATE_BASE = "Update to a newer base with `./launch update`; in an environment of your own, install a newer PyTorch."
 ATTENTION = 'Use PyTorch\'s own attention: `attn_implementation="sdpa"` in transformers.'
 LOWER_PRECISION = Cause(
     "card-lacks-precision",
@@ -668,7 +666,7 @@ RULES = (
                 "no-kernel-newer-card",
                 "The GPU is newer than this PyTorch (or the package that failed): it has no kernels for it.",
                 "Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA 12.8 or "
-                "newer. In a project: `copier update --trust`; `./launch doctor --only card` names the target.",
+                "newer. In a project: `./launch update`; `./launch doctor --only card` names the target.",
                 tell="the card's compute capability is higher than all in `torch.cuda.get_arch_list()`",
                 given=capability_from("10.0") & ~only(BUILT_FOR_BLACKWELL),
                 standalone="Install a build that has them: for sm_120 (RTX 50) and sm_121 (GB10), PyTorch for CUDA "
@@ -1320,7 +1318,7 @@ RULES = (
                 "no-nvvm",
                 "The compiler NVVM, which Numba uses, belongs to the CUDA toolkit, and that is not installed or "
                 "`CUDA_HOME` is wrong.",
-                "Use the base that has it: `copier update --trust --data base=cuda --data release=current`. "
+                "Use the base that has it: `./launch update --answers base=cuda release=current`. "
                 "Or set `CUDA_HOME` to the CUDA toolkit.",
                 standalone="Install it with `pip install nvidia-cuda-nvcc-cu12`, or set `CUDA_HOME` to the CUDA "
                 "toolkit.",
@@ -1625,7 +1623,7 @@ RULES = (
             Cause(
                 "image-older-than-card",
                 "The base image was released before this GPU ({0}) and has not been tested on it.",
-                "Run `./launch verify`: if kernels fail, use a newer base with `copier update --trust`.",
+                "Run `./launch verify`: if kernels fail, use a newer base with `./launch update`.",
                 standalone="Run `./launch verify`: if kernels fail, use a newer image.",
             ),
         ),

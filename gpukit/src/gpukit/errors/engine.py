@@ -175,7 +175,7 @@ STALE_LISTS = Cause(
 OTHER_RELEASE = Cause(
     "system-release-old",
     "This release of the distribution has reached its end of life, or is too old for this package source.",
-    "Use a base image with a newer release: `copier update --trust` in a project.",
+    "Use a base image with a newer release: `./launch update` in a project.",
     tell="`cat /etc/os-release` names a release without support",
     standalone="Use a base image with a newer release.",
 )
@@ -1555,7 +1555,7 @@ RULES = (
             Cause(
                 "vscode-server-system",
                 "The system in the image or on the remote machine is too old for this version of VS Code.",
-                "Use an image with a newer system; in a project, run `copier update --trust`. For an old "
+                "Use an image with a newer system; in a project, run `./launch update`. For an old "
                 "machine, use VS Code 1.98.",
                 standalone="Use an image with a newer system. For an old machine, use VS Code 1.98.",
             ),
@@ -1741,7 +1741,7 @@ RULES = (
                 "image-missing",
                 "The image {0} does not exist, or no longer does. Old CUDA images are removed from time to time.",
                 "Use another tag that the registry lists. In a project, set `BASE_IMAGE`, or get a newer base "
-                "with `copier update --trust`.",
+                "with `./launch update`.",
                 tell="the registry's web page does not list the tag",
                 standalone="Use another tag that the registry lists.",
             ),

@@ -102,7 +102,7 @@ NO_LOCKS = Cause(
 CHECKPOINT_FROM_NEWER = Cause(
     "checkpoint-from-newer",
     "The checkpoint was saved by a newer torch or Python than the one that reads it.",
-    "Use a newer torch: `copier update --trust` in a project. Or save it there again with "
+    "Use a newer torch: `./launch update` in a project. Or save it there again with "
     "`torch.save(..., _use_new_zipfile_serialization=False)`.",
     tell="this torch is older than 1.6, or the text has `version` or `protocol`",
     given=text_has(r"file with version|kMaxSupported|pickle protocol") | torch_below("1.6"),
@@ -916,7 +916,7 @@ RULES = (
                 "torch-load-too-old",
                 "transformers no longer reads .bin checkpoints with a torch older than 2.6, because of a "
                 "vulnerability in `torch.load`.",
-                "Use a newer torch (`copier update --trust` in a project), or a model with safetensors files.",
+                "Use a newer torch (`./launch update` in a project), or a model with safetensors files.",
                 standalone="Use a newer torch, or a model with safetensors files.",
             ),
         ),

@@ -18,8 +18,8 @@ LOCAL = r"localhost|127\.0\.0\.1|0\.0\.0\.0|host='[\w-]+', port|https?://[\w-]+:
 CERTIFICATES_MISSING = Cause(
     "ca-certificates-missing",
     "The system's list of certificate authorities (package ca-certificates) is missing or too old.",
-    "Install it: `apt-get update && apt-get install -y ca-certificates` (in a project: a newer base with `copier "
-    "update --trust`).",
+    "Install it: `apt-get update && apt-get install -y ca-certificates` (in a project: a newer base with "
+    "`./launch update`).",
     tell="`curl -I https://github.com` works on the machine and fails in the container",
     given=unless_text_has(r"self[- ]signed"),
     standalone="Install it: `apt-get update && apt-get install -y ca-certificates`.",

@@ -26,9 +26,7 @@ from gpukit.findings.finding import Cause
 
 VENV = "`./launch doctor --only venv`"
 JUPYTER = "`./launch verify --only jupyter`"
-WITH_COMPILER = (
-    "In a project, choose the base that has one: `copier update --trust --data base=cuda --data release=current`."
-)
+WITH_COMPILER = "In a project, choose the base that has one: `./launch update --answers base=cuda release=current`."
 REBUILD = "`pip install --no-build-isolation --no-cache-dir --force-reinstall --no-deps PACKAGE`"
 ISOLATED = r"(?:Getting requirements to build wheel|pip-build-env|build isolation|egg_info|build_wheel|setup\.py)"
 NOTEBOOK = text_has(r"ipykernel|<ipython-input|\bCell In ?\[|/content/|\bColab\b|\.ipynb")

@@ -108,7 +108,7 @@ def wheel_for(ids: Iterable[str], driver: str) -> str | None:
 
 
 def update_answers(stack: Stack, id: str) -> str:
-    """The options of `copier update` that add this hardware to the project, or replace the target; empty if none do.
+    """The options of `./launch update` that add this hardware to the project, or replace the target; empty if none do.
 
     copier.yml accepts these answers: a test renders them.
     """
@@ -117,10 +117,10 @@ def update_answers(stack: Stack, id: str) -> str:
     others = list(stack.targets)[1:]
     added = _with_base(stack, [*stack.targets, id]) if stack.gpu else None
     if added is not None:
-        return " ".join([f"--data 'also_on=[{', '.join([*others, id])}]'", *added])
+        return " ".join([f"--answers 'also_on=[{', '.join([*others, id])}]'", *added])
     instead = _with_base(stack, [id])
-    nothing_else = ["--data 'also_on=[]'"] if others else []
-    return "" if instead is None else " ".join([f"--data hardware={id}", *nothing_else, *instead])
+    nothing_else = ["'also_on=[]'"] if others else []
+    return "" if instead is None else " ".join([f"--answers hardware={id}", *nothing_else, *instead])
 
 
 def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
@@ -129,5 +129,5 @@ def _with_base(stack: Stack, targets: list[str]) -> list[str] | None:
     for base in dict.fromkeys([stack.base, recommended, *data("stacks")["releases"]]):
         if names := releases_for(base, targets, stack.use_case):
             pinned = stack.channel == "pin" and not (base == stack.base and stack.release in names)
-            return [f"--data base={base}"] * (base != stack.base) + ["--data release=current"] * pinned
+            return [f"base={base}"] * (base != stack.base) + ["release=current"] * pinned
     return None

@@ -87,7 +87,7 @@ class Environment:
         self.project = project
         facts = project.stack.get("native")
         if not facts:
-            raise RefusalError("stack.json has no `native` part yet: `copier update --trust` adds it.")
+            raise RefusalError("stack.json has no `native` part yet: `./launch update` adds it.")
         self.gpu = project.gpus is not None
         self.cuda = facts["cuda"] if self.gpu else None
         self.torch, self.driver, self.patterns = facts["torch"], facts["driver"], facts["protected"]

@@ -50,7 +50,7 @@ def arguments(project: Project, name: str, port: int) -> list[str]:
 
 def notebook(project: Project) -> int:
     if not (project.root / "notebooks").is_dir():
-        raise RefusalError("This project has no notebooks: `copier update --trust --data workflow=notebook` adds them.")
+        raise RefusalError("This project has no notebooks: `./launch update --answers workflow=notebook` adds them.")
     name = f"{project.tag}-notebook"
     if project.show_start("run", *arguments(project, name, INSIDE)):
         return 0

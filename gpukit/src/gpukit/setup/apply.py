@@ -220,9 +220,8 @@ def _step(step: Step, context: Context, log: Log, journal: Journal) -> str:
             wrong = next(each for each in context.repositories.values() if each.fingerprint in line)
             return (
                 f"The key at {wrong.key} is not {wrong.vendor}'s {wrong.fingerprint}, so nothing was installed: "
-                "someone else answers in the vendor's place, or the vendor has a new key, which `copier update "
-                "--trust` "
-                "brings."
+                "someone else answers in the vendor's place, or the vendor has a new key, which "
+                "`./launch update` brings."
             )
         if code:
             last = next((text.strip() for text in reversed(output.splitlines()) if text.strip()), f"exit status {code}")

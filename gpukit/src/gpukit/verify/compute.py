@@ -48,7 +48,7 @@ NO_LIBCUDA = Cause(
 PTXAS = Cause(
     "ptxas-too-old",
     "This Triton's assembler (ptxas) does not support this GPU.",
-    "On the host: `copier update --trust`, for a base whose Triton supports it",
+    "On the host: `./launch update`, for a base whose Triton supports it",
     error_texts=("ptxas fatal", "PTXASError"),
 )
 NO_TRITON = Cause(
@@ -83,7 +83,7 @@ COMPILE_DISABLED = Cause(
     "compile-disabled", "Compilation is disabled.", "`unset TORCH_COMPILE_DISABLE TORCHDYNAMO_DISABLE`"
 )
 COMPILED_WRONG = Cause(
-    "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: `copier update --trust`"
+    "compiled-results-wrong", "The compiled code gives wrong results.", "On the host: `./launch update`"
 )
 COMPILING = (NO_C_COMPILER, NO_CPP_COMPILER, NO_HEADERS, NO_LIBCUDA, PTXAS, NO_TRITON, NO_USER_NAME, DISK_FULL, NOEXEC)
 

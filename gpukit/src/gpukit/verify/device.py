@@ -117,7 +117,7 @@ ONLY_PTX = Cause(
 OLD_PTXAS = Cause(
     "ptxas-too-old",
     "Triton's assembler (ptxas) does not support this GPU, and torch.compile needs it.",
-    "On the host: `copier update --trust`, for a base whose Triton supports it",
+    "On the host: `./launch update`, for a base whose Triton supports it",
     error_texts=(
         "ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'",
         "is not defined for option 'gpu-name'",
@@ -142,7 +142,7 @@ CAP_NOT_POSSIBLE = Cause(
     "memory-cap-not-possible",
     "CPU and GPU share their memory, and this torch cannot be limited by a variable: only training with gpukit limits "
     f"itself. Elsewhere, {FREEZES}",
-    "On the host: `copier update --trust --data release=current`, or call "
+    "On the host: `./launch update --answers release=current`, or call "
     "`torch.cuda.set_per_process_memory_fraction({most})` at the start of each program",
     status=WARN,
     standalone="Install torch 2.10 or newer, or call `torch.cuda.set_per_process_memory_fraction({most})` at the start "

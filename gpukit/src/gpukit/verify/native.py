@@ -48,9 +48,9 @@ REMEDIES = {
         driver-library-not-given gpu-not-started cuda-does-not-start gpu-computing-fails libcuda-not-listed gpu-hangs
         memory-limit-ineffective memory-not-released os-refused-cuda loader-results-wrong
     """,
-    "`copier update --trust`, and add this GPU to `also_on`": "no-kernel card-not-a-target only-ptx",
-    "`copier update --trust`, for a base whose Triton supports it": "ptxas-too-old",
-    "`copier update --trust`": "compiled-results-wrong",
+    "`./launch update --answers`, and add this GPU to `also_on`": "no-kernel card-not-a-target only-ptx",
+    "`./launch update`, for a base whose Triton supports it": "ptxas-too-old",
+    "`./launch update`": "compiled-results-wrong",
     "Install the driver that `./launch doctor` names": "driver-too-old cuda-compat-geforce",
     "Restart the program; if that does not help, restart this machine.": "driver-updated container-lost-gpu",
     "`nvidia-smi -q -d ECC`": """

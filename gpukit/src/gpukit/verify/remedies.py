@@ -5,5 +5,5 @@ BUILD = (
 )
 REBUILD = "Rebuild the image: on the host `./launch build`, in VS Code `Dev Containers: Rebuild Container`"
 START = "Start the container with `./launch up`, or reopen it in VS Code: both use the flags of devcontainer.json"
-UPDATE = "On the host: `copier update --trust`, and add this GPU to `also_on`"
+UPDATE = "On the host: `./launch update --answers`, and add this GPU to `also_on`"
 DOCTOR = "On the host: `./launch doctor`"
