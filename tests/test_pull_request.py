@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpukit.project.messages import RefusalError
-from gpukit.update import request, trial
+from gpukit.update import main, request, trial
 from tests import test_launch_update as local
 from tests.conftest import git
 from tests.test_launch_update import launch, new_release, tree
@@ -133,7 +134,12 @@ def next_release(template: Path, tag: str, text: str) -> None:
 
 
 def test_one_pull_request_through_its_life(
-    template: Path, hub: Hub, inside: list, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    template: Path,
+    hub: Hub,
+    inside: list,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert propose(hub) == 0, "no update"
     assert (hub.requests(), hub.tip()) == ([], "")
@@ -167,10 +173,13 @@ def test_one_pull_request_through_its_life(
     assert (hub.tip(), len(hub.requests())) == (tip, 1)
 
     next_release(template, "9999.2.0", "second")
+    assert "The support of" not in opened["body"]
+    monkeypatch.setattr(main, "today", lambda: date(2099, 1, 1))
     assert propose(hub) == 0, "another update with an open request"
     (opened,) = hub.requests()
     assert opened["title"] == "Update the GPU stack to 9999.2.0"
     assert hub.show("extra.txt") == "second" and hub.tip() != tip
+    assert "The support of" in opened["body"] and "has a newer release" in opened["body"]
     assert "- second arrived" in opened["body"] and "- first arrived" in opened["body"]
     assert "Unreleased" not in opened["body"], "only what is new"
 

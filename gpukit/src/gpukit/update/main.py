@@ -51,7 +51,7 @@ def update(project: Path | None, options: Any) -> int:
         if not found:
             return 0
         if options.request:
-            return request.propose(project, found)
+            return request.propose(project, found, ending)
         if options.check:
             print(found.summary.text("check"))
             return int(bool(found.conflicts) or not found.valid)

@@ -28,8 +28,11 @@ IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wh
 LONGEST = 60_000  # GitHub takes 65,536 characters
 
 
-def propose(project: Path, look: Look) -> int:
-    """Push the update, and open or update its pull request. Returns 1 if a person has to act on it."""
+def propose(project: Path, look: Look, notice: str = "") -> int:
+    """Push the update, and open or update its pull request. Returns 1 if a person has to act on it.
+
+    `notice`: a sentence on the end of support of what the project has afterwards.
+    """
     base = attempt(project, "symbolic-ref", "--short", "-q", "HEAD").out.strip()
     if not base:
         raise RefusalError("A pull request needs a branch to merge into: check one out first.", id="no-branch")
@@ -61,7 +64,7 @@ def propose(project: Path, look: Look) -> int:
         tip = push(look, address, branch, tip, tree, head)
     problem = "conflicts" if look.conflicts else "" if look.valid and tests != "failed" else "checks fail"
     title = f"Update the GPU stack to {look.name}" + (f" ({problem})" if problem else "")
-    body = text(look, omitted, tests, moved(opened, look))
+    body = text(look, omitted, tests, [notice, moved(opened, look)])
     send(project, look.copy.parent, opened, base, branch, title, f"{body}\n\n{mark}\n")
     say(f"{branch} is at {tip[:12]}.")
     return int(bool(problem))
@@ -191,12 +194,10 @@ def moved(opened: dict[str, Any] | None, look: Look) -> str:
     )
 
 
-def text(look: Look, omitted: str, tests: str, warning: str) -> str:
+def text(look: Look, omitted: str, tests: str, warnings: list[str]) -> str:
     """The pull request's text."""
     conflicts = sorted({entry.partition("\t")[2] for entry in look.conflicts})
-    parts = [f"```text\n{look.summary.text('request')}\n```"]
-    if warning:
-        parts.append(warning)
+    parts = [f"```text\n{look.summary.text('request')}\n```", *filter(None, warnings)]
     if conflicts:
         listed = "\n".join(f"- [ ] `{name}`" for name in conflicts)
         parts.append(
