@@ -154,7 +154,7 @@ TOO_OLD = Cause(
 JETPACK = Cause(
     "jetpack-too-old",
     "This Jetson's JetPack includes an older driver than {reason} needs.",
-    "Flash JetPack 7 or newer: https://developer.nvidia.com/embedded/jetpack",
+    "Flash JetPack 7 (on Jetson Orin: 7.2) or newer: https://developer.nvidia.com/embedded/jetpack",
 )
 NEEDS_COMPATIBILITY = Cause(
     "driver-needs-compatibility",
