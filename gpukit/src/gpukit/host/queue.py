@@ -123,6 +123,11 @@ class WorkerLock:
             return {}
         return facts if isinstance(facts, dict) else {}
 
+    def name(self) -> str:
+        """What holds it, for messages."""
+        holder = self.holder() or {}
+        return "the service `jobs`" if "container" in holder else f"process {holder.get('pid', 'unknown')}"
+
 
 def _locked(file: int, kind: int) -> bool:
     try:
