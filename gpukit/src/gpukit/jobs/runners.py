@@ -1,4 +1,4 @@
-"""How one job is started, signaled, ended, and proven dead: in a container of its own, without Docker, or in the service.
+"""How one job is started, signaled, ended, and proven dead: in a container, without Docker, or in the service.
 
 A container ends with all of its processes, whatever they forked. Without Docker, every process of a job has a variable
 with the job's token in its environment, by which it is found even in another session; processes that cleared their

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.project import Project, secret
-from gpukit.host.queue import WorkerLock, boot_id, folder
+from gpukit.host.queue import TOKEN, WorkerLock, boot_id, folder
 from gpukit.jobs.runners import Inside, adopted
 from gpukit.jobs.table import Table
 from gpukit.jobs.worker import Active, Worker, fingerprint
@@ -62,8 +62,8 @@ class ServiceWorker(Worker):
         for job in self.table.running():
             if job["lease"].get("kind") != Inside.kind and job["lease"].get("boot") == boot_id():
                 raise RefusalError(
-                    f"Job {job['id']} may still run on the host, where its worker was killed: `./launch stop`, and then "
-                    "`./launch jobs run`, ends it."
+                    f"Job {job['id']} may still run on the host, where its worker was killed: after `./launch stop`, "
+                    "`./launch jobs run` ends and resumes it."
                 )
         super().recover()
 
@@ -138,8 +138,7 @@ class ServiceWorker(Worker):
             self.probe.kill()  # and not waited for: a process in a hung driver does not end
             error, text = f"no result within {PROBE_SECONDS:.0f} s", ""
         else:
-            assert self.probe.stdout
-            text = (self.probe.stdout.read().strip().splitlines() or [""])[-1][:500]
+            text = (self.probe.communicate()[0].strip().splitlines() or [""])[-1][:500]
             error = "" if self.probe.returncode == 0 else text or f"exit status {self.probe.returncode}"
         self.probe = None
         self._report({"ok": not error, "device": "" if error else text, "error": error})
@@ -177,8 +176,8 @@ def main(arguments: list[str]) -> int:
     root = find_root()
     place = folder(root)
     os.chdir(root)
-    secret(place / "token")
-    server = [sys.executable, "-m", "gpukit.jobs.service", *arguments]
+    secret(root / TOKEN)
+    server = [sys.executable, "-P", "-m", "gpukit.jobs.service", *arguments]
     with Table(place) as table:
         worker = ServiceWorker(place, table, WorkerLock(place), visible_gpus(), server)
         worker.report()

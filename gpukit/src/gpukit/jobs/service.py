@@ -33,7 +33,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
 from gpukit.host.project import secret
-from gpukit.host.queue import WorkerLock, folder
+from gpukit.host.queue import TOKEN, WorkerLock, folder
 from gpukit.jobs.commands import named, package, plain
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
@@ -157,7 +157,7 @@ def refuse_other_commands(command: list[str], package: str) -> None:
     module = rest[1] if rest[:1] == ["-m"] and len(rest) > 1 else ""
     if not package or not re.fullmatch(rf"{re.escape(package)}(\.[A-Za-z_]\w*)*", module, re.ASCII):
         raise RefusalError(
-            f"Commands are `python -m {package}.MODULE ...`, also with torchrun: compose.yaml shows how to allow others."
+            f"Commands are `python -m {package}.MODULE ...`, or torchrun: compose.yaml shows how to allow others."
         )
 
 
@@ -174,7 +174,7 @@ def run_of(command: list[str]) -> str:
 
 def application(root: Path, any_command: bool = False) -> Guard:
     place = folder(root)
-    token = secret(place / "token")
+    token = secret(root / TOKEN)
     app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None)
     adding = threading.Lock()  # SQLite has one writer at a time, and waits for it less evenly
     page = (pkgutil.get_data("gpukit.jobs", "page.html") or b"").decode()
@@ -189,7 +189,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        if first["loc"] == ("body",):
+        if first["loc"] == ("body",) or first["type"] == "json_invalid":
             return JSONResponse({"error": "The body must be a JSON object, with Content-Type: application/json."}, 400)
         where = ".".join(str(one) for one in first["loc"] if one not in ("body", "path", "query"))
         return JSONResponse({"error": f"{where}: {first['msg']}."}, 400)
@@ -257,9 +257,9 @@ def application(root: Path, any_command: bool = False) -> Guard:
                 command = named(command, package(root))
             except RefusalError as error:
                 raise HTTPException(400, str(error).rstrip(".")) from None
-            if not run_of(command) and any(word.partition("=")[0] == "--name" for word in command):
-                if "--name=job-{job}" not in command:
-                    raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
+            names_run = any(word.partition("=")[0] == "--name" for word in given.command)
+            if names_run and not run_of(command):
+                raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
         with adding, Table(place) as table:
             number = table.submit(command, project=fingerprint(root), **facts)
             note = table.get(number)["note"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import sys
 import time
 from collections.abc import Callable
