@@ -21,12 +21,9 @@ from gpukit.project.messages import RefusalError, say
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
 HOW = "`./launch jobs run` processes the queue in this terminal, `./launch jobs run -d` in the background."
-INSIDE = "This is the inside of the container: submit jobs on the host, where the queue is processed."
 
 
 def submit(root: Path, options: Any) -> int:
-    if Path("/etc/gpukit").is_dir():
-        raise RefusalError(INSIDE)
     if vars(options).get("gpus"):
         raise RefusalError(
             "Choose GPUs where the queue is processed (`./launch --gpus 0,1 jobs run`); a job has a number."
@@ -87,8 +84,8 @@ def jobs(project: Project, options: Any, native: bool) -> int:
     action, number = options.ACTION, options.ID
     if options.detach and action != "run":
         raise RefusalError("`-d` goes with `jobs run`.")
-    if Path("/etc/gpukit").is_dir():
-        raise RefusalError(INSIDE)
+    if action == "run" and Path("/etc/gpukit").is_dir():
+        raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if project.dry and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     place = queue.folder(project.root)
@@ -142,7 +139,7 @@ def run(project: Project, options: Any, native: bool, place: Path) -> int:
         return worker.process(project, native, make, place)
     lock = queue.WorkerLock(place)
     if lock.holder() is not None:
-        say("The queue is already being processed.")
+        say(f"The queue is already being processed, by {lock.name()}.")
         return 0
     flags = ["--native"] * native + ["--cpu"] * given.get("cpu", False)
     flags += [f"--gpus={given['gpus']}"] if given.get("gpus") else []
@@ -302,11 +299,16 @@ ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def copy(file: Any) -> None:
-    """Print the rest of a log: colors and other escape codes are left out, other control characters are visible."""
+    """Print the rest of a log."""
     for line in file:
-        text = ESCAPES.sub("", line.decode("utf-8", errors="replace")).rstrip("\r\n").replace("\r", "\n")
-        safe = "".join(one if one in "\n\t" or one.isprintable() else repr(one)[1:-1] for one in text)
-        print(safe, end="\n" if line.endswith(b"\n") else "")
+        print(plain(line), end="")
+
+
+def plain(line: bytes) -> str:
+    """A line of a log: colors and other escape codes are left out, other control characters are visible."""
+    text = ESCAPES.sub("", line.decode("utf-8", errors="replace")).rstrip("\r\n").replace("\r", "\n")
+    safe = "".join(one if one in "\n\t" or one.isprintable() else repr(one)[1:-1] for one in text)
+    return safe + "\n" * line.endswith(b"\n")
 
 
 def act(root: Path, options: argparse.Namespace) -> int:
