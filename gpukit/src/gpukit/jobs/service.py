@@ -37,7 +37,7 @@ from gpukit.host.queue import TOKEN, WorkerLock, folder
 from gpukit.jobs.commands import named, package, plain
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
-from gpukit.jobs.progress import progress
+from gpukit.jobs.progress import progress, run_of
 from gpukit.jobs.serve import HEALTH
 from gpukit.jobs.table import FINAL, Table
 from gpukit.jobs.worker import fingerprint
@@ -49,7 +49,6 @@ BODY_BYTES, LOG_BYTES, LINE_BYTES = 64 << 10, 20 << 20, 8 << 10
 ENDED_SHOWN = 100
 OPEN = {("GET", "/"), ("GET", "/health"), ("POST", "/login"), ("DELETE", "/login")}  # without a token
 NOTHING_FROM_ELSEWHERE = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-RUN = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 COOKIE_SECONDS = 30 * 86400
 Number = Annotated[int, Parameter(ge=1, le=2**62)]
 
@@ -159,17 +158,6 @@ def refuse_other_commands(command: list[str], package: str) -> None:
         raise RefusalError(
             f"Commands are `python -m {package}.MODULE ...`, or torchrun: compose.yaml shows how to allow others."
         )
-
-
-def run_of(command: list[str]) -> str:
-    """The name of a command's run, if it is one that can be a folder in outputs/."""
-    for at, word in enumerate(command):
-        name = (
-            word[7:] if word.startswith("--name=") else "".join(command[at + 1 : at + 2]) if word == "--name" else None
-        )
-        if name is not None:
-            return name if re.fullmatch(RUN, name, re.ASCII) else ""
-    return ""
 
 
 def application(root: Path, any_command: bool = False) -> Guard:
