@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,16 +22,22 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpukit.host import queue
+from gpukit.host import memory, queue
 from gpukit.jobs import gpus as readings
 from gpukit.jobs.metrics import registry
-from gpukit.jobs.progress import TAIL, progress, run_of
+from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
 from tests.conftest import ROOT, cannot
 from tests.jobs.test_service import Service, project
 
 ALERTS = ROOT / "template" / "{% if 'jobs' in services %}monitoring{% endif %}" / "alerts.yml"
-JOB = {"command": ["python", "-m", "demo.train", "--name=job-1"], "starts": 1}
+JOB = {
+    "command": ["python", "-m", "demo.train", "--name=job-1"],
+    "state": "running",
+    "starts": 1,
+    "started": 0.0,
+    "ended": None,
+}
 # As gpukit.train writes them.
 ROW = {"step": 1450, "loss": 0.0058, "memory_gb": 0.8, "waiting_for_data": 0.25, "samples_per_second": 2560.0}
 FACTS = {
@@ -56,52 +61,77 @@ def test_progress_of_a_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     found = progress(tmp_path, JOB)
     assert (found["step"], found["total"], found["loss"], found["loader_wait"]) == (1450, 1550, 0.0058, 0.25)
-    assert found["fraction"] == 1450 / 1550 and found["eta_seconds"] == 100 * 256 / 2560
+    assert found["fraction"] == 1450 / 1550 and 9 < found["eta_seconds"] <= 100 * 256 / 2560
     assert 0 <= found["checkpoint_age"] < 60 and time.time() - found["updated"] < 60
     os.utime(folder / "checkpoints/step-00001400", (0, time.time() - 5000))
-    (folder / "run.json").write_text(json.dumps({**FACTS, "starts": [{"at": "2026-01-01T00:00:00+00:00"}]}))
     assert 5000 <= progress(tmp_path, JOB)["checkpoint_age"] < 5060
     (folder / "metrics.jsonl").write_text("x" * 3 * TAIL + "\n" + json.dumps(ROW) + '\n{"step": 1500, "lo')
     assert progress(tmp_path, JOB)["step"] == 1450, "the end counts, without the line that is being written"
     auto = {"settings": {"max_steps": 1550, "batch_size": "auto"}, "batch_size": 512}
     (folder / "run.json").write_text(json.dumps({**FACTS, **auto}))
-    assert progress(tmp_path, JOB)["eta_seconds"] == 100 * 512 / 2560
+    assert 19 < progress(tmp_path, JOB)["eta_seconds"] <= 100 * 512 / 2560
+    ended = progress(tmp_path, {**JOB, "state": "failed", "ended": time.time()})
+    assert (ended["step"], ended["eta_seconds"]) == (1450, None)
+    retried = progress(tmp_path, {**JOB, "started": time.time() + 60})
+    assert (retried["loss"], retried["samples_per_second"]) == (0.0058, None), "the speed was that of another job"
+    assert progress(tmp_path, {**JOB, "starts": 0}) is None
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "\0" * 100, "[" * 100_000, "[]\n3\nnull\n", '{"step": NaN, "loss": Infinity, "samples_per_second": true}\n'],
+    ids=["empty", "zeros", "deep", "other-types", "not-finite"],
 )
 def test_damaged_files_are_no_progress(tmp_path: Path, content: str) -> None:
     folder = write_run(tmp_path)
     for name in ("metrics.jsonl", "run.json"):
         (folder / name).write_text(content)
-    found = progress(tmp_path, JOB) or {}
-    assert {found.get(name) for name in ("step", "loss", "fraction", "eta_seconds", "samples_per_second")} == {None}
+    found = progress(tmp_path, JOB)
+    assert found["step"] == 1400, "the newest checkpoint's"
+    assert {found[name] for name in ("total", "loss", "fraction", "eta_seconds", "samples_per_second")} == {None}
     json.dumps(found, allow_nan=False)
+    shutil.rmtree(folder / "checkpoints")
+    assert progress(tmp_path, JOB) is None
+    training_since(tmp_path, JOB)
+
+
+def test_files_that_a_job_replaced(tmp_path: Path) -> None:
+    """A FIFO does not hang the service, and a link does not show what is outside of outputs/."""
+    folder = write_run(tmp_path)
+    (folder / "metrics.jsonl").rename(tmp_path / "secret")
+    (folder / "metrics.jsonl").symlink_to(tmp_path / "secret")
+    (folder / "run.json").unlink()
+    os.mkfifo(folder / "run.json")
+    assert progress(tmp_path, JOB)["loss"] is None
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "outputs/job-2").symlink_to("job-2")
+    assert progress(tmp_path, JOB) is None
+    assert progress(tmp_path, {**JOB, "command": ["true", "--name=job-2"]}) is None
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc", "a/b", "..", "", "-x", "a\nb", "é"])
 def test_a_name_is_no_path(tmp_path: Path, name: str) -> None:
     assert run_of(["python", f"--name={name}"]) == run_of(["python", "--name", name]) == ""
-    assert progress(tmp_path, {"command": ["python", f"--name={name}"], "starts": 1}) is None
+    assert progress(tmp_path, {**JOB, "command": ["python", f"--name={name}"]}) is None
 
 
 # GPUs: with a module in the place of nvidia-ml-py, because there is no driver here
 
 
 class FakeNvml(ModuleType):
-    NVML_TEMPERATURE_GPU, nvmlEventTypeXidCriticalError = 0, 8  # noqa: N815
+    NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED, nvmlEventTypeXidCriticalError = 0, 3, 8  # noqa: N815
 
-    class NVMLError(Exception): ...
-
-    class NVMLError_Timeout(NVMLError): ...  # noqa: N801, N818
+    class NVMLError(Exception):
+        value = 3
 
     def __init__(self, memory: bool = True, hangs: threading.Event | None = None) -> None:
         super().__init__("pynvml")
         self.memory, self.hangs, self.events = memory, hangs, [(0, 79), (0, 79)]
+        self.starts = 0
 
-    def nvmlInit(self) -> None: ...  # noqa: N802
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.starts += 1
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         if self.hangs:
@@ -113,6 +143,8 @@ class FakeNvml(ModuleType):
             raise self.NVMLError("GPU is lost")
         return index
 
+    def nvmlDeviceRegisterEvents(self, *_: Any) -> None: ...  # noqa: N802
+
     def nvmlDeviceGetMemoryInfo(self, device: int) -> Any:  # noqa: N802
         if not self.memory:
             raise self.NVMLError("Not Supported")
@@ -120,8 +152,7 @@ class FakeNvml(ModuleType):
 
     def nvmlEventSetWait_v2(self, events: Any, milliseconds: int) -> Any:  # noqa: N802
         if not self.events:
-            time.sleep(0.05)
-            raise self.NVMLError_Timeout
+            raise self.NVMLError("Timeout")
         device, number = self.events.pop()
         return SimpleNamespace(device=device, eventData=number)
 
@@ -129,62 +160,64 @@ class FakeNvml(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         values = {
+            "nvmlEventSetCreate": "events",
             "nvmlDeviceGetName": "NVIDIA GeForce RTX 3090",
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=93),
             "nvmlDeviceGetPowerUsage": 350_000,
             "nvmlDeviceGetTemperature": 71,
             "nvmlDeviceGetIndex": 0,
         }
-        return lambda *_: values.get(name)
+        return lambda *_: values[name]
 
 
-@pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., readings.Reader]]:
-    made = []
-
-    def make(**facts: Any) -> readings.Reader:
-        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(**facts))
-        made.append(readings.Reader())
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.initialized = False  # ends its thread
+def reader(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> readings.Reader:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(**facts))
+    return readings.Reader()
 
 
-def test_readings_of_a_gpu(
-    reader: Callable[..., readings.Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = reader()
-    until = time.monotonic() + 5
-    while not (found := one.read()) or found[0]["xids"] != {79: 2}:
-        assert time.monotonic() < until, found
-        one.at = float("-inf")
-    (gpu,) = found
-    assert gpu == {
-        "index": 0,
-        "name": "NVIDIA GeForce RTX 3090",
-        "utilization": 0.93,
-        "memory_used": 3,
-        "memory_total": 4,
-        "power": 350.0,
-        "temperature": 71.0,
-        "xids": {79: 2},
-    }
-    monkeypatch.setattr(readings, "MEMINFO", tmp_path / "meminfo")
+def test_readings_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "FRESH", -1)
+    one = reader(monkeypatch)
+    for _ in range(2):
+        assert one.gpus() == [
+            {
+                "index": 0,
+                "name": "NVIDIA GeForce RTX 3090",
+                "utilization": 0.93,
+                "memory_used": 3,
+                "memory_total": 4,
+                "power": 350.0,
+                "temperature": 71,
+            }
+        ], "the other one is lost"
+        assert one.xids == {(0, 79): 2}
+    assert one.nvml.starts == 1
+
+
+def test_readings_of_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:    400 kB\n")
-    (gpu,) = reader(memory=False).read()
+    (gpu,) = reader(monkeypatch, memory=False).gpus()
     assert (gpu["memory_used"], gpu["memory_total"]) == (600 * 1024, 1000 * 1024)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert readings.Reader().gpus() == []
+    monkeypatch.setattr(readings.facts, "jetson", lambda: "36.4.3")
+    (gpu,) = readings.Reader().gpus()
+    assert (gpu["utilization"], gpu["memory_used"]) == (None, 600 * 1024)
 
 
-def test_a_driver_that_hangs(reader: Callable[..., readings.Reader], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readings, "SECONDS", 0.1)
+def test_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "PATIENCE", 0.05)
     hangs = threading.Event()
-    one = reader(hangs=hangs)
-    before = threading.active_count()
-    assert [one.read() for _ in range(3)] == [[], [], []]
-    assert threading.active_count() <= before + 1, "one thread waits, however often it is asked"
+    one = reader(monkeypatch, hangs=hangs)
+    thread = threading.Thread(target=one.gpus)
+    thread.start()
+    while not one.lock.locked():
+        time.sleep(0.01)
+    assert one.gpus() == [], "other requests do not wait for it"
     hangs.set()
+    thread.join(10)
+    assert one.gpus()
 
 
 # The metrics
@@ -220,9 +253,14 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 def test_metrics_match_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = dict.fromkeys(("utilization", "memory_used", "memory_total", "power", "temperature"), 0.5)
-    gpu |= {"index": 0, "name": "RTX", "utilization": None, "xids": {79: 2}}
+    gpu |= {"index": 0, "name": "RTX", "utilization": None}
     monkeypatch.setattr("gpukit.jobs.metrics.gpus", lambda: [gpu])
-    found = samples(generate_latest(registry(queue.folder(root), root)).decode())
+    monkeypatch.setattr("gpukit.jobs.metrics.xids", lambda: {(0, 79): 2})
+    text = generate_latest(registry(queue.folder(root), root))
+    promtool = program("promtool")
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert checked.returncode == 0, checked.stderr.decode()
+    found = samples(text.decode())
     for state, count in {"queued": 2, "held": 1, "waiting": 1, "running": 2}.items():
         assert found["gpukit_jobs", state] == count, state
     for state, count in {"finished": 1, "failed": 1, "canceled": 1, "out of time": 1}.items():
@@ -231,6 +269,7 @@ def test_metrics_match_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found["gpukit_jobs_waited_seconds_total",] >= 0
     assert found["gpukit_job_loss", "1", "job-1"] == 0.0058
     assert found["gpukit_job_data_wait_ratio", "1", "job-1"] == 0.25
+    assert found["gpukit_gpus_in_use",] == 2
     assert not [key for key in found if key[1:] == ("2", "job-2")], "unknown values are left out, not 0"
     assert ("gpukit_gpu_utilization_ratio", "0", "RTX") not in found
     assert found["gpukit_gpu_memory_used_bytes", "0", "RTX"] == 0.5
@@ -242,8 +281,8 @@ def test_metrics_match_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 # Alerts: series in which each fires after `at`, and in which it does not
 
 WORKS = {'up{job="gpukit", instance="a"}': "1x30", 'gpukit_worker_up{job="gpukit", instance="a"}': "1x30"}
-RUNNING = 'gpukit_jobs{state="running", job="gpukit", instance="a"}'
-GPU = '{gpu="0", job="gpukit", instance="a"}'
+IN_USE = 'gpukit_gpus_in_use{job="gpukit", instance="a"}'
+GPU, GPU_1 = '{gpu="0", job="gpukit", instance="a"}', '{gpu="1", job="gpukit", instance="a"}'
 CASES = {
     "JobsServiceDown": (
         [{'up{job="gpukit", instance="a"}': "0x30"}, {'gpukit_worker_up{job="gpukit", instance="a"}': "0x30"}],
@@ -265,10 +304,28 @@ CASES = {
         [{f"gpukit_gpu_memory_used_bytes{GPU}": "90x30", f"gpukit_gpu_memory_bytes{GPU}": "100x30"}],
     ),
     "GpuUtilizationLow": (
-        [{f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30", RUNNING: "1x30"}],
         [
-            {f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30", RUNNING: "0x30"},
-            {f"gpukit_gpu_utilization_ratio{GPU}": "0.19x15 0.5x1 0.19x14", RUNNING: "1x30"},
+            {f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30", IN_USE: "1x30"},
+            {
+                f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30",
+                f"gpukit_gpu_utilization_ratio{GPU_1}": "0x30",
+                IN_USE: "1x30",
+            },
+            {
+                f"gpukit_gpu_utilization_ratio{GPU}": "0.9x30",
+                f"gpukit_gpu_utilization_ratio{GPU_1}": "0x30",
+                IN_USE: "2x30",
+            },
+        ],
+        [
+            {f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30", IN_USE: "0x30"},
+            {f"gpukit_gpu_utilization_ratio{GPU}": "0.21x30", IN_USE: "1x30"},
+            {f"gpukit_gpu_utilization_ratio{GPU}": "0.19x30", IN_USE: "0x11 1x19"},  # for nine minutes
+            {
+                f"gpukit_gpu_utilization_ratio{GPU}": "0.9x30",
+                f"gpukit_gpu_utilization_ratio{GPU_1}": "0x30",
+                IN_USE: "1x30",
+            },
         ],
     ),
     "DiskNearlyFull": (

@@ -7,10 +7,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from gpukit.host import facts
-from gpukit.host.memory import meminfo
+from gpukit.host import facts, memory
 
 FRESH = 1.0  # seconds for which a reading is used again
 PATIENCE = 2.0  # seconds to wait for another thread's reading: the driver may hang
@@ -42,9 +42,9 @@ class Reader:
             if self.nvml is None:
                 self._start()
             count = self.nvml.nvmlDeviceGetCount()
-            found = [self._gpu(index) for index in range(count)]
+            found = [gpu for gpu in (_or_none(partial(self._gpu, index)) for index in range(count)) if gpu]
             self._drain()
-        except Exception:  # no nvidia-ml-py, no driver, or a GPU was lost
+        except Exception:  # no nvidia-ml-py, no driver, or the driver was replaced
             self._stop()
             return _jetson()
         return found or _jetson()
@@ -54,13 +54,11 @@ class Reader:
 
         pynvml.nvmlInit()
         self.nvml = pynvml
-        try:
-            self.events = pynvml.nvmlEventSetCreate()
-            for index in range(pynvml.nvmlDeviceGetCount()):
+        self.events = _or_none(pynvml.nvmlEventSetCreate)
+        for index in range(pynvml.nvmlDeviceGetCount() if self.events else 0):
+            with contextlib.suppress(Exception):  # lost, or it does not support events
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
                 pynvml.nvmlDeviceRegisterEvents(device, pynvml.nvmlEventTypeXidCriticalError, self.events)
-        except Exception:  # not supported by this GPU, or in this container
-            self.events = None
 
     def _stop(self) -> None:
         if self.nvml is not None:
@@ -99,19 +97,19 @@ class Reader:
                 event = self.nvml.nvmlEventSetWait_v2(self.events, 0)
             except self.nvml.NVMLError:  # a timeout: there are no more
                 return
-            index = _or_none(lambda event=event: self.nvml.nvmlDeviceGetIndex(event.device))
+            index = _or_none(partial(self.nvml.nvmlDeviceGetIndex, event.device))
             self.xids[-1 if index is None else index, int(event.eventData)] += 1
 
 
 def _or_none(reading: Callable[[], Any]) -> Any:
     try:
         return reading()
-    except Exception:  # not supported by this GPU
+    except Exception:  # not supported, or the GPU was lost
         return None
 
 
 def _shared_memory() -> tuple[int | None, int | None]:
-    found = meminfo()
+    found = memory.meminfo()
     if "MemAvailable" not in found or "MemTotal" not in found:
         return None, None
     return found["MemTotal"] - found["MemAvailable"], found["MemTotal"]

@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpukit.host.queue import WorkerLock
-from gpukit.jobs.gpus import gpus
-from gpukit.jobs.progress import progress, run_of
+from gpukit.jobs.gpus import gpus, xids
+from gpukit.jobs.progress import progress, run_of, training_since
 from gpukit.jobs.table import FINAL, Table
 
 STATES = ("queued", "held", "waiting", "running")
@@ -66,30 +66,42 @@ class Queue(Collector):
         waited = sum(max(0.0, (job["started"] or job["ended"] or now) - job["submitted"]) for job in every)
         yield CounterMetricFamily("gpukit_jobs_waited_seconds", "Seconds until jobs started first", waited)
         yield CounterMetricFamily("gpukit_jobs_run_seconds", "Seconds that jobs have run", sum(j["ran"] for j in every))
-        yield from self._running([job for job in every if job["state"] == "running"])
-        yield from _gpus(gpus())
+        running = [job for job in every if job["state"] == "running"]
+        yield _gauge("gpukit_gpus_in_use", "GPUs that running jobs asked for", sum(job["gpus"] for job in running))
+        yield from self._running(running, now)
+        yield from _gpus(gpus(), xids())
         yield _gauge("gpukit_worker_up", "Whether the queue is processed", WorkerLock(self.place).holder() is not None)
         with contextlib.suppress(OSError):
             disk = shutil.disk_usage(self.root)
             yield _gauge("gpukit_disk_free_bytes", "Free space on the project's disk", disk.free)
             yield _gauge("gpukit_disk_bytes", "Size of the project's disk", disk.total)
 
-    def _running(self, jobs: list[dict[str, Any]]) -> Iterator[Metric]:
-        found = {(str(job["id"]), run_of(job["command"])): progress(self.root, job) or {} for job in jobs}
+    def _running(self, jobs: list[dict[str, Any]], now: float) -> Iterator[Metric]:
+        found = {}
+        for job in jobs:
+            figures = progress(self.root, job) or {}
+            since = training_since(self.root, job)
+            if since is not None:  # the time in which the job was interrupted does not count
+                age = figures.get("checkpoint_age")
+                figures["checkpoint_age"] = max(0.0, min(now - since, now if age is None else age))
+            found[str(job["id"]), run_of(job["command"])] = figures
         for name, (what, key) in OF_A_JOB.items():
             values = {labels: figures.get(key) for labels, figures in found.items()}
             yield _gauge(f"gpukit_job_{name}", f"{what}, of a running job", values, "id", "run")
 
 
-def _gpus(found: list[dict[str, Any]]) -> Iterator[Metric]:
+def _gpus(found: list[dict[str, Any]], errors: dict[tuple[int, int], int]) -> Iterator[Metric]:
     for name, (what, key) in OF_A_GPU.items():
         values = {(str(gpu["index"]), gpu["name"]): gpu[key] for gpu in found}
         yield _gauge(f"gpukit_gpu_{name}", what, values, "gpu", "name")
-    errors = CounterMetricFamily("gpukit_gpu_xid_errors", "Critical errors since the start", labels=["gpu", "xid"])
-    for gpu in found:
-        for xid, count in gpu["xids"].items():
-            errors.add_metric([str(gpu["index"]), str(xid)], count)
-    yield errors
+    counted = CounterMetricFamily(
+        "gpukit_gpu_xid_errors",
+        "Critical errors that the driver reported since the service started",
+        labels=["gpu", "xid"],
+    )
+    for (index, xid), count in errors.items():
+        counted.add_metric([str(index) if index >= 0 else "", str(xid)], count)
+    yield counted
 
 
 def _gauge(name: str, what: str, values: Any, *labels: str) -> Metric:

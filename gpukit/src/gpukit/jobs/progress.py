@@ -22,30 +22,35 @@ TAIL = 64 << 10  # bytes read of metrics.jsonl
 WHOLE = 2 << 20  # bytes of the largest run.json that is read; each start of the run adds some 10 KB
 ROWS = 20  # of metrics.jsonl
 ENTRIES = 10_000  # of checkpoints/
+RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 CHECKPOINT = re.compile(r"step-(\d{8,12})", re.ASCII)
 
 
-def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
-    """outputs/NAME of a job whose command has --name; None if it has none, or if that is not a folder in outputs/."""
-    words, name = job["command"], ""
-    for at, word in enumerate(words):
+def run_of(command: list[str]) -> str:
+    """The name of a command's run, if it is one that can be a folder in outputs/."""
+    name = ""
+    for at, word in enumerate(command):
         if word.startswith("--name="):
             name = word[len("--name=") :]
         elif word == "--name":
-            name = "".join(words[at + 1 : at + 2])
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        return None
+            name = "".join(command[at + 1 : at + 2])
+    return name if RUN.fullmatch(name) else ""
+
+
+def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
+    """The folder of a job's run; None if it has none yet, or if it is a link out of outputs/."""
+    name = run_of(job["command"])
     try:
         outputs = (root / "outputs").resolve()
         folder = (outputs / name).resolve()
-        return folder if folder.parent == outputs and folder.is_dir() else None
-    except (OSError, RuntimeError, ValueError):
+        return folder if name and folder.parent == outputs and folder.is_dir() else None
+    except (OSError, RuntimeError):  # a link to itself
         return None
 
 
 def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:
     """Step, total, loss, speed, and age of the last checkpoint; None if its run has not logged or saved anything."""
-    folder = run_folder(root, job)
+    folder = run_folder(root, job) if job["starts"] else None
     if folder is None:
         return None
     rows, updated = _rows(folder / "metrics.jsonl")
@@ -153,7 +158,7 @@ def _newest_checkpoint(folder: Path) -> tuple[float, int | None]:
 
 
 def _number(row: dict[str, Any], name: str) -> float | None:
-    """A finite number, at most as large as a counter of steps could be; None for anything else."""
+    """A finite number; None for anything else."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
