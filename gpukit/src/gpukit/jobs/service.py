@@ -187,7 +187,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
         names = ("id", "state", "note", "command", "gpus", "priority", "after", "max_hours", "variables", "submitted")
-        names += ("started", "ended", "ran", "starts", "status")
+        names += ("started", "ended", "ran", "starts", "status", "position")
         if job["id"] not in ended or job["state"] not in FINAL:
             found = progress(root, job) if job["starts"] and run_of(job["command"]) else None
             if job["state"] in FINAL:
