@@ -68,6 +68,9 @@ def test_progress_of_a_run(tmp_path: Path) -> None:
     assert 5000 <= progress(tmp_path, JOB)["checkpoint_age"] < 5060
     (folder / "metrics.jsonl").write_text("x" * 3 * TAIL + "\n" + json.dumps(ROW) + '\n{"step": 1500, "lo')
     assert progress(tmp_path, JOB)["step"] == 1450, "the end counts, without the line that is being written"
+    (folder / "metrics.jsonl").write_text(json.dumps({**ROW, "samples_per_second": 5e-324}) + "\n")
+    assert progress(tmp_path, JOB)["eta_seconds"] is None
+    (folder / "metrics.jsonl").write_text(json.dumps(ROW) + "\n")
     auto = {"settings": {"max_steps": 1550, "batch_size": "auto"}, "batch_size": 512}
     (folder / "run.json").write_text(json.dumps({**FACTS, **auto}))
     assert 19 < progress(tmp_path, JOB)["eta_seconds"] <= 100 * 512 / 2560
@@ -136,7 +139,7 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         if self.hangs:
-            self.hangs.wait(30)
+            self.hangs.wait(3)
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802

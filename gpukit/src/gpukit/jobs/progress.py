@@ -130,9 +130,8 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The last rows that have a step, newest first, and when the last one was written."""
-    text, written, whole = _read(path, TAIL)
-    lines = text.split(b"\n")[0 if whole else 1 :]
-    found = (row for row in map(_parse, reversed(lines)) if _number(row, "step") is not None)
+    text, written, _ = _read(path, TAIL)
+    found = (row for row in map(_parse, reversed(text.split(b"\n"))) if _number(row, "step") is not None)
     rows = list(islice(found, ROWS))
     return rows, written if rows else 0.0
 
