@@ -33,12 +33,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
 from gpukit.host.project import secret
-from gpukit.host.queue import TOKEN, WorkerLock, folder
+from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, folder
 from gpukit.jobs.commands import named, package, plain
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
-from gpukit.jobs.serve import HEALTH
 from gpukit.jobs.table import FINAL, Table
 from gpukit.jobs.worker import fingerprint
 from gpukit.project.location import root as find_root
@@ -188,7 +187,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
         names = ("id", "state", "note", "command", "gpus", "priority", "after", "max_hours", "variables", "submitted")
-        names += ("started", "ended", "ran", "starts", "status")
+        names += ("started", "ended", "ran", "starts", "status", "position")
         if job["id"] not in ended or job["state"] not in FINAL:
             found = progress(root, job) if job["starts"] and run_of(job["command"]) else None
             if job["state"] in FINAL:
