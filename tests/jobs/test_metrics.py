@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpukit.host import memory, queue
 from gpukit.jobs import gpus as readings
+from gpukit.jobs.commands import lines, show
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
@@ -118,6 +119,17 @@ def test_files_that_a_job_replaced(tmp_path: Path) -> None:
 def test_a_name_is_no_path(tmp_path: Path, name: str) -> None:
     assert run_of(["python", f"--name={name}"]) == run_of(["python", "--name", name]) == ""
     assert progress(tmp_path, {**JOB, "command": ["python", f"--name={name}"]}) is None
+
+
+def test_the_table_on_the_command_line_shows_progress(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Table(queue.folder(root)) as table:
+        table.update(1, started=time.time() - 60)
+        shown = lines(table.all(), root)
+        show(table.get(1), root)
+    at = next(at for at, line in enumerate(shown) if "--name=job-1" in line)
+    assert shown[at + 1].strip() == "step 1450/1550, 1 min left, loss 0.0058"
+    assert "step 1450/1550" in capsys.readouterr().out
+    assert sum("step" in line for line in shown) == 1
 
 
 # GPUs: with a module in the place of nvidia-ml-py, because there is no driver here
