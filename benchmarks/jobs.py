@@ -22,9 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import ROOT, clone, generate, machine, options, run, write
+from measure import clone, generate, machine, options, run, write
 
-sys.path.insert(0, str(ROOT / "gpukit/src"))
 PORT = 8799
 CLIENTS, EACH = 8, 125
 STEPS, SAVE = 60, 10
@@ -72,15 +71,15 @@ class Service:
 
     def trained(self, number: int) -> tuple[dict[int, str], str]:
         """The loss of each step, and the digest of the last checkpoint's weights."""
-        from gpukit.train import checkpoint, track
-
         folder = self.project / f"outputs/job-{number}"
-        rows = track.read(folder) if (folder / "metrics.jsonl").exists() else []
+        path = folder / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        rows = [json.loads(line) for line in lines if line.endswith("}")]
         losses = {row["step"]: row["loss"].hex() for row in rows if isinstance(row.get("loss"), float)}
         if STEPS not in losses:
             return losses, ""
-        manifest = json.loads((checkpoint.newest(folder).path / "manifest.json").read_text(encoding="utf-8"))
-        return losses, manifest["files"]["model.pt"]["sha256"]
+        manifest = max(folder.glob("checkpoints/step-*/manifest.json"))
+        return losses, json.loads(manifest.read_text(encoding="utf-8"))["files"]["model.pt"]["sha256"]
 
 
 def submissions(service: Service) -> tuple[list[float], bool]:

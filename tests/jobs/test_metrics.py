@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -43,7 +44,7 @@ ROW = {"step": 1450, "loss": 0.0058, "memory_gb": 0.8, "waiting_for_data": 0.25,
 FACTS = {
     "format": 1,
     "settings": {"max_steps": 1550, "batch_size": 256, "save_steps": 100},
-    "starts": [{"at": "2026-11-24T02:17:47.525+00:00"}],
+    "starts": [{"at": "2026-01-01T00:00:00.000+00:00"}],
 }
 
 
@@ -261,6 +262,8 @@ def test_metrics_match_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=60)
     assert checked.returncode == 0, checked.stderr.decode()
     found = samples(text.decode())
+    documented = (ROOT / "docs/queue.md").read_text(encoding="utf-8")
+    assert [name for name, *_ in found if f"`{name.removeprefix('gpukit_')}`" not in documented] == []
     for state, count in {"queued": 2, "held": 1, "waiting": 1, "running": 2}.items():
         assert found["gpukit_jobs", state] == count, state
     for state, count in {"finished": 1, "failed": 1, "canceled": 1, "out of time": 1}.items():
@@ -367,6 +370,27 @@ def test_each_alert(tmp_path: Path) -> None:
     (tmp_path / "test.yml").write_text(yaml.safe_dump(content))
     done = subprocess.run([promtool, "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, timeout=60)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_the_checkpoint_before_an_interruption_does_not_count(root: Path) -> None:
+    hours = time.time() - 7200
+    folder = root / "outputs/job-1"
+    os.utime(folder / "checkpoints/step-00001400", (hours, hours))
+
+    def age() -> float:
+        return samples(generate_latest(registry(queue.folder(root), root)).decode())[
+            "gpukit_job_checkpoint_age_seconds", "1", "job-1"
+        ]
+
+    assert age() < 60, "the job has just started"
+    with Table(queue.folder(root)) as table:
+        table.update(1, started=hours - 3600)
+    assert 7200 <= age() < 7260
+    shutil.rmtree(folder / "checkpoints")
+    assert 10_800 <= age() < 10_860, "there is none: since the start"
+    now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+    (folder / "run.json").write_text(json.dumps({**FACTS, "starts": [{"at": now}]}))
+    assert age() < 60, "it has just resumed"
 
 
 def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.project import Project, secret
-from gpukit.host.queue import TOKEN, WorkerLock, boot_id, folder
+from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, boot_id, folder
 from gpukit.jobs.runners import Inside, adopted
 from gpukit.jobs.table import Table
 from gpukit.jobs.worker import Active, Worker, fingerprint
 from gpukit.project.location import root as find_root
 from gpukit.project.messages import RefusalError, say
 
-HEALTH = "service.json"  # what the server reads from this process
 PAUSE = 5.0  # seconds between starts of the server
 PROBE_SECONDS, PROBE_AGAIN = 120.0, 60.0
 PROBE = """
