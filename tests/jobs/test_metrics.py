@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpukit.host import memory, queue
 from gpukit.jobs import gpus as readings
+from gpukit.jobs.commands import lines, show
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
@@ -68,6 +69,9 @@ def test_progress_of_a_run(tmp_path: Path) -> None:
     assert 5000 <= progress(tmp_path, JOB)["checkpoint_age"] < 5060
     (folder / "metrics.jsonl").write_text("x" * 3 * TAIL + "\n" + json.dumps(ROW) + '\n{"step": 1500, "lo')
     assert progress(tmp_path, JOB)["step"] == 1450, "the end counts, without the line that is being written"
+    (folder / "metrics.jsonl").write_text(json.dumps({**ROW, "samples_per_second": 5e-324}) + "\n")
+    assert progress(tmp_path, JOB)["eta_seconds"] is None
+    (folder / "metrics.jsonl").write_text(json.dumps(ROW) + "\n")
     auto = {"settings": {"max_steps": 1550, "batch_size": "auto"}, "batch_size": 512}
     (folder / "run.json").write_text(json.dumps({**FACTS, **auto}))
     assert 19 < progress(tmp_path, JOB)["eta_seconds"] <= 100 * 512 / 2560
@@ -117,6 +121,17 @@ def test_a_name_is_no_path(tmp_path: Path, name: str) -> None:
     assert progress(tmp_path, {**JOB, "command": ["python", f"--name={name}"]}) is None
 
 
+def test_the_table_on_the_command_line_shows_progress(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Table(queue.folder(root)) as table:
+        table.update(1, started=time.time() - 60)
+        shown = lines(table.all(), root)
+        show(table.get(1), root)
+    at = next(at for at, line in enumerate(shown) if "--name=job-1" in line)
+    assert shown[at + 1].strip() == "step 1450/1550, 1 min left, loss 0.0058"
+    assert "step 1450/1550" in capsys.readouterr().out
+    assert sum("step" in line for line in shown) == 1
+
+
 # GPUs: with a module in the place of nvidia-ml-py, because there is no driver here
 
 
@@ -136,7 +151,7 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         if self.hangs:
-            self.hangs.wait(30)
+            self.hangs.wait(3)
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpukit.host import queue
 from gpukit.host.project import Project
+from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
 
@@ -173,14 +174,14 @@ def clean(text: str) -> str:
 
 
 def show_all(table: Table, place: Path) -> int:
-    print("\n".join(lines(table.all(), color=sys.stdout.isatty())))
+    print("\n".join(lines(table.all(), place.parent.parent, sys.stdout.isatty())))
     if queue.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
         say(f"Nothing is processing the queue: {HOW}")
     return 0
 
 
-def lines(every: list[dict[str, Any]], color: bool = False) -> list[str]:
-    """The table: what runs, what is next, in order, and what has ended lately."""
+def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
+    """The table: what runs, how far it is, what is next, in order, and what has ended lately."""
     order = {"running": 0, "queued": 1, "waiting": 1, "held": 2}
     todo = [job for job in every if job["state"] not in FINAL]
     todo.sort(key=lambda job: (order.get(job["state"], 3), -job["priority"], job["position"], job["id"]))
@@ -198,8 +199,9 @@ def lines(every: list[dict[str, Any]], color: bool = False) -> list[str]:
         if color and job and job["state"] in STATES:
             line = f"\x1b[{STATES[job['state']]}m{line}\x1b[0m"
         found.append(line)
-        if job and job["note"]:
-            found.append(f"{' ' * (widths[0] + 2)}{clean(job['note'])}")
+        far = short(progress(root, job)) if job and job["state"] == "running" else ""
+        if job and (far or job["note"]):
+            found.append(f"{' ' * (widths[0] + 2)}{clean('; '.join(filter(None, (far, job['note']))))}")
     return found
 
 
@@ -219,7 +221,7 @@ def watch(table: Table, place: Path) -> int:
     tty = sys.stdout.isatty()
     try:
         while True:
-            text = "\n".join(lines(table.all(), color=tty))
+            text = "\n".join(lines(table.all(), place.parent.parent, tty))
             print(f"\x1b[H\x1b[2J{text}" if tty else f"{text}\n", flush=True)
             time.sleep(2)
     except KeyboardInterrupt:
@@ -227,7 +229,7 @@ def watch(table: Table, place: Path) -> int:
 
 
 def show(job: dict[str, Any], root: Path) -> int:
-    run = next((word.partition("=")[2] for word in job["command"] if word.startswith("--name=")), "")
+    run = run_of(job["command"])
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
         for name in ("submitted", "started", "ended")
@@ -238,6 +240,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "run folder": root / "outputs" / run if run else "",
+        "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
         "after": job["after"] or "",

@@ -15,7 +15,6 @@ import time
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 TAIL = 64 << 10  # bytes read of metrics.jsonl
@@ -63,11 +62,11 @@ def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:
     total = int(_number(settings, "max_steps") or 0) or None
     # Speeds of an earlier job with this run, such as the one that was retried, say nothing about this one.
     current = rows if updated >= (job["started"] or 0) else []
-    rates = [rate for rate in (_number(row, "samples_per_second") for row in current) if rate and rate > 0]
+    rates = sorted(rate for rate in (_number(row, "samples_per_second") for row in current) if rate and rate > 0)
     now = job["ended"] or time.time()
     eta, size = None, _number(facts, "batch_size") or _number(settings, "batch_size")
     if total and size and rates and job["state"] == "running":
-        eta = max(0.0, max(0, total - step) * size / median(rates) - max(0.0, now - updated))
+        eta = max(0.0, max(0, total - step) * size / rates[len(rates) // 2] - max(0.0, now - updated))
     return {
         "step": step,
         "total": total,
@@ -97,7 +96,7 @@ def short(found: dict[str, Any] | None) -> str:
     """Progress for a table: the step, the remaining time, and the loss."""
     if not found:
         return ""
-    text = f"{found['step']}" + (f"/{found['total']}" if found["total"] else "")
+    text = f"step {found['step']}" + (f"/{found['total']}" if found["total"] else "")
     if found["eta_seconds"] is not None:
         minutes = math.ceil(found["eta_seconds"] / 60)
         text += f", {minutes // 60}:{minutes % 60:02} h left" if minutes >= 60 else f", {minutes} min left"
@@ -130,9 +129,8 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The last rows that have a step, newest first, and when the last one was written."""
-    text, written, whole = _read(path, TAIL)
-    lines = text.split(b"\n")[0 if whole else 1 :]
-    found = (row for row in map(_parse, reversed(lines)) if _number(row, "step") is not None)
+    text, written, _ = _read(path, TAIL)
+    found = (row for row in map(_parse, reversed(text.split(b"\n"))) if _number(row, "step") is not None)
     rows = list(islice(found, ROWS))
     return rows, written if rows else 0.0
 

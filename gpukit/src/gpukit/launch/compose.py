@@ -40,8 +40,9 @@ def override(project: Project) -> str:
 
 
 def has_jobs(project: Project) -> bool:
-    """Whether the queue is one of the services."""
-    return bool(re.search(r"^  jobs:", (project.root / "compose.yaml").read_text(encoding="utf-8"), re.MULTILINE))
+    """Whether the queue is one of the services, on the same image and GPUs."""
+    path = project.root / "compose.yaml"
+    return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def variables(project: Project) -> dict[str, str]:
