@@ -14,6 +14,7 @@ ORDER = [
     "update",
     "launch",
     "services",
+    "jobs",
     "verify",
     "explain",
     "rebuild",

@@ -43,9 +43,9 @@ OTHERS: list[dict] = [
     {},
     {"tracking": ["mlflow"]},
     {"use_case": "llm", "tracking": ["wandb"]},
-    {"shared_machine": True, "tracking": ["tensorboard"]},
+    {"shared_machine": True, "tracking": ["tensorboard"], "services": ["jobs"]},
     {"credentials": ["aws", "gcloud", "kaggle"], "ci": "none"},
-    {"use_case": "vision", "data_dir": "/srv/my data"},
+    {"use_case": "vision", "data_dir": "/srv/my data", "services": ["jobs"]},
     {"shared_machine": True, "tracking": ["tensorboard", "wandb", "mlflow"], "data_dir": "~/datasets"},
     {"project_name": 'Müller & Söhne: "Netz" #1', "package_name": "netz", "tracking": ["mlflow"]},
     {"project_name": "A name that is as long as names may be, eighty characters in all, and not one more."[:80]},
@@ -87,7 +87,7 @@ def cases() -> Iterator[tuple[str, dict]]:
     for hardware in HARDWARE:
         many += [hardware] if hardware not in many and support.current("wheel", [*many, hardware], "llm") else []
     answers = {"tracking": ["tensorboard", "wandb", "mlflow"], "credentials": ["aws", "gcloud", "kaggle"]}
-    answers |= {"data_dir": "/d", "shared_machine": True, "cluster": ["slurm"], "use_case": "llm"}
+    answers |= {"data_dir": "/d", "shared_machine": True, "cluster": ["slurm"], "use_case": "llm", "services": ["jobs"]}
     yield "many", {"hardware": many[0], "also_on": many[1:], **answers}
 
 
@@ -208,7 +208,7 @@ def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> 
         over = path.with_name("compose.cpu.yaml")
         if over.exists():
             both = compose.merged(content, compose.read(over))
-            assert "deploy" not in both["services"]["dev"]
+            assert not [name for name, one in both["services"].items() if "deploy" in one]
             validator.validate(both)
 
 
@@ -491,7 +491,9 @@ WORDS: dict[str, Callable[[dict], bool]] = {
     "mlflow": lambda answers: "mlflow" in answers.get("tracking", []),
     "tensorboard": lambda answers: "tensorboard" in answers.get("tracking", []),
     "wandb": lambda answers: "wandb" in answers.get("tracking", []),
-    "compose": lambda answers: {"mlflow", "tensorboard"} & set(answers.get("tracking", [])),
+    "compose": lambda answers: {"mlflow", "tensorboard"} & set(answers.get("tracking", [])) or "services" in answers,
+    "fastapi": lambda answers: "jobs" in answers.get("services", []),
+    "8750": lambda answers: "jobs" in answers.get("services", []),
     "notebook": lambda answers: answers.get("workflow") != "scripts",
     "jupyterlab": lambda answers: answers.get("workflow") != "scripts",
     ".aws": lambda answers: "aws" in answers.get("credentials", []),
@@ -535,13 +537,15 @@ def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]
         answers = CASES[name]
         servers = {"mlflow", "tensorboard"} & set(answers.get("tracking", []))
         gpu = {answers["hardware"], *answers.get("also_on", [])} != {"cpu"}
+        jobs = "jobs" in answers.get("services", [])
         there = {
             "notebooks": answers.get("workflow") != "scripts",
             ".github": answers.get("ci") != "none",
             ".github/workflows/gpu.yml": answers.get("ci") != "none" and gpu,
             "cluster": bool(answers.get("cluster")),
-            "compose.yaml": bool(servers),
-            "compose.cpu.yaml": bool(servers) and gpu,
+            "compose.yaml": bool(servers) or jobs,
+            "compose.cpu.yaml": (bool(servers) or jobs) and gpu,
+            "monitoring": jobs,
             ".devcontainer/cpu": gpu,
         }
         assert {path: (project / path).exists() for path in there} == there, name

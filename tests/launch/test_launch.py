@@ -355,6 +355,9 @@ def test_what_compose_cannot_say_itself(small: Path, monkeypatch: pytest.MonkeyP
     )
     monkeypatch.setattr(os, "getuid", lambda: 0)
     assert 'user: "0:0"' in compose.override(Project(small, {}))
+    (small / "compose.yaml").write_text("services:\n  dev: &dev {}\n\n  jobs:\n    <<: *dev\n")
+    assert compose.override(Project(small, {"GPUS": "0,1"})).count('user: "0:0"') == 2
+    assert compose.override(Project(small, {"GPUS": "0,1"})).count('device_ids: ["0", "1"]') == 2
 
 
 def test_pins_hold_the_release_of_torch_but_not_its_build_and_leave_nvidias_alone() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import sys
@@ -166,3 +168,19 @@ def dotenv(path: Path) -> dict[str, str]:
             quoted = re.fullmatch(r"""(["'])(.*)\1(?:\s+#.*)?""", value)
             found[match[1]] = quoted[2] if quoted else re.sub(r"(?:^|\s+)#.*", "", value)
     return found
+
+
+def secret(path: Path) -> str:
+    """The token in a file, which is created once, readable only for its user."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if not path.exists():
+        draft = path.with_name(f"{path.name}-{os.getpid()}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32))
+        with contextlib.suppress(FileExistsError):  # of another process
+            os.link(draft, path)
+        draft.unlink()
+    text = path.read_text(encoding="ascii")
+    if text != text.strip():
+        path.write_text(text.strip(), encoding="ascii")  # Jupyter takes every byte of it for the token
+    return text.strip()

@@ -14,6 +14,8 @@ from typing import Any
 
 from gpukit.project.messages import RefusalError, say
 
+TOKEN = ".launch/jobs/token"  # of the service `jobs`
+HEALTH = "service.json"  # what the service's worker tells its HTTP server
 A_MINUTE = 60.0  # to save after SIGTERM, as for containers
 
 # f_type of statfs(2). Sources: linux/magic.h of Linux 6.1, and for those marked * src/stat.c of GNU coreutils 9.1.
@@ -122,6 +124,11 @@ class WorkerLock:
         except ValueError:
             return {}
         return facts if isinstance(facts, dict) else {}
+
+    def name(self) -> str:
+        """What holds it, for messages."""
+        holder = self.holder() or {}
+        return "the service `jobs`" if "container" in holder else f"process {holder.get('pid', 'unknown')}"
 
 
 def _locked(file: int, kind: int) -> bool:

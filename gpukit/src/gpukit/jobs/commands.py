@@ -15,18 +15,16 @@ from typing import Any
 
 from gpukit.host import queue
 from gpukit.host.project import Project
+from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
 HOW = "`./launch jobs run` processes the queue in this terminal, `./launch jobs run -d` in the background."
-INSIDE = "This is the inside of the container: submit jobs on the host, where the queue is processed."
 
 
 def submit(root: Path, options: Any) -> int:
-    if Path("/etc/gpukit").is_dir():
-        raise RefusalError(INSIDE)
     if vars(options).get("gpus"):
         raise RefusalError(
             "Choose GPUs where the queue is processed (`./launch --gpus 0,1 jobs run`); a job has a number."
@@ -87,8 +85,8 @@ def jobs(project: Project, options: Any, native: bool) -> int:
     action, number = options.ACTION, options.ID
     if options.detach and action != "run":
         raise RefusalError("`-d` goes with `jobs run`.")
-    if Path("/etc/gpukit").is_dir():
-        raise RefusalError(INSIDE)
+    if action == "run" and Path("/etc/gpukit").is_dir():
+        raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if project.dry and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     place = queue.folder(project.root)
@@ -142,7 +140,7 @@ def run(project: Project, options: Any, native: bool, place: Path) -> int:
         return worker.process(project, native, make, place)
     lock = queue.WorkerLock(place)
     if lock.holder() is not None:
-        say("The queue is already being processed.")
+        say(f"The queue is already being processed, by {lock.name()}.")
         return 0
     flags = ["--native"] * native + ["--cpu"] * given.get("cpu", False)
     flags += [f"--gpus={given['gpus']}"] if given.get("gpus") else []
@@ -176,14 +174,14 @@ def clean(text: str) -> str:
 
 
 def show_all(table: Table, place: Path) -> int:
-    print("\n".join(lines(table.all(), color=sys.stdout.isatty())))
+    print("\n".join(lines(table.all(), place.parent.parent, sys.stdout.isatty())))
     if queue.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
         say(f"Nothing is processing the queue: {HOW}")
     return 0
 
 
-def lines(every: list[dict[str, Any]], color: bool = False) -> list[str]:
-    """The table: what runs, what is next, in order, and what has ended lately."""
+def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
+    """The table: what runs, how far it is, what is next, in order, and what has ended lately."""
     order = {"running": 0, "queued": 1, "waiting": 1, "held": 2}
     todo = [job for job in every if job["state"] not in FINAL]
     todo.sort(key=lambda job: (order.get(job["state"], 3), -job["priority"], job["position"], job["id"]))
@@ -201,8 +199,9 @@ def lines(every: list[dict[str, Any]], color: bool = False) -> list[str]:
         if color and job and job["state"] in STATES:
             line = f"\x1b[{STATES[job['state']]}m{line}\x1b[0m"
         found.append(line)
-        if job and job["note"]:
-            found.append(f"{' ' * (widths[0] + 2)}{clean(job['note'])}")
+        far = short(progress(root, job)) if job and job["state"] == "running" else ""
+        if job and (far or job["note"]):
+            found.append(f"{' ' * (widths[0] + 2)}{clean('; '.join(filter(None, (far, job['note']))))}")
     return found
 
 
@@ -222,7 +221,7 @@ def watch(table: Table, place: Path) -> int:
     tty = sys.stdout.isatty()
     try:
         while True:
-            text = "\n".join(lines(table.all(), color=tty))
+            text = "\n".join(lines(table.all(), place.parent.parent, tty))
             print(f"\x1b[H\x1b[2J{text}" if tty else f"{text}\n", flush=True)
             time.sleep(2)
     except KeyboardInterrupt:
@@ -230,7 +229,7 @@ def watch(table: Table, place: Path) -> int:
 
 
 def show(job: dict[str, Any], root: Path) -> int:
-    run = next((word.partition("=")[2] for word in job["command"] if word.startswith("--name=")), "")
+    run = run_of(job["command"])
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
         for name in ("submitted", "started", "ended")
@@ -241,6 +240,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "run folder": root / "outputs" / run if run else "",
+        "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
         "after": job["after"] or "",
@@ -302,11 +302,16 @@ ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def copy(file: Any) -> None:
-    """Print the rest of a log: colors and other escape codes are left out, other control characters are visible."""
+    """Print the rest of a log."""
     for line in file:
-        text = ESCAPES.sub("", line.decode("utf-8", errors="replace")).rstrip("\r\n").replace("\r", "\n")
-        safe = "".join(one if one in "\n\t" or one.isprintable() else repr(one)[1:-1] for one in text)
-        print(safe, end="\n" if line.endswith(b"\n") else "")
+        print(plain(line), end="")
+
+
+def plain(line: bytes) -> str:
+    """A line of a log: colors and other escape codes are left out, other control characters are visible."""
+    text = ESCAPES.sub("", line.decode("utf-8", errors="replace")).rstrip("\r\n").replace("\r", "\n")
+    safe = "".join(one if one in "\n\t" or one.isprintable() else repr(one)[1:-1] for one in text)
+    return safe + "\n" * line.endswith(b"\n")
 
 
 def act(root: Path, options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""How one job is started, signaled, ended, and proven dead: in a container of its own, or without Docker.
+"""How one job is started, signaled, ended, and proven dead: in a container, without Docker, or in the service.
 
 A container ends with all of its processes, whatever they forked. Without Docker, every process of a job has a variable
 with the job's token in its environment, by which it is found even in another session; processes that cleared their
@@ -12,6 +12,7 @@ import ctypes
 import os
 import pkgutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Any
 
 from gpukit.host.engine import Engine
 from gpukit.host.project import Project
-from gpukit.host.queue import boot_id
+from gpukit.host.queue import WorkerLock, boot_id, born
 from gpukit.project.messages import RefusalError
 
 TOKEN = "GPUKIT_JOB_TOKEN"
@@ -78,7 +79,7 @@ class Started:
                 pass_fds=keep,
                 preexec_fn=ends_with_worker if sys.platform.startswith("linux") else None,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a null byte
             what = "no command" if isinstance(error, FileNotFoundError) else "no program that can be run"
             raise JobError(f"there is {what} `{command[0]}`") from None
         finally:
@@ -146,6 +147,34 @@ class Native:
         return ("finished", "", 0) if code == 0 else ("failed", f"exit status {code}", code)
 
 
+class Inside(Native):
+    """Jobs as processes of the service's container, whose main process is the worker.
+
+    Jobs inherit the worker's lock. When a container's main process ends, the kernel closes its files, kills all other
+    processes, and reports its end after theirs. So whoever has the lock knows that no job of an earlier container runs.
+    """
+
+    kind = "service"
+
+    def __init__(self, make: Callable[[str], Project], lock: WorkerLock) -> None:
+        super().__init__(make)
+        self.lock = lock
+
+    def lease(self, number: int) -> dict[str, Any]:
+        return {"container": socket.gethostname(), "main": born(1)}
+
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
+        given = self.make("").env
+        argv, env, held = super().command(lease, job, gpus)
+        return argv, {**env, **{name: given[name] for name in job["variables"]}}, held
+
+    def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
+        env = dict(os.environ)
+        if gpus and gpus != "all":
+            env.update(CUDA_VISIBLE_DEVICES=gpus, CUDA_DEVICE_ORDER="PCI_BUS_ID")
+        return env, [os.dup(self.lock.file)]
+
+
 class Container:
     """Jobs in containers of their own, as `./launch run` starts them."""
 
@@ -208,6 +237,28 @@ class Container:
         if status in (128 + signal.SIGTERM, 128 + signal.SIGKILL) or code == OF_THE_ENGINE:
             return "interrupted", "its container was stopped", status
         return ("finished", "", 0) if status == 0 else ("failed", f"exit status {status}", status)
+
+
+class Outside(Container):
+    """Jobs of the service, as the host sees them: they live as long as the main process of the service's container."""
+
+    kind = Inside.kind
+
+    def alive(self, lease: dict[str, Any]) -> bool:
+        if lease.get("boot") != boot_id():
+            return False
+        form = "--format={{.State.Running}} {{.State.Pid}}"
+        code, output, errors = self.engine.call("inspect", "--type=container", form, lease["container"])
+        if code and "no such container" not in errors.lower():
+            raise self.engine.explain(errors, "`docker inspect` failed")
+        return output.split()[:1] == ["true"] and born(int(output.split()[1])) == lease["main"]
+
+    def signal(self, lease: dict[str, Any], number: int) -> None:
+        if number == signal.SIGKILL and self.alive(lease):
+            super().signal(lease, number)
+
+    def remove(self, lease: dict[str, Any]) -> None:
+        """It is the service's."""
 
 
 def numbers() -> set[int]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born
-from gpukit.jobs.runners import Container, JobError, Native, Started, adopt_orphans, adopted
+from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
 
@@ -137,7 +137,8 @@ class Worker:
     def _runner_of(self, lease: dict[str, Any]) -> Any:
         if lease.get("kind", self.runner.kind) == self.runner.kind:
             return self.runner
-        return (Native if lease["kind"] == Native.kind else Container)(self.runner.make)
+        kinds = {kind.kind: kind for kind in (Native, Container, Outside)}
+        return kinds[lease["kind"]](self.runner.make)
 
     # Starting
 
@@ -170,9 +171,7 @@ class Worker:
         number = job["id"]
         lease = {"kind": self.runner.kind, "token": secrets.token_hex(16), "boot": boot_id(), "pid": 0, "born": ""}
         lease.update(self.runner.lease(number))
-        now = fingerprint(self.project().root)
-        changed = bool(job["project"]) and job["project"] != now
-        note = "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
+        note = self.change(job["project"])
         self.runner.remove(lease)
         if not self.table.claim(number, lease, note):
             return
@@ -203,6 +202,11 @@ class Worker:
         self.active[number] = Active(job, lease, started, gpus)
         lease.update(pid=started.process.pid, born=born(started.process.pid))
         self.table.update(number, lease=lease)
+
+    def change(self, submitted: str) -> str:
+        """What to report if a job does not run with the environment that the project had at its `submit`."""
+        changed = submitted and submitted != fingerprint(self.project().root)
+        return "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
 
     # Running
 
@@ -264,10 +268,9 @@ class Worker:
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
         self.runner.signal(active.lease, signal.SIGKILL)
-        if self.runner.kind != Native.kind:
+        if not isinstance(self.runner, Native):
             return
-        known = {each.started.process.pid for each in self.active.values()}
-        known |= {each.started.logger.pid for each in self.active.values()}
+        known = self.children()
         until = time.monotonic() + 2
         while time.monotonic() < until:
             orphans = adopted(known)
@@ -279,6 +282,11 @@ class Worker:
                 return
             self.runner.signal(active.lease, signal.SIGKILL)
             time.sleep(0.02)
+
+    def children(self) -> set[int]:
+        """The processes that the worker has started itself."""
+        known = {each.started.process.pid for each in self.active.values()}
+        return known | {each.started.logger.pid for each in self.active.values()}
 
     # Logs
 
@@ -327,8 +335,7 @@ def process(project: Project, native: bool, make: Callable[[str], Project], plac
     """Process the queue in this terminal."""
     lock = WorkerLock(place)
     if not lock.take():
-        holder = lock.holder() or {}
-        raise RefusalError(f"The queue is already being processed, by process {holder.get('pid', 'unknown')}.")
+        raise RefusalError(f"The queue is already being processed, by {lock.name()}: `./launch stop` stops it.")
     try:
         lock.sign()
         project.refuse_another_gpukit()

@@ -9,7 +9,8 @@ import re
 from gpukit.errors.known import match_rules
 from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
-from gpukit.host.project import Project
+from gpukit.host.project import Project, secret
+from gpukit.host.queue import TOKEN
 from gpukit.launch.found import ALIVE, Found, listed
 from gpukit.project.messages import RefusalError, say
 
@@ -34,7 +35,14 @@ def override(project: Project) -> str:
     if project.as_root:
         home = f"/home/{project.config.remote_user or 'dev'}"
         lines += ['    user: "0:0"', "    environment:", f"      HOME: {json.dumps(home)}"]
-    return "\n".join(["services:", "  dev:", *lines, ""]) if lines else ""
+    parts = [part for service in ["dev"] + ["jobs"] * has_jobs(project) for part in (f"  {service}:", *lines)]
+    return "\n".join(["services:", *parts, ""]) if lines else ""
+
+
+def has_jobs(project: Project) -> bool:
+    """Whether the queue is one of the services, on the same image and GPUs."""
+    path = project.root / "compose.yaml"
+    return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def variables(project: Project) -> dict[str, str]:
@@ -84,7 +92,8 @@ def up(project: Project) -> str:
     container = running(project)[0].name
     say(f"{container} is up with its services: `./launch shell` opens a shell in it, `./launch stop` stops them.")
     for service, port in published(project):
-        say(f"  {service}: http://localhost:{port}")
+        token = f"/#{secret(project.root / TOKEN)}" if service == "jobs" else ""
+        say(f"  {service}: http://localhost:{port}{token}")
     return container
 
 

@@ -301,11 +301,12 @@ def stop(project: Project) -> int:
     worked = queue.stop(project.root, project.dry)
     ours = own(project) + compose.all_of(project)
     alive = [found.name for found in ours + vscode(project) if found.running]
+    seconds = "75" if any(found.role == "jobs" for found in ours) else "60"  # the service ends what has not saved
     if project.dry:
-        return int(not all(project.show("stop", "-t", "60", name) for name in alive))
+        return int(not all(project.show("stop", "-t", seconds, name) for name in alive))
     if alive:
         say(f"Stopping {', '.join(alive)}: programs have one minute to save.")
-        project.engine.get("stop", "-t", "60", *alive)
+        project.engine.get("stop", "-t", seconds, *alive)
     gone = [found.name for found in ours if found.role != "run"]
     if gone:
         project.engine.call("rm", *gone)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
-import secrets
 import sys
 import time
 from collections.abc import Callable
 
-from gpukit.host.project import Project
+from gpukit.host.project import Project, secret
 from gpukit.launch import image
 from gpukit.launch.container import flags, make_room, on_host_network, start
 from gpukit.launch.found import own
@@ -22,19 +20,7 @@ PORTS = range(8888, 8988)
 
 def token(project: Project) -> str:
     """The project's token, made once. initialize.sh makes it too; whoever comes first."""
-    path = project.root / ".launch/jupyter-token"
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        text = path.read_text(encoding="ascii")
-        if text != text.strip():
-            path.write_text(text.strip(), encoding="ascii")  # Jupyter takes every byte of it for the token
-        return text.strip()
-    made = secrets.token_urlsafe(32)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(made)
-    return made
+    return secret(project.root / ".launch/jupyter-token")
 
 
 def arguments(project: Project, name: str, port: int) -> list[str]:

@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # gpukit itself: in a source tree, in site-packages, or in a wheel
-SUFFIXES = (".py", ".json")
+SUFFIXES = (".py", ".json", ".html")
 METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")  # in dist-info; installers write the other files
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 Members = dict[str, bytes]  # a wheel's files by name, without RECORD

@@ -1,0 +1,220 @@
+"""The service `jobs`: 1,000 submissions by 8 clients, idle, and killed: uv run python benchmarks/jobs.py
+
+A project without a GPU, with the service on this machine's engine. A training job is killed --times times, in turn by
+kill -9 of the worker (as root, or as the user of the container) and by removing the container; each time, its losses
+and weights are compared with those of an uninterrupted job, bit by bit. BASE_IMAGE and UV_INDEX name mirrors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import clone, generate, machine, options, run, write
+
+PORT = 8799
+CLIENTS, EACH = 8, 125
+STEPS, SAVE = 60, 10
+IDLE_SECONDS = 60
+
+
+class Service:
+    def __init__(self, project: Path) -> None:
+        self.project, self.env = project, {**os.environ, "JOBS_PORT": str(PORT)}
+        self.up()
+        self.token = (project / ".launch/jobs/token").read_text()
+
+    def up(self) -> None:
+        run(self.project / "launch", "up", env=self.env)
+
+    def ask(self, method: str, path: str, link: http.client.HTTPConnection | None = None, **content: Any) -> Any:
+        link = link or http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        link.request(method, path, json.dumps(content) if content else None, headers)
+        answer = link.getresponse()
+        return json.loads(answer.read())
+
+    def train(self) -> int:
+        flags = ["--max-steps", str(STEPS), "--save-steps", str(SAVE), "--log-steps", "1", "--workers", "0"]
+        return self.ask("POST", "/jobs", command=["python", "-m", f"{self.project.name}.train", *flags])["id"]
+
+    def job(self, number: int) -> dict[str, Any]:
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the container is being restarted
+                return self.ask("GET", f"/jobs/{number}")
+            time.sleep(0.05)
+
+    def wait(self, number: int) -> dict[str, Any]:
+        while self.job(number)["state"] in ("queued", "running"):
+            time.sleep(0.2)
+        return self.job(number)
+
+    def container(self) -> str:
+        folder = f"--filter=label=com.docker.compose.project.working_dir={self.project}"
+        service = "--filter=label=com.docker.compose.service=jobs"
+        return run("docker", "ps", "--quiet", folder, service).strip()
+
+    def main_process(self) -> int:
+        return int(run("docker", "inspect", "--format={{.State.Pid}}", self.container()))
+
+    def trained(self, number: int) -> tuple[dict[int, str], str]:
+        """The loss of each step, and the digest of the last checkpoint's weights."""
+        folder = self.project / f"outputs/job-{number}"
+        path = folder / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        rows = [json.loads(line) for line in lines if line.endswith("}")]
+        losses = {row["step"]: row["loss"].hex() for row in rows if isinstance(row.get("loss"), float)}
+        if STEPS not in losses:
+            return losses, ""
+        manifest = max(folder.glob("checkpoints/step-*/manifest.json"))
+        return losses, json.loads(manifest.read_text(encoding="utf-8"))["files"]["model.pt"]["sha256"]
+
+
+def submissions(service: Service) -> tuple[list[float], bool]:
+    """Seconds of each submission, and whether all are in the queue, in the order of their numbers."""
+    first = service.ask("POST", "/jobs", command=["python", "-m", f"{service.project.name}.wait"])["id"]
+    seconds: list[float] = []
+    numbers: list[list[int]] = [[] for _ in range(CLIENTS)]
+
+    def client(at: int) -> None:
+        link = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        for _ in range(EACH):
+            begun = time.perf_counter()
+            command = ["python", "-m", f"{service.project.name}.wait"]
+            numbers[at].append(service.ask("POST", "/jobs", link, command=command)["id"])
+            seconds.append(time.perf_counter() - begun)
+        link.close()
+
+    threads = [threading.Thread(target=client, args=(at,)) for at in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    listed = [job["id"] for job in service.ask("GET", "/jobs")["jobs"] if job["id"] > first]
+    right = sorted(itertools.chain.from_iterable(numbers)) == listed == [*range(first + 1, first + 1 + CLIENTS * EACH)]
+    right = right and all(one == sorted(one) for one in numbers)
+    for number in [*listed, first]:
+        service.ask("DELETE", f"/jobs/{number}")
+    service.wait(first)
+    return seconds, right
+
+
+def idle(service: Service) -> tuple[float, float]:
+    """The share of a core that the container's processes use, and their memory in MB (proportional set size)."""
+
+    def processes() -> list[str]:
+        return run("docker", "top", service.container(), "-o", "pid").split()[1:]
+
+    def used() -> float:
+        fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in processes()]
+        return sum(sum(map(int, one[11:15])) for one in fields) / os.sysconf("SC_CLK_TCK")  # with ended children's
+
+    before = used()
+    time.sleep(IDLE_SECONDS)
+    share = (used() - before) / IDLE_SECONDS
+    maps = [Path(f"/proc/{one}/smaps_rollup").read_text() for one in processes()]
+    pss = sum(int(line.split()[1]) for text in maps for line in text.splitlines() if line.startswith("Pss:"))
+    return share, pss * 1024 / 1e6
+
+
+def groups(word: bytes) -> set[str]:
+    """The process groups of programs with this argument, on this machine and in its containers."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and word in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.add((entry / "stat").read_text().rpartition(")")[2].split()[2])
+    return found
+
+
+def kills(service: Service, times: int) -> tuple[int, int]:
+    """After how many kills the job has ended like an uninterrupted one, and how often two were alive at once."""
+    whole = service.train()
+    service.wait(whole)
+    expected, draw, right, twice = service.trained(whole), random.Random(2026), 0, 0
+    for number in range(times):
+        job = service.train()
+        at = draw.randrange(SAVE // 2, STEPS - 5)
+        while len(service.trained(job)[0]) < at and service.job(job)["state"] in ("queued", "running"):
+            time.sleep(0.05)
+        if number % 2:
+            run("docker", "rm", "--force", service.container())
+            service.up()
+        else:
+            os.kill(service.main_process(), signal.SIGKILL)
+        while service.job(job)["state"] in ("queued", "running"):
+            twice += len(groups(f"--name=job-{job}".encode())) > 1
+            time.sleep(0.1)
+        found = service.job(job)
+        same = (found["state"], found["starts"]) == ("finished", 2) and service.trained(job) == expected
+        print(f"kill {number + 1} at step {at}: {'equal' if same else 'NOT equal'}", file=sys.stderr, flush=True)
+        right += same
+    return right, twice
+
+
+def main() -> None:
+    given = options(__doc__)
+    load = machine()["load"]
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
+        template = clone(Path(spare) / "template")
+        answers = {"project_name": "benchmark_jobs", "hardware": "cpu", "workflow": "scripts", "services": "[jobs]"}
+        project = generate(template, Path(spare) / "benchmark_jobs", **answers)
+        (project / "src/benchmark_jobs/wait.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
+        try:
+            service = Service(project)
+            time.sleep(10)
+            share, memory = idle(service)
+            print(f"idle: {share:.2%} of a core, {memory:.0f} MB", file=sys.stderr, flush=True)
+            seconds, complete = submissions(service)
+            right, twice = kills(service, given.times)
+        finally:
+            run(project / "launch", "stop")
+            run(project / "launch", "clean", "--yes")
+    seconds.sort()
+    write(
+        "jobs",
+        load,
+        engine=True,
+        title="The service of the queue",
+        repeats=given.times,
+        results=[
+            {
+                "what": "submission, median",
+                "value": round(1000 * statistics.median(seconds)),
+                "unit": "ms",
+                "at_most": 50,
+            },
+            {
+                "what": "99 % of them",
+                "value": round(1000 * seconds[int(0.99 * len(seconds))]),
+                "unit": "ms",
+                "at_most": 1000,
+            },
+            {"what": "lost or out of order", "value": int(not complete), "unit": "", "at_most": 0},
+            {"what": "idle, of a core", "value": round(100 * share, 2), "unit": "%", "at_most": 0.5},
+            {"what": "idle, memory", "value": round(memory), "unit": "MB", "at_most": 100},
+            {"what": "kills that changed a loss or weight", "value": given.times - right, "unit": "", "at_most": 0},
+            {"what": "times that a job had two process groups", "value": twice, "unit": "", "at_most": 0},
+        ],
+        notes=[
+            f"{CLIENTS} clients over HTTP, {EACH} submissions each. Idle: all processes of the container for "
+            f"{IDLE_SECONDS} s, with the health check. Killed in turn: the worker by `kill -9`, the container by "
+            "`docker rm --force`; the engine was not restarted."
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
