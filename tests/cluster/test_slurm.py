@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import RUN, Project
+from tests.cluster.conftest import RUN, Project, quiet
 from tests.cluster.slurm import Slurm
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 SLOWLY = {"SLOWER": "0.01"}  # 8 samples per step, which takes almost 0.1 s
@@ -94,3 +97,45 @@ def test_an_unknown_run_in_is_one_sentence(slurm: Slurm, project: Project, wrong
     assert slurm.end(job) == "FAILED"
     log = (project.folder / f"cluster/{job}.log").read_text(encoding="utf-8")
     assert log == f"RUN_IN is {wrong}: it must be native, pyxis or apptainer.\n"
+
+
+def test_submit_and_jobs(slurm: Slurm, project: Project) -> None:
+    """`./launch submit --on slurm`: the losses of a process without Slurm; and each way in which a job can end."""
+    script = project.folder / "cluster/train.sbatch"
+    script.write_text(
+        script.read_text(encoding="utf-8").replace("--cpus-per-task=8", "--cpus-per-task=1")
+    )  # one's site
+    train = ["python", "-m", "my_gpu_project.train", *RUN]
+    here = ["./launch", "--native", "run", "--", sys.executable, *train[1:], "--max-steps", "10", "--name", "here"]
+    subprocess.run(here, cwd=project.folder, capture_output=True, check=True, env=quiet())
+
+    def ask(*words: str, **env: str) -> str:
+        env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "gpukit/src"), **env}
+        return slurm.ask(sys.executable, "-m", "gpukit", *words, cwd=project.folder, **env)
+
+    def submit(*words: str, steps: str = "10", **env: str) -> str:
+        return ask("submit", "--on", "slurm", *words, "--", *train, "--max-steps", steps, **env).strip()
+
+    def states() -> dict[str, str]:
+        rows = [line.split("  ") for line in ask("jobs").splitlines()[1:] if line.startswith("s")]
+        return {row[0]: row[1].strip() for row in rows}
+
+    first = submit("-e", "SECRET", SECRET="not stored")
+    failing = submit(steps="none")
+    held = submit("--after", failing)
+    assert not any("not stored" in path.read_text() for path in (project.folder / ".launch/slurm").iterdir())
+    out_of_time = submit("--max-hours", "0.03", steps="100000")  # Slurm warns at once: two minutes are left
+    slurm.wait(lambda: states()[first] == "finished", "the first job", first[1:])
+    assert project.losses(first[1:]) == project.losses("here")
+    slurm.wait(lambda: states()[failing] == "failed", "a job that failed", failing[1:])
+    slurm.wait(lambda: states()[held] == "held", "a job that is held", held[1:])
+    ask("jobs", "cancel", held)
+    slurm.wait(lambda: states()[out_of_time] == "out of time", "a job out of time", out_of_time[1:])
+    slurm.wait(lambda: states()[held] == "canceled", "a canceled job", held[1:])
+    assert any((project.folder / f"outputs/{out_of_time[1:]}/checkpoints").glob("step-*"))
+    assert "max-steps" in ask("jobs", "logs", failing) and f"outputs/{first[1:]}" in ask("jobs", "show", first)
+
+    assert ask("jobs", "retry", first) == "", "without SECRET"
+    again = ask("jobs", "retry", failing).strip()
+    slurm.wait(lambda: states()[again] == "failed", "a retried job", again[1:])
+    assert ask("jobs", "move", again) == "", "refused"

@@ -20,11 +20,13 @@ import pytest
 
 from gpukit.cli.main import main, parse
 from gpukit.host import queue as place
-from gpukit.jobs import worker
+from gpukit.jobs import slurm, worker
+from gpukit.jobs.commands import act
 from gpukit.jobs.log import main as copy_log
 from gpukit.jobs.runners import Container
 from gpukit.jobs.table import MIGRATIONS, Table
 from gpukit.project.messages import RefusalError
+from tests.jobs.test_slurm import RECORD
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 PLAIN = Path(__file__).with_name("plain.py")
@@ -258,7 +260,9 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
 
 
-def test_databases_that_cannot_be_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databases_that_cannot_be_used(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = place.folder(root)
     with Table(folder) as table:
         table.submit(["true"])
@@ -284,6 +288,12 @@ def test_databases_that_cannot_be_used(root: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(place, "file_system", lambda _: 0x6969)
     with pytest.raises(RefusalError, match="NFS"):
         place.folder(root)
+    with pytest.raises(RefusalError, match="--on slurm"):
+        act(root, parse(["submit", "--", "true"]))
+    with pytest.raises(RefusalError, match="NFS"):
+        act(root, parse(["jobs"]))
+    slurm.write(root, {**RECORD, "state": "finished", "ended": 2.0})
+    assert act(root, parse(["jobs"])) == 0 and "s12  finished" in capsys.readouterr().out
 
 
 def test_logs_are_bounded(tmp_path: Path) -> None:

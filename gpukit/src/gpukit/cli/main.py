@@ -20,6 +20,13 @@ Run this project in its container, the same one that VS Code creates from .devco
 
 `--help` after a command lists its options, with examples.
 """
+
+
+def job_id(text: str) -> int | str:
+    """The number of a job; that of one on Slurm with an s before it."""
+    return text if text[:1] == "s" and text[1:].isdecimal() else int(text)
+
+
 # command: its help text and its arguments
 COMMANDS = {
     "build": ("build the image (other commands build it when needed)", ["--build-arg", "--no-cache"]),
@@ -30,7 +37,7 @@ COMMANDS = {
     ),
     "submit": (
         "add a training job to the queue of this machine",
-        ["--gpus", "--priority", "--after", "--max-hours", "-e", "CMD"],
+        ["--gpus", "--priority", "--after", "--max-hours", "-e", "--on", "CMD"],
     ),
     "jobs": (
         "list the queue's jobs; run processes the queue; show, logs, cancel, retry, or move one",
@@ -102,7 +109,8 @@ ARGUMENTS = {
         "help": "GPUs of the job (default: 1)",
     },
     "--priority": {"type": int, "default": 0, "metavar": "P", "help": "higher ones start first (default: 0)"},
-    "--after": {"type": int, "metavar": "ID", "help": "start when this job is finished; hold the job if it fails"},
+    "--on": {"choices": ("slurm",), "default": "", "help": "hand the job to Slurm, with cluster/train.sbatch"},
+    "--after": {"type": job_id, "metavar": "ID", "help": "start when this job is finished; hold the job if it fails"},
     "--max-hours": {
         "type": float,
         "metavar": "H",
@@ -121,7 +129,7 @@ ARGUMENTS = {
         "choices": ("list", "run", "show", "logs", "cancel", "retry", "move"),
         "help": "run: process the queue until Ctrl-C; move: let a job be the next one (default: list)",
     },
-    "ID": {"nargs": "?", "type": int, "help": "the number of a job"},
+    "ID": {"nargs": "?", "type": job_id, "help": "the number of a job; s12: of one on Slurm"},
     "--watch": {"action": "store_true", "help": "with list: redraw the list every two seconds"},
     "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
     "WHAT": {
@@ -201,7 +209,7 @@ ARGUMENTS = {
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
 NO_RUN_OPTIONS = ("explain", "vendor", "update", "submit")  # they start no container: --cpu, --gpus, ... do not apply
-WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours")
+WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on")
 EPILOGS = {
     "build": """\
 examples:
@@ -219,7 +227,8 @@ examples:
 examples:
   ./launch submit -- python -m yourpackage.train --lr 1e-3
   ./launch submit --gpus 2 -- torchrun --standalone --nproc-per-node=gpu -m yourpackage.train
-  ./launch submit --after 3 --max-hours 8 -e HF_TOKEN -- python -m yourpackage.train""",
+  ./launch submit --after 3 --max-hours 8 -e HF_TOKEN -- python -m yourpackage.train
+  ./launch submit --on slurm -- python -m yourpackage.train""",
     "jobs": """\
 examples:
   ./launch jobs run -d         process the queue in the background; `./launch stop` stops it
@@ -358,8 +367,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, unknown = main.parse_known_args(argv)
     if options.command in (*OWN_PARSER, "speed"):
         options.rest = unknown
-    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].isdecimal():
-        options.ID = int(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
+    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].lstrip("s").isdecimal():
+        options.ID = job_id(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:

@@ -34,7 +34,7 @@ NETWORK = {
     0x01021997: "9P",
     0x7461636F: "OCFS2",
 }
-ELSEWHERE = "on a cluster, hand jobs to its scheduler; otherwise, move the project to a local disk"
+ELSEWHERE = "on a cluster, use `./launch submit --on slurm`; otherwise, move the project to a local disk"
 
 
 def folder(root: Path) -> Path:

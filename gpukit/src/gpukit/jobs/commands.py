@@ -10,11 +10,13 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpukit.host import queue
 from gpukit.host.project import Project
+from gpukit.jobs import slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -36,6 +38,17 @@ def submit(root: Path, options: Any) -> int:
             raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
     if options.count < 1 or (options.max_hours is not None and not options.max_hours > 0):
         raise RefusalError("--gpus and --max-hours must be greater than 0.")
+    if options.on == "slurm":
+        if options.priority:
+            raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
+        facts = {"gpus": options.count, "after": options.after, "max_hours": options.max_hours}
+        env = with_variables(root, options.variables)
+        new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
+        print(new)
+        say(f"Job {new} is handed to Slurm.")
+        return 0
+    if isinstance(options.after, str):
+        raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
     from gpukit.jobs.worker import fingerprint
 
     place = queue.folder(root)
@@ -55,6 +68,15 @@ def submit(root: Path, options: Any) -> int:
     if queue.WorkerLock(place).holder() is None:
         say(f"Nothing is processing the queue: {HOW}")
     return 0
+
+
+def with_variables(root: Path, names: list[str]) -> dict[str, str]:
+    """This environment, with the values of variables that .env may have."""
+    given = Project(root, os.environ).env
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise RefusalError(f"{', '.join(missing)} not set: add to .env, or set here.")
+    return {**os.environ, **{name: given[name] for name in names}}
 
 
 def package(root: Path) -> str:
@@ -89,7 +111,16 @@ def jobs(project: Project, options: Any, native: bool) -> int:
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if project.dry and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
-    place = queue.folder(project.root)
+    if isinstance(number, str):
+        return on_slurm(project.root, action, number, options)
+    try:
+        place = queue.folder(project.root)
+    except RefusalError:  # a network file system
+        elsewhere = slurm.jobs(project.root) if action == "list" else []
+        if not elsewhere:
+            raise
+        print("\n".join(lines(elsewhere, project.root, sys.stdout.isatty())))
+        return 0
     if action == "run":
         return run(project, options, native, place)
     if action not in ("list", "logs") and number is None:
@@ -115,6 +146,27 @@ def jobs(project: Project, options: Any, native: bool) -> int:
         if action == "retry" and queue.WorkerLock(place).holder() is None:
             say(f"Nothing is processing the queue: {HOW}")
     return 0
+
+
+def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
+    """What `jobs` does with a job on Slurm."""
+    if action == "show":
+        return show(slurm.get(root, number), root)
+    if action == "logs":
+        job = slurm.get(root, number)
+        path = root / job["log"]
+        if not path.exists() and not (options.follow and job["state"] not in FINAL):
+            raise RefusalError(f"Job {number} has no log: it has not started.")
+        return print_log(path, options.follow, lambda: slurm.get(root, number)["state"] in FINAL, every=2)
+    if action == "cancel":
+        return slurm.cancel(root, number)
+    if action == "retry":
+        variables = slurm.get(root, number)["variables"]
+        new = slurm.retry(root, number, package(root), with_variables(root, variables))
+        print(new)
+        say(f"Job {new} is handed to Slurm: the same command and run as job {number}.")
+        return 0
+    raise RefusalError("Slurm orders its jobs itself.")
 
 
 def cancel(table: Table, place: Path, number: int) -> int:
@@ -174,10 +226,15 @@ def clean(text: str) -> str:
 
 
 def show_all(table: Table, place: Path) -> int:
-    print("\n".join(lines(table.all(), place.parent.parent, sys.stdout.isatty())))
+    print("\n".join(lines(every(table, place), place.parent.parent, sys.stdout.isatty())))
     if queue.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
         say(f"Nothing is processing the queue: {HOW}")
     return 0
+
+
+def every(table: Table, place: Path) -> list[dict[str, Any]]:
+    """The jobs of the queue, and those on Slurm."""
+    return table.all() + slurm.jobs(place.parent.parent)
 
 
 def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
@@ -221,7 +278,7 @@ def watch(table: Table, place: Path) -> int:
     tty = sys.stdout.isatty()
     try:
         while True:
-            text = "\n".join(lines(table.all(), place.parent.parent, tty))
+            text = "\n".join(lines(every(table, place), place.parent.parent, tty))
             print(f"\x1b[H\x1b[2J{text}" if tty else f"{text}\n", flush=True)
             time.sleep(2)
     except KeyboardInterrupt:
@@ -249,7 +306,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / f".launch/jobs/{job['id']}.log" if job["starts"] else "",
+        "log": root / job.get("log", f".launch/jobs/{job['id']}.log") if job["starts"] else "",
     }
     for name, value in facts.items():
         if value != "":
@@ -274,16 +331,21 @@ def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
     if earlier.exists():
         with earlier.open("rb") as file:
             copy(file)
+    return print_log(path, follow, lambda: table.get(number)["state"] in FINAL)
+
+
+def print_log(path: Path, follow: bool, has_ended: Callable[[], bool], every: float = 0.3) -> int:
+    """`every`: seconds between two looks."""
     while not path.exists():
-        if table.get(number)["state"] in FINAL:
+        if has_ended():
             return 0
-        time.sleep(0.3)
+        time.sleep(every)
     file = path.open("rb")
     try:
         while True:
-            ended = table.get(number)["state"] in FINAL
+            ended = not follow or has_ended()
             copy(file)
-            if not follow or ended:
+            if ended:
                 return 0
             if path.exists() and path.stat().st_ino != os.fstat(file.fileno()).st_ino:  # rotated
                 copy(file)
@@ -291,7 +353,7 @@ def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
                 file = path.open("rb")
                 continue
             sys.stdout.flush()
-            time.sleep(0.3)
+            time.sleep(every)
     except KeyboardInterrupt:
         return 130
     finally:

@@ -1,0 +1,187 @@
+"""`submit --on slurm`: jobs that a cluster runs with the project's cluster/train.sbatch.
+
+.launch/slurm has a file for each of them, because SQLite does not work on a network file system. Slurm reports a job
+for some minutes after its end; train.sbatch writes its exit status to cluster/ID.status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from gpukit.jobs.table import FINAL
+from gpukit.project.messages import RefusalError, say
+
+SCRIPT = "cluster/train.sbatch"
+# Of squeue(1), "JOB STATE CODES"; those that are not here are running.
+STATES = {"PENDING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held"}
+STATES |= {"COMPLETED": "finished", "CANCELLED": "canceled", "TIMEOUT": "out of time", "DEADLINE": "out of time"}
+STATES |= dict.fromkeys(("FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED"), "failed")
+NEVER = "DependencyNeverSatisfied"
+
+
+def folder(root: Path) -> Path:
+    return root / ".launch/slurm"
+
+
+def submit(root: Path, command: list[str], package: str, env: dict[str, str], run: str = "", **facts: Any) -> str:
+    """Hand a job to sbatch; its ID in the table, such as s12. `env`: with the values of its variables."""
+    script = root / SCRIPT
+    if not script.is_file():
+        clusters = "[slurm, skypilot]" if (root / "cluster/sky.yaml").is_file() else "[slurm]"
+        raise RefusalError(
+            f"This project has no {SCRIPT}: `./launch update --to current --answers cluster='{clusters}'` adds it."
+        )
+    if command[1:3] != ["-m", f"{package}.train"] or not re.fullmatch(r"python[\d.]*", command[0]):
+        raise RefusalError(f"{SCRIPT} runs `python -m {package}.train`, with your arguments: submit that command.")
+    name, arguments = split(command[3:])
+    if "--no-resume" in arguments:
+        raise RefusalError("Omit --no-resume: a job has its own run, so it starts from scratch.")
+    after, hours = facts["after"], facts["max_hours"]
+    if after is not None and not str(after).startswith("s"):
+        raise RefusalError("A job on Slurm can wait only for a job on Slurm, such as --after s12.")
+    options = ["--parsable", "--nodes=1"]
+    if "--gpus-per-node" in script.read_text(encoding="utf-8"):
+        options.append(f"--gpus-per-node={facts['gpus']}")
+    elif facts["gpus"] > 1:
+        raise RefusalError(f"--gpus has no effect: {SCRIPT} requests no GPUs.")
+    if after:  # without the second option, Slurm may remove a job that can never start
+        options += [f"--dependency=afterok:{get(root, after)['slurm']}", "--kill-on-invalid-dep=no"]
+    options += [f"--time={math.ceil(hours * 60)}"] if hours else []
+    env = {key: value for key, value in env.items() if key not in ("RUN_NAME", "REQUEUE")}
+    env.update({"RUN_NAME": name or run} if name or run else {}, **({"REQUEUE": "no"} if hours else {}))
+    number = ask(["sbatch", *options, SCRIPT, *arguments], root, env).strip().partition(";")[0]
+    command = [*command[:3], f"--name={name or run or number}", *arguments]
+    job = {"id": f"s{number}", "slurm": number, "state": "queued", "command": command, "submitted": time.time()}
+    job.update(facts, note="", status=None, started=None, ended=None, ran=0, starts=0, wanted="", priority=0)
+    write(root, {**job, "position": job["submitted"], "log": f"cluster/{number}.log"})
+    return f"s{number}"
+
+
+def split(arguments: list[str]) -> tuple[str, list[str]]:
+    """The value of --name, and the other arguments."""
+    name, others, words = "", [], iter(arguments)
+    for word in words:
+        if word == "--name":
+            name = next(words, "")
+        elif word.startswith("--name="):
+            name = word[7:]
+        else:
+            others.append(word)
+    return name, others
+
+
+def ask(command: list[str], root: Path, env: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        raise RefusalError(f"There is no {command[0]} here: use a login node of the cluster.") from None
+    except subprocess.TimeoutExpired:
+        raise RefusalError("Slurm has not answered for 60 s: try again later.") from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise RefusalError(f"Slurm refused: {why.partition('error: ')[2] or why}.")
+    return done.stdout
+
+
+# The files
+
+
+def write(root: Path, job: dict[str, Any]) -> None:
+    folder(root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = folder(root) / f"{job['slurm']}.{os.getpid()}"
+    draft.write_text(json.dumps(job), encoding="utf-8")
+    draft.replace(folder(root) / f"{job['slurm']}.json")
+
+
+def jobs(root: Path) -> list[dict[str, Any]]:
+    """This project's jobs on Slurm, as they are now."""
+    found = []
+    for path in sorted(folder(root).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+    if any(job["state"] not in FINAL for job in found):
+        try:
+            listed = ask(
+                ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"], root
+            )
+        except RefusalError as refusal:
+            return [job if job["state"] in FINAL else {**job, "note": f"{refusal}"} for job in found]
+        rows = {row[0]: row for row in (line.split("|") for line in listed.splitlines())}
+        for job in found:
+            if job["state"] not in FINAL:
+                before = dict(job)
+                refresh(root, job, rows.get(job["slurm"]))
+                if job != before:
+                    write(root, job)
+    return found
+
+
+def refresh(root: Path, job: dict[str, Any], row: list[str] | None) -> None:
+    """`row`: ID, state, time, and reason by squeue; None if it no longer lists the job."""
+    state, note = "", ""
+    if row:
+        state, job["ran"] = STATES.get(row[1], "running"), elapsed(row[2]) or job["ran"]
+        if state == "queued":
+            state, note = ("held" if row[3] == NEVER else "queued"), "" if row[3] == "None" else row[3]
+        if state == "running" and not job["starts"]:
+            job.update(starts=1, started=time.time() - job["ran"])
+    if not row or state in FINAL:
+        path = root / f"cluster/{job['slurm']}.status"
+        with contextlib.suppress(OSError, ValueError):
+            text = path.read_text(encoding="utf-8").strip()
+            job["status"] = int(text) if text.isdecimal() else None
+            if not row or text == "out of time":
+                state = {"0": "finished", "out of time": text}.get(text, "failed" if job["status"] else "")
+        if job["status"] and state == "failed":
+            note = f"exit status {job['status']}"
+        if job["wanted"] and state != "finished":
+            state, note = job["wanted"], ""
+        if not state:
+            state, note = "failed", "killed: Slurm no longer lists it, and it has not reported its end"
+        ended = path.stat().st_mtime if path.exists() else time.time()
+        job.update(ended=ended, starts=job["starts"] or int((root / job["log"]).exists()))
+    job.update(state=state, note=note)
+
+
+def elapsed(text: str) -> float:
+    """Seconds of [days-][hours:]minutes:seconds."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+
+
+# The commands
+
+
+def get(root: Path, number: str) -> dict[str, Any]:
+    for job in jobs(root):
+        if job["id"] == number:
+            return job
+    raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
+
+
+def cancel(root: Path, number: str) -> int:
+    job = get(root, number)
+    if job["state"] in FINAL:
+        raise RefusalError(f"Job {number} has ended already: it is {job['state']}.")
+    ask(["scancel", job["slurm"]], root)
+    write(root, {**job, "wanted": "canceled"})
+    say(f"Job {number} is being canceled.")
+    return 0
+
+
+def retry(root: Path, number: str, package: str, env: dict[str, str]) -> str:
+    """Submit the same command and run again."""
+    job = get(root, number)
+    if job["state"] not in FINAL:
+        raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
+    same = {name: job[name] for name in ("gpus", "max_hours", "variables")}
+    return submit(root, job["command"], package, env, after=None, **same)
