@@ -67,7 +67,7 @@ class Served:
     def states(self) -> list[str]:
         return [job["state"] for job in self.ask("/jobs")["jobs"]]
 
-    def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
+    def until(self, holds: Callable[[], Any], seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while True:
             try:
@@ -99,7 +99,9 @@ def served(plain: Engine, project: Callable[..., Project]) -> Iterator[Served]:
 def test_six_jobs_end_as_they_should(served: Served) -> None:
     project = served.project
     assert (project.path / ".launch/jobs/token").stat().st_mode & 0o777 == 0o600
-    project.launched("submit", "--", "python", "-m", "engine_tests.train", "--max-steps=6", "--log-steps=2")
+    project.launched(
+        "submit", "--", "python", "-m", "engine_tests.train", "--max-steps=6", "--log-steps=2", "--batch-size=16"
+    )
     project.launched("submit", "-e", "SECRET", "--", "sh", "-c", "echo $SECRET")
     served.submit("engine_tests.steps", "5", "3")
     served.submit("engine_tests.steps", "999999", "0", max_hours=1 / 3600)
