@@ -37,6 +37,8 @@ PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 OVERRIDES = ("TRITON_OVERRIDE_ARCH", "TRITON_INTERPRET")
 OLD_PTXAS_TEXT = re.compile(r"is not defined for option 'gpu-name'|PTX version \S+ does not support target")
 UNKNOWN_TARGET_TEXT = re.compile(r"is not a recognized processor|computeCapability not supported")
+# Not in PACKAGE.libs: those are copies of CUDA's own.
+LIBRARY = re.compile(r"^(?!\S+\.libs/).*\.so(\.\d+)*$")
 LISTED = re.compile(r"^(ELF|PTX) file +\d+: .*\.sm_(\d+[af]?)\.(?:cubin|ptx)$", re.MULTILINE)
 # A library contains code for some more architectures for a few kernels only; such code does not run the rest of it.
 FEW = 10
@@ -88,6 +90,12 @@ WITHOUT_KERNELS = Cause(
     "Use a release of {package} that supports this GPU, or remove it from pyproject.toml.",
     standalone="Use a release of {package} that supports this GPU, or build it from source.",
 )
+OPTIONAL_KERNELS = Cause(
+    "package-optional-kernels",
+    "The kernels in the installed {package} do not run on capability {capabilities}: functions that need them fail.",
+    "Do without these functions on this GPU, or use a release of {package} whose kernels support it.",
+    status=WARN,
+)
 ONLY_PTX = Cause(
     "package-only-ptx",
     "The installed {package} has only PTX for capability {capabilities}: the driver compiles each kernel at first use, "
@@ -95,6 +103,11 @@ ONLY_PTX = Cause(
     "Use a release of {package} with compiled kernels for this GPU.",
     status=WARN,
 )
+# Packages that are of no use without their kernels; others need theirs only for some functions.
+NEED_KERNELS = {
+    "torch": TORCH_WITHOUT_KERNELS,
+    **dict.fromkeys(("bitsandbytes", "flash-attn", "torchvision"), WITHOUT_KERNELS),
+}
 CAUSES = (
     BROKEN,
     OLD_PTXAS,
@@ -103,6 +116,7 @@ CAUSES = (
     NOT_COMPILED,
     TORCH_WITHOUT_KERNELS,
     WITHOUT_KERNELS,
+    OPTIONAL_KERNELS,
     ONLY_PTX,
 )
 
@@ -178,12 +192,17 @@ def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="gpukit-prove-") as folder:
         script = Path(folder, "kernels.py")  # gpukit itself may be in a wheel
         script.write_bytes(pkgutil.get_data("gpukit.plan.probes", "kernels.py") or b"")
-        found = list(pool.map(lambda capability: _compiled(capability, script), capabilities))
+        found = list(pool.map(lambda capability: _timed(capability, script), capabilities))
     findings += [
         _named(f"triton-{capability}", f"Triton for {capability}", each)
         for capability, each in zip(capabilities, found)
     ]
     return findings
+
+
+def _timed(capability: str, script: Path) -> Finding:
+    started = time.monotonic()
+    return replace(_compiled(capability, script), seconds=round(time.monotonic() - started, 3))
 
 
 def _compiled(capability: str, script: Path) -> Finding:
@@ -272,10 +291,9 @@ def libraries() -> dict[str, list[Path]]:
         name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
         if not name or name in found or name == "triton" or name.startswith("nvidia-"):
             continue
-        files = (
-            Path(str(each.locate_file(file))) for file in each.files or () if re.search(r"\.so(\.\d+)*$", str(file))
-        )
-        found[name] = loaded([path for path in files if has_device_code(path)])
+        files = [file for file in each.files or () if LIBRARY.search(str(file))]
+        paths = [Path(str(each.locate_file(file))) for file in files]
+        found[name] = loaded([path for path in paths if has_device_code(path)])
     return {name: paths for name, paths in sorted(found.items()) if paths}
 
 
@@ -322,17 +340,21 @@ def torch_cuda() -> str | None:
 
 
 def read(tool: str, path: Path, seconds: float) -> Code:
-    """What cuobjdump lists. Without -all, it leaves out code that was only needed to link the library."""
-    code, output = run([tool, "--list-elf", "--list-ptx", str(path)], seconds)
-    if code is None:
-        return Code(error=f"reading it took longer than {LIBRARY_LIMIT} s for all libraries")
+    """What a library contains. Without -all, cuobjdump leaves out what was only needed to link it."""
+    status, output = run([tool, "--list-elf", "--list-ptx", str(path)], seconds)
+    if status is None:
+        return Code(error=f"all libraries together took longer than {LIBRARY_LIMIT} s")
+    return code(status, output, path)
+
+
+def code(status: int, output: str, path: Path) -> Code:
+    """What cuobjdump has listed."""
     listed = Counter(LISTED.findall(output))
-    if code or not listed:
+    if status or not listed:
         return Code(error=_error(output).replace(str(path), path.name))
     often = [each for each, times in listed.items() if times * FEW >= max(listed.values())]
     names = [f"{'sm' if kind == 'ELF' else 'compute'}_{number}" for kind, number in often]
-    sass, ptx = from_arch_list(sorted(names, key=lambda name: version(name.partition("_")[2])))
-    return Code(sass, ptx)
+    return Code(*from_arch_list(sorted(names, key=lambda name: version(name.partition("_")[2]))))
 
 
 def judged(package: str, codes: Mapping[str, Code], capabilities: list[str]) -> Finding:
@@ -349,13 +371,12 @@ def judged(package: str, codes: Mapping[str, Code], capabilities: list[str]) -> 
         return _not_checked(f"cuobjdump cannot read it. {unread[0]}")
     seen = ", ".join(f"{name}: {code}" for name, code in readable.items())
     if none:
-        names = {"package": package, "capabilities": " and ".join(none)}
-        cause = TORCH_WITHOUT_KERNELS if package == "torch" else WITHOUT_KERNELS
-        return cause(seen, f"code for {' and '.join(none)}", **names)
+        cause = NEED_KERNELS.get(package, OPTIONAL_KERNELS)
+        return cause(seen, f"code for {', '.join(none)}", package=package, capabilities=", ".join(none))
     if ptx:
-        return ONLY_PTX(seen, f"SASS for {' and '.join(ptx)}", package=package, capabilities=" and ".join(ptx))
+        return ONLY_PTX(seen, f"SASS for {', '.join(ptx)}", package=package, capabilities=", ".join(ptx))
     for name, code in codes.items():
         lacking = [each for each in capabilities if not runs(each, code.sass, code.ptx)]
         if lacking and not code.error:
-            seen += f"; {name} has none for {' and '.join(lacking)}"
+            seen += f"; {name} has none for {', '.join(lacking)}"
     return passed("; ".join([seen, *unread]))
