@@ -16,6 +16,7 @@ ORDER = [
     "services",
     "verify",
     "explain",
+    "prove",
     "rebuild",
     "launchers",
     "resume",

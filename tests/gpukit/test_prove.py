@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import signal
 import struct
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -158,16 +160,44 @@ def test_a_triton_that_cannot_be_imported_is_reported_once(triton) -> None:
     assert causes(prove.prove(["8.6", "9.0"])) == {"triton": "triton-broken"}
 
 
-def test_a_process_that_hangs_is_killed_with_its_children(triton, installed, monkeypatch, tmp_path: Path) -> None:
+@pytest.fixture
+def hanging(triton, installed, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python whose Triton hangs in a child process, such as ptxas; the file gets the child's number."""
     triton("3.9.0")
+    hang = (
+        "#!/bin/sh\n[ $1 = -c ] && echo 3.9.0 && exit\nsleep 600 &\necho $! > {file}.new\nmv {file}.new {file}\nwait\n"
+    )
+    monkeypatch.setattr(sys, "executable", installed.tool(installed.tools / "hangs", hang, {}))
+    file = installed.tools / "hangs.json"
+    file.unlink()
+    return file
+
+
+def has_ended(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_process_that_hangs_is_killed_with_its_children(hanging, monkeypatch) -> None:
     monkeypatch.setattr(prove, "KERNEL_LIMIT", 1)
-    hang = "#!/bin/sh\n[ $1 = -c ] && echo 3.9.0 && exit\nsleep 600 &\necho $! > {file}\nwait\n"
-    monkeypatch.setattr(sys, "executable", installed.tool(tmp_path / "hangs", hang, {}))
     finding = by_id(prove.prove(["8.6"]))["triton-8.6"]
     assert finding.status == SKIP and not finding.completed
-    child = int((installed.tools / "hangs.json").read_text())
-    with contextlib.suppress(FileNotFoundError):
-        assert Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+    assert has_ended(int(hanging.read_text()))
+
+
+def test_interrupted_it_ends_what_it_started(hanging) -> None:
+    def interrupt() -> None:
+        while not hanging.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        prove.prove(["8.6"])
+    assert has_ended(int(hanging.read_text()))
 
 
 def test_without_triton_or_a_gpu_among_the_targets_nothing_is_checked(installed) -> None:

@@ -30,8 +30,9 @@ from gpukit.host.kernels import from_arch_list, runs
 from gpukit.project.stack import version
 
 KERNEL_LIMIT = 60  # seconds, for all kernels of a capability
-LIBRARY_LIMIT = 180  # seconds, for all libraries; libtorch_cuda.so with its 500 MB takes about 20
+LIBRARY_LIMIT = 60  # seconds, for each library; libtorch_cuda.so with its 500 MB takes about 20
 WORKERS = 4
+running: set[int] = set()  # the processes that are to end if prove is interrupted
 PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 # They replace the requested GPU, or compilation itself.
 OVERRIDES = ("TRITON_OVERRIDE_ARCH", "TRITON_INTERPRET")
@@ -135,6 +136,10 @@ def prove(capabilities: list[str]) -> list[Finding]:
     pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
     try:
         findings = [*_triton(wanted, pool), *_packages(wanted, folder, pool)]
+    except BaseException:
+        for process in list(running):
+            _kill(process)
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
     limits = "That a kernel compiles, or that a library has code, proves neither that it works nor that it is fast."
@@ -165,12 +170,21 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
         )
     except OSError as error:
         return 126, str(error)
+    running.add(process.pid)
     try:
         output, _ = process.communicate(timeout=max(0.0, seconds))
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        _kill(process.pid)
         return None, process.communicate()[0]
+    finally:
+        running.discard(process.pid)
     return process.returncode, output
+
+
+def _kill(process: int) -> None:
+    """End a process and its children, such as ptxas."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
 
 
 # Triton
@@ -265,9 +279,8 @@ def _packages(capabilities: list[str], triton: Path, pool: Executor) -> list[Fin
     tool = cuobjdump(triton)
     if tool is None:
         return [_named("packages", "Packages", skipped("Triton's cuobjdump is not installed."))]
-    until = time.monotonic() + LIBRARY_LIMIT
     paths = sorted((path for each in found.values() for path in each), key=lambda path: -path.stat().st_size)
-    codes = dict(zip(paths, pool.map(lambda path: read(tool, path, until - time.monotonic()), paths)))
+    codes = dict(zip(paths, pool.map(lambda path: read(tool, path), paths)))
     return [
         _named(
             f"kernels-{package}",
@@ -339,11 +352,11 @@ def torch_cuda() -> str | None:
     return None
 
 
-def read(tool: str, path: Path, seconds: float) -> Code:
+def read(tool: str, path: Path) -> Code:
     """What a library contains. Without -all, cuobjdump leaves out what was only needed to link it."""
-    status, output = run([tool, "--list-elf", "--list-ptx", str(path)], seconds)
+    status, output = run([tool, "--list-elf", "--list-ptx", str(path)], LIBRARY_LIMIT)
     if status is None:
-        return Code(error=f"all libraries together took longer than {LIBRARY_LIMIT} s")
+        return Code(error=f"no answer in {LIBRARY_LIMIT} s")
     return code(status, output, path)
 
 
