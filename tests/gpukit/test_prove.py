@@ -285,6 +285,12 @@ def test_a_library_that_cuobjdump_cannot_read_is_not_judged(triton, installed) -
     assert exit_code(findings) == 2
 
 
+def test_cuobjdump_does_not_take_more_memory_than_is_free(installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prove, "meminfo", lambda: {"MemAvailable": 300_000 * 1024})
+    tool = installed.tool(installed.tools / "cuobjdump", "#!/bin/sh\necho error: $(ulimit -v) KB\nexit 1\n", {})
+    assert prove.read(tool, Path("library.so")).error == "error: 285000 KB"
+
+
 def test_only_libraries_with_device_code_of_packages_other_than_cuda(triton, installed) -> None:
     triton("3.9.0")
     installed.package("numpy", "numpy/_core.so", section=".text")
