@@ -255,6 +255,7 @@ def judged(name: str, *files: str, capabilities: tuple[str, ...]) -> Finding:
         ("torch", TORCH, "7.0", "no-kernel"),
         ("torch", TORCH, "6.1", "no-kernel"),
         ("torch", TORCH, "11.0", "no-kernel"),
+        ("torch", (TORCH[0], BITSANDBYTES[1]), "7.0", "no-kernel"),  # optional functions alone do not run a model
         ("bitsandbytes", BITSANDBYTES[2:], "7.0", "package-without-kernels"),
         ("bitsandbytes", BITSANDBYTES[1:2], "7.0", ""),
         ("torchvision", ["torchvision/_C_stable.so"], "12.1", ""),
