@@ -22,10 +22,11 @@ PYTHON = """\
 #!{python} -IS
 import json, os, sys
 recorded = json.load(open({file!r}))
+assert "TRITON_INTERPRET" not in os.environ
 if sys.argv[1] == "-c":
     print(recorded["version"])
     sys.exit(recorded.get("import", 0))
-assert "TRITON_INTERPRET" not in os.environ and not os.path.exists(os.environ["TRITON_CACHE_DIR"])
+assert not os.path.exists(os.environ["TRITON_CACHE_DIR"])
 answer = recorded["old"] if "TRITON_PTXAS_BLACKWELL_PATH" in os.environ else recorded["kernels"]
 answer = answer[" ".join(sys.argv[2:])]
 sys.stdout.write(answer["output"])

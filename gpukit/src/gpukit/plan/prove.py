@@ -198,7 +198,8 @@ def triton_folder() -> Path | None:
 
 
 def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
-    code, output = run([sys.executable, "-c", "import triton; print(triton.__version__)"], KERNEL_LIMIT)
+    command = [sys.executable, "-c", "import triton; print(triton.__version__)"]
+    code, output = run(command, KERNEL_LIMIT, _environment())
     if code is None:
         return [_named("triton", "Triton", _not_checked(f"Importing it took longer than {KERNEL_LIMIT} s."))]
     if code:
@@ -215,6 +216,10 @@ def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
     return findings
 
 
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in OVERRIDES}
+
+
 def _timed(capability: str, script: Path) -> Finding:
     started = time.monotonic()
     return replace(_compiled(capability, script), seconds=round(time.monotonic() - started, 3))
@@ -223,8 +228,7 @@ def _timed(capability: str, script: Path) -> Finding:
 def _compiled(capability: str, script: Path) -> Finding:
     """The kernels of one capability, each in a process of its own and with an empty cache."""
     until = time.monotonic() + KERNEL_LIMIT
-    environment = {name: value for name, value in os.environ.items() if name not in OVERRIDES}
-    environment["TRITON_CACHE_DIR"] = str(script.parent / capability)
+    environment = {**_environment(), "TRITON_CACHE_DIR": str(script.parent / capability)}
     kernels = ["fp32", "bf16"] if version(capability) >= (8, 0) else ["fp32"]  # bf16 exists from 8.0 on
     for kernel in kernels:
         command = [sys.executable, str(script), kernel, capability]
