@@ -134,8 +134,9 @@ def test_an_old_triton_fails_by_its_assembler_or_by_itself(triton) -> None:
     assert all(each.remedy for each in findings if each.status == FAIL)
 
 
-def test_an_old_ptxas_that_a_variable_selects(triton, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", "/old/ptxas")
+@pytest.mark.parametrize("path", ["/old/ptxas", ""])
+def test_an_old_ptxas_that_a_variable_selects(triton, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", path)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     triton("3.9.0")
     findings = prove.prove(["12.0"])

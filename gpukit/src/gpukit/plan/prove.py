@@ -63,7 +63,7 @@ OLD_PTXAS = Cause(
 )
 CHOSEN_PTXAS = Cause(
     "ptxas-variable",
-    "The ptxas that {variables} selects does not support capability {capability}; Triton's own does.",
+    "With the ptxas that {variables} selects, Triton does not compile for capability {capability}; with its own it does.",
     "`unset {variables}`",
 )
 UNKNOWN_TARGET = Cause(
@@ -239,10 +239,10 @@ def _compiled(capability: str, script: Path) -> Finding:
             target = json.loads(output.splitlines()[-1])["target"]
             continue
         seen = f"{kernel}: {_error(output)}"
+        chosen = [name for name in PTXAS_VARIABLES if environment.pop(name, None) is not None]
+        if chosen and run(command, until - time.monotonic(), environment)[0] == 0:
+            return CHOSEN_PTXAS(seen, capability=capability, variables=" ".join(chosen))
         if OLD_PTXAS_TEXT.search(output):
-            chosen = [name for name in PTXAS_VARIABLES if environment.pop(name, None)]
-            if chosen and run(command, until - time.monotonic(), environment)[0] == 0:
-                return CHOSEN_PTXAS(seen, capability=capability, variables=" ".join(chosen))
             return OLD_PTXAS(seen, capability=capability)
         if UNKNOWN_TARGET_TEXT.search(output):
             return UNKNOWN_TARGET(seen, capability=capability)
