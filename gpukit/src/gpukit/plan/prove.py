@@ -63,7 +63,8 @@ OLD_PTXAS = Cause(
 )
 CHOSEN_PTXAS = Cause(
     "ptxas-variable",
-    "With the ptxas that {variables} selects, Triton does not compile for capability {capability}; with its own it does.",
+    "With the ptxas that {variables} selects, Triton does not compile for capability {capability}; with its own, it "
+    "does.",
     "`unset {variables}`",
 )
 UNKNOWN_TARGET = Cause(
@@ -143,7 +144,7 @@ def prove(capabilities: list[str]) -> list[Finding]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-    limits = "That a kernel compiles, or that a library has code, proves neither that it works nor that it is fast."
+    limits = "That a kernel compiles, or that a library has code for a GPU, proves neither support nor speed."
     findings.append(_named("on-gpu", "On the GPU itself", skipped(limits, remedy="On that GPU: `./launch verify`")))
     return findings
 
