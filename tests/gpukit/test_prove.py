@@ -24,7 +24,8 @@ import json, os, sys
 recorded = json.load(open({file!r}))
 assert "TRITON_INTERPRET" not in os.environ
 if sys.argv[1] == "-c":
-    print(recorded["version"])
+    print("triton", recorded["version"])
+    print("a warning at exit", file=sys.stderr)
     sys.exit(recorded.get("import", 0))
 assert not os.path.exists(os.environ["TRITON_CACHE_DIR"])
 answer = recorded["old"] if "TRITON_PTXAS_BLACKWELL_PATH" in os.environ else recorded["kernels"]
@@ -121,7 +122,7 @@ def test_a_new_triton_compiles_for_every_capability(triton) -> None:
     findings = by_id(prove.prove(["12.0", "7.5", "8.6", "8.6"]))
     assert list(findings) == ["triton", "triton-7.5", "triton-8.6", "triton-12.0", "packages", "on-gpu"]
     assert [each.status for each in findings.values()] == [PASS] * 4 + [SKIP] * 2
-    assert "sm_120a" in findings["triton-12.0"].seen
+    assert findings["triton"].seen == "triton 3.9.0" and "sm_120a" in findings["triton-12.0"].seen
     assert "bf16" in findings["triton-8.6"].seen and "bf16" not in findings["triton-7.5"].seen
     assert exit_code(list(findings.values())) == 0 and "triton" not in sys.modules
 
@@ -166,9 +167,8 @@ def test_a_triton_that_cannot_be_imported_is_reported_once(triton) -> None:
 def hanging(triton, installed, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Python whose Triton hangs in a child process, such as ptxas; the file gets the child's number."""
     triton("3.9.0")
-    hang = (
-        "#!/bin/sh\n[ $1 = -c ] && echo 3.9.0 && exit\nsleep 600 &\necho $! > {file}.new\nmv {file}.new {file}\nwait\n"
-    )
+    hang = "#!/bin/sh\n[ $1 = -c ] && echo triton 3.9.0 && exit\nsleep 600 &\n"
+    hang += "echo $! > {file}.new\nmv {file}.new {file}\nwait\n"
     monkeypatch.setattr(sys, "executable", installed.tool(installed.tools / "hangs", hang, {}))
     file = installed.tools / "hangs.json"
     file.unlink()

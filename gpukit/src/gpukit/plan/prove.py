@@ -6,7 +6,6 @@ It needs no GPU, no driver, and no C compiler, which Triton uses only to launch 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pkgutil
 import re
@@ -199,13 +198,13 @@ def triton_folder() -> Path | None:
 
 
 def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
-    command = [sys.executable, "-c", "import triton; print(triton.__version__)"]
+    command = [sys.executable, "-c", "import triton; print('triton', triton.__version__)"]
     code, output = run(command, KERNEL_LIMIT, _environment())
     if code is None:
         return [_named("triton", "Triton", _not_checked(f"Importing it took longer than {KERNEL_LIMIT} s."))]
     if code:
         return [_named("triton", "Triton", BROKEN(_error(output)))]
-    findings = [_named("triton", "Triton", passed(f"triton {output.split()[-1]}"))]
+    findings = [_named("triton", "Triton", passed(" ".join(re.findall(r"^triton \S+$", output, re.MULTILINE))))]
     with tempfile.TemporaryDirectory(prefix="gpukit-prove-") as folder:
         script = Path(folder, "kernels.py")  # gpukit itself may be in a wheel
         script.write_bytes(pkgutil.get_data("gpukit.plan.probes", "kernels.py") or b"")
@@ -231,13 +230,14 @@ def _compiled(capability: str, script: Path) -> Finding:
     until = time.monotonic() + KERNEL_LIMIT
     environment = {**_environment(), "TRITON_CACHE_DIR": str(script.parent / capability)}
     kernels = ["fp32", "bf16"] if version(capability) >= (8, 0) else ["fp32"]  # bf16 exists from 8.0 on
+    targets: list[str] = []
     for kernel in kernels:
         command = [sys.executable, str(script), kernel, capability]
         code, output = run(command, until - time.monotonic(), environment)
         if code is None:
             return _not_checked(f"Compiling took longer than {KERNEL_LIMIT} s.")
         if code == 0:
-            target = json.loads(output.splitlines()[-1])["target"]
+            targets += re.findall(r'^{"target": "(\w+)"', output, re.MULTILINE)  # warnings may stand around it
             continue
         seen = f"{kernel}: {_error(output)}"
         chosen = [name for name in PTXAS_VARIABLES if environment.pop(name, None) is not None]
@@ -248,7 +248,7 @@ def _compiled(capability: str, script: Path) -> Finding:
         if UNKNOWN_TARGET_TEXT.search(output):
             return UNKNOWN_TARGET(seen, capability=capability)
         return NOT_COMPILED(seen, capability=capability, kernel=kernel)
-    return passed(f"{' and '.join(kernels)} compiled for {target}")
+    return passed(f"{' and '.join(kernels)} compiled for {' and '.join(dict.fromkeys(targets))}")
 
 
 def _error(output: str) -> str:
