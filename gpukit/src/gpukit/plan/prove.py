@@ -45,7 +45,7 @@ LISTED = re.compile(r"^(ELF|PTX) file +\d+: .*\.sm_(\d+[af]?)\.(?:cubin|ptx)$", 
 FEW = 10
 MAIN_LIBRARY = {"torch": "libtorch_cuda.so"}  # the others of torch contain optional functions
 
-NEWER_TRITON = "`copier update --trust`, for a base whose Triton supports it"
+NEWER_TRITON = "`./launch update`, for a base whose Triton supports it"
 INSTALL_NEWER = "Install a newer PyTorch, which requires a newer Triton: {install}"
 FAILS_THERE = "torch.compile and all Triton kernels fail there."
 BROKEN = Cause(
@@ -82,7 +82,7 @@ TORCH_WITHOUT_KERNELS = Cause(
     "no-kernel",
     "The installed torch has no kernels that run on capability {capabilities}: the first one fails with "
     "'no kernel image is available'.",
-    "`copier update --trust`, for a base whose PyTorch has them",
+    "`./launch update`, for a base whose PyTorch has them",
     standalone="Install a PyTorch that has them: {install}",
 )
 WITHOUT_KERNELS = Cause(
