@@ -15,6 +15,7 @@
     stop        signals that stop a run at the end of a step
     monitor     utilization, memory, power, and time spent waiting for data
     profile     a few steps recorded by torch.profiler
+    export      a run's model as ONNX or pt2, compared with the original
     speed       precision, compilation, layout, attention, and batch size, timed                      gpukit speed
     track       metrics.jsonl and experiment trackers
     folder      the folder of a run, its settings and versions

@@ -1,0 +1,116 @@
+"""The export of a run's model, as a user meets it: same outputs as the original, any batch size, bad ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gpukit.train import export
+from gpukit.train.errors import TrainingError
+from tests.train.test_script import sentence
+from tests.train.trainee import Ended, Trainee
+
+MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+
+
+class Branches(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs if inputs.sum() > 0 else -inputs
+
+
+@needs_onnx
+def test_onnx_gives_the_same_outputs_for_any_batch_and_says_how_to_use_it(tmp_path: Path) -> None:
+    import onnxruntime
+
+    model, path = nn.Sequential(nn.Linear(2, 8), nn.Dropout(), nn.Linear(8, 2)).eval(), tmp_path / "model.onnx"
+    batches = [torch.randn(size, 2) for size in (1, 17)]
+    compute = export.to_onnx(model, batches[-1], path, {"classes": ["a", "b"]})
+    assert export.compare(model, compute, batches) <= 1e-5
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]  # the weights are inside
+    properties = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
+    assert json.loads(properties[export.PROPERTY])["classes"] == ["a", "b"]
+
+
+def test_pt2_gives_the_same_outputs_for_any_batch(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 2)).eval()
+    batches = [torch.randn(size, 2) for size in (1, 17)]
+    assert export.compare(model, export.to_pt2(model, batches[-1], tmp_path / "model.pt2"), batches) <= 1e-5
+
+
+def test_a_difference_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    with pytest.raises(TrainingError, match="differs"):
+        export.compare(model, lambda inputs: model(inputs) * 1.0001, [torch.ones(1, 2)])
+    with pytest.raises(TrainingError, match="differs"):
+        export.compare(model, lambda inputs: model(inputs) * float("nan"), [torch.ones(1, 2)])
+
+
+def test_dynamic_control_flow_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"torch\.cond"):
+        export.to_pt2(Branches(), torch.ones(17, 2), tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
+def test_weights_load_whatever_wrapped_the_model(prefix: str) -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    kept = {"ema.weight": torch.zeros(2, 2)}  # another model that the run kept
+    export.load(model, kept | {prefix + name: one for name, one in other.state_dict().items()})
+    assert torch.equal(model.weight, other.weight)
+    with pytest.raises(TrainingError, match="does not fit"):
+        export.load(nn.Linear(3, 2), other.state_dict())
+
+
+@pytest.fixture(scope="module")
+def project(generate, tmp_path_factory: pytest.TempPathFactory) -> Trainee:
+    answers = {"hardware": "cpu", "workflow": "scripts", "services": ["predict"]}
+    folder = shutil.copytree(generate(**answers), tmp_path_factory.mktemp("export") / "project")
+    project = Trainee(folder)
+    project.train("--name", "a", "--max-steps", "2")
+    return project
+
+
+def exporting(project: Trainee, *arguments: str) -> Ended:
+    path = os.pathsep.join([str(project.folder / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", f"{project.package}.export", *arguments]
+    ended = subprocess.run(
+        command, cwd=project.folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def test_a_project_exports_its_run(project: Trainee) -> None:
+    ended = exporting(project, "--run", "a", "--to", "pt2")
+    assert ended.code == 0, ended
+    assert "largest difference" in ended.out
+    assert (project.run_folder("a") / "model.pt2").is_file()
+    if not MISSING:
+        ended = exporting(project, "--run", "a")
+        assert ended.code == 0, ended
+        assert (project.run_folder("a") / "model.onnx").is_file()
+    assert not list(project.run_folder("a").glob(".model*"))
+
+
+def test_a_run_that_does_not_exist_is_said(project: Trainee) -> None:
+    sentence(exporting(project, "--run", "none"), "no checkpoint", "--name none")
+    assert not project.run_folder("none").exists()
+
+
+def test_a_model_that_changed_since_is_said(project: Trainee) -> None:
+    model = project.folder / f"src/{project.package}/model.py"
+    before = model.read_text(encoding="utf-8")
+    model.write_text(before.replace("nn.GELU()", "nn.LayerNorm(settings.width)", 1), encoding="utf-8")
+    try:
+        sentence(exporting(project, "--run", "a", "--to", "pt2"), "model")
+    finally:
+        model.write_text(before, encoding="utf-8")
+    assert not list(project.run_folder("a").glob(".model*"))
