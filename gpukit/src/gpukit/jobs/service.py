@@ -16,6 +16,7 @@ import os
 import pkgutil
 import re
 import threading
+import time
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -247,8 +248,9 @@ def application(root: Path, any_command: bool = False) -> Guard:
             names_run = any(word.partition("=")[0] == "--name" for word in given.command)
             if names_run and not run_of(command):
                 raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
+        project = environment(root, int(time.monotonic()))
         with adding, Table(place) as table:
-            number = table.submit(command, project=fingerprint(root), **facts)
+            number = table.submit(command, project=project, **facts)
             note = table.get(number)["note"]
         return {"id": number, "note": note}
 
@@ -302,6 +304,12 @@ def application(root: Path, any_command: bool = False) -> Guard:
         return Response(generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return Guard(app, token)
+
+
+@functools.lru_cache(1)
+def environment(root: Path, second: int) -> str:
+    """The project's fingerprint; it takes as long as writing a job, so it is not computed more than once per second."""
+    return fingerprint(root)
 
 
 @functools.cache
