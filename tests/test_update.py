@@ -217,6 +217,26 @@ def test_deleted_files_stay_deleted(template: Path, project: Callable[..., Path]
     assert (mine / "notebooks/own.ipynb").exists()
 
 
+def test_the_answer_predict_brings_its_files_once(template: Path, project: Callable[..., Path]) -> None:
+    mine = project()
+    train = mine / "src/my_gpu_project/train.py"
+    train.write_text("mine = 1\n")
+    commit(mine)
+    change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
+    release(template)
+    update(mine, services=["predict"])
+    files = [mine / f"src/my_gpu_project/{name}.py" for name in ("export", "predict")]
+    assert all(path.is_file() for path in files) and train.read_text() == "mine = 1\n"
+    files[1].write_text("mine = 2\n")
+    commit(mine)
+    for file in (template / "template/src").glob("*/*predict.py*"):
+        file.write_text("new = 1\n")
+    commit(template, "newer")
+    git("tag", "9999.1.0", cwd=template)
+    update(mine, "9999.1.0")
+    assert files[1].read_text() == "mine = 2\n"
+
+
 def test_answers_survive_and_nothing_else_is_stored(template: Path, project: Callable[..., Path]) -> None:
     given = {
         "project_name": 'A "b" $(c) 😀',
