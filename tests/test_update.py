@@ -232,8 +232,8 @@ def test_the_answer_predict_brings_its_files_once(template: Path, project: Calla
     for file in (template / "template/src").glob("*/*predict.py*"):
         file.write_text("new = 1\n")
     commit(template, "newer")
-    git("tag", "9999.1.0", cwd=template)
-    update(mine, "9999.1.0")
+    git("tag", "9999.2.0", cwd=template)
+    update(mine, "9999.2.0")
     assert files[1].read_text() == "mine = 2\n"
 
 
