@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import time
 import urllib.request
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.trackers import recorder
 
-from .conftest import Engine, Project
+from .conftest import PUBLIC, SLUG, Engine, Project
 from .test_secrets import watched
 
 
@@ -182,3 +184,49 @@ def test_only_this_machine_is_answered(served: Project) -> None:
     assert not any(served.engine.inspect(dev)["NetworkSettings"]["Ports"].values())
     files = list((served.path / "outputs/mlflow").rglob("*"))
     assert {path.stat().st_uid for path in files} == {served.user.uid}
+
+
+ASKS = """
+import json, sys, time, urllib.error, urllib.request
+def ask(path, data=None):
+    until = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8000" + path, data)) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)["detail"]
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+cases = [b'{"inputs": [[1, 1], [0, 2]]}', b"{", b'{"inputs": [[1, NaN]]}', b'{"inputs": [[1]]}', b'{"inputs": []}']
+cases += [json.dumps({"inputs": [[1, 1]] * 65}).encode(), b" " * (17 << 20), b"[" * 100_000]
+json.dump([ask("/health"), *(ask("/predict", case) for case in cases)], sys.stdout)
+"""
+
+
+def test_predictions_of_an_exported_model(plain: Engine, project: Callable[..., Project]) -> None:
+    """The target `predict`: small; it serves as an ordinary user, read-only, and without a network."""
+    one = project(name="predict", on=plain, services=["predict"], tracking=[], credentials=[], data_dir="")
+    image = f"{SLUG}-predict"
+    done = one.run("docker", "build", "--quiet", "--target=predict", f"--tag={image}", ".", timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert plain.inspect(image)["Size"] - plain.inspect(PUBLIC["wheel"])["Size"] < 200e6
+    # onnx.helper (onnx 1.23.2): the product with [[1, 2], [3, 4]], and the metadata that gpukit.train.export writes
+    shutil.copy(ROOT / "tests/data/two.onnx", one.path / "model.onnx")
+    mount = f"--volume={one.path}/model.onnx:/model.onnx:ro"
+    container = plain.get("run", "--detach", "--read-only", "--network=none", mount, image)
+    try:
+        found = json.loads(plain.get("exec", container, "python3", "-c", ASKS))
+        assert found[0] == [200, {"status": "ok", "model": found[0][1]["model"]}]
+        assert found[1] == [200, {"outputs": [[4.0, 6.0], [6.0, 8.0]], "classes": ["1", "1"]}]
+        assert [status for status, _ in found[2:]] == [400, 400, 400, 400, 400, 413, 400]
+        assert plain.get("exec", container, "id", "-u") == "1000"
+        assert "ORT_DISABLE_TELEMETRY=1" in plain.get("exec", container, "cat", "/proc/1/environ").split("\0")
+        sockets = plain.get(
+            "exec", container, "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp"
+        ).splitlines()
+        states = [line.split()[1::2][:2] for line in sockets if ":" in line.split()[0]]
+        assert {address.split(":")[1] for address, state in states if state == "0A"} == {"1F40"}, "port 8000"
+    finally:
+        plain.get("rm", "--force", container)

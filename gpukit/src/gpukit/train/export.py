@@ -6,6 +6,7 @@ The file replaces an earlier one only after it has given the same outputs on the
 from __future__ import annotations
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -137,6 +138,7 @@ def to_onnx(model: nn.Module, batch: Tensor, path: Path, about: dict[str, Any]) 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.onnx uses what torch itself has deprecated
+            logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns where torchvision is not installed
             names = {"input_names": ["input"], "output_names": ["output"]}
             proto = torch.onnx.export(graph, dynamo=True, verbose=False, **names).model_proto
         onnx.helper.set_model_props(proto, {PROPERTY: json.dumps({"input": "input", "output": "output", **about})})
