@@ -26,7 +26,6 @@ DOCUMENTED = {
     "leads",
     "kernels",
     "recipes",
-    "exact",
     "host",
 }  # for documents
 PROVENANCE = {"source", "sources", "checked", "specs"}
