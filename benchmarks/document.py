@@ -17,7 +17,6 @@ ORDER = [
     "jobs",
     "verify",
     "explain",
-    "prove",
     "rebuild",
     "launchers",
     "resume",

@@ -1,1 +1,0 @@
-"""`gpukit plan`: what would be downloaded, and whether it fits every target."""

@@ -1,1 +1,0 @@
-"""Programs that plan runs in processes of their own: they import what plan itself must not."""
