@@ -49,7 +49,9 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "data")
 META = torch.device("meta")
 # What autocast computes in the lower format, and what in float32, as far as it makes a difference to the memory.
 # Source: https://docs.pytorch.org/docs/2.13/amp.html#cuda-op-specific-behavior
-LOWER = "linear matmul mm bmm addmm mv addmv baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d.input"
+LOWER = (
+    "linear matmul mm bmm addmm mv addmv baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d.input"
+)
 LOWER += " conv_transpose3d.input prelu lstm.input gru.input"
 HIGHER = "layer_norm group_norm softmax.int log_softmax.int nll_loss nll_loss_nd mse_loss l1_loss smooth_l1_loss kl_div"
 HIGHER += " binary_cross_entropy_with_logits exp log pow.Tensor_Scalar rsqrt sum sum.dim_IntList cumsum softplus prod"
