@@ -25,7 +25,7 @@ PLATFORM = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 IN_THE_IMAGE = [name for name in BASES["ngc"]["brings"] if name not in ("torch", "numpy", "jupyterlab", "tensorboard")]
 NUMPY = {"25.02": "==1.26.4", "25.03": "==1.26.4", "24.12": "==1.26.4"}  # the image's version; 26.07 has none above 2.1
 EXTRAS = [*PACKAGES["workflows"]["notebook"], *PACKAGES["tools"], *chain.from_iterable(PACKAGES["tracking"].values())]
-EXTRAS += PACKAGES["services"]["jobs"]["packages"]
+EXTRAS += [*PACKAGES["services"]["jobs"]["packages"], *PACKAGES["services"]["predict"]["export"]]
 
 
 class Case(NamedTuple):
