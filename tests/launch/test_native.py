@@ -234,7 +234,7 @@ def test_where_it_lies(small: Path) -> None:
 
 
 def test_a_project_of_before_is_told_to_update(small: Path) -> None:
-    with pytest.raises(RefusalError, match="copier update"):
+    with pytest.raises(RefusalError, match="launch update"):
         Environment(Project(small, {}))
 
 
