@@ -296,6 +296,34 @@ def test_databases_that_cannot_be_used(
     assert act(root, parse(["jobs"])) == 0 and "s12  finished" in capsys.readouterr().out
 
 
+def test_a_full_disk(root: Path) -> None:
+    """A job fills it: the worker says so, waits, and goes on when there is space; the table keeps every job."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    (root / ".launch").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(root / ".launch")]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        queue = Queue(root)
+        fills = "import sys\nwith open('.launch/big', 'wb', 0) as file:\n while file.write(b'x' * 4096) == 4096: pass"
+        queue.add(fills)
+        queue.add("print('done')")
+        worker = queue.start()
+        big = root / ".launch/big"
+        queue.until(lambda: big.exists() and not os.statvfs(root / ".launch").f_bavail)
+        time.sleep(2)  # the worker has tried to record the end of the job
+        assert worker.poll() is None
+        big.unlink()
+        queue.until_states("failed", "finished")
+        assert "done" in queue.log(2) and queue.left() == []
+        worker.terminate()
+        assert b"free space on this disk" in worker.communicate(timeout=10)[1]
+        queue.table.base.close()
+    finally:
+        subprocess.run(["umount", "--lazy", str(root / ".launch")], check=True)
+
+
 def test_logs_are_bounded(tmp_path: Path) -> None:
     read, write = os.pipe()
     child = os.fork()
