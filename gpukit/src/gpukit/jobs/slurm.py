@@ -78,13 +78,13 @@ def split(arguments: list[str]) -> tuple[str, list[str]]:
     return name, others
 
 
-def ask(command: list[str], root: Path, env: dict[str, str] | None = None) -> str:
+def ask(command: list[str], root: Path, env: dict[str, str] | None = None, seconds: float = 60) -> str:
     try:
-        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError:
         raise RefusalError(f"There is no {command[0]} here: use a login node of the cluster.") from None
     except subprocess.TimeoutExpired:
-        raise RefusalError("Slurm has not answered for 60 s: try again later.") from None
+        raise RefusalError(f"Slurm has not answered for {seconds:.0f} s: try again later.") from None
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise RefusalError(f"Slurm refused: {why.partition('error: ')[2] or why}.")
@@ -109,9 +109,8 @@ def jobs(root: Path) -> list[dict[str, Any]]:
             found.append(json.loads(path.read_text(encoding="utf-8")))
     if any(job["state"] not in FINAL for job in found):
         try:
-            listed = ask(
-                ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"], root
-            )
+            query = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"]
+            listed = ask(query, root, seconds=10)
         except RefusalError as refusal:
             return [job if job["state"] in FINAL else {**job, "note": f"{refusal}"} for job in found]
         rows = {row[0]: row for row in (line.split("|") for line in listed.splitlines())}
