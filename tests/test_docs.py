@@ -208,6 +208,6 @@ def test_benchmark_results_state_their_origin() -> None:
     for file in files:
         result = json.loads(text(file))
         assert {"benchmark", "date", "commit", "command", "machine", "versions", "results"} <= result.keys()
-        assert result.keys() & {"figures", "table", "results"}
+        assert result.keys() & {"figures", "table"}
         assert file.name == f"{result['date']}-{result['benchmark']}.json"
         assert (ROOT / re.search(r"benchmarks/\w+\.py", result["command"])[0]).is_file()
