@@ -1,0 +1,321 @@
+"""Resolve a project's packages for another platform with uv, which asks an index that this process serves on loopback.
+
+So no package is downloaded: uv alone would fetch source archives, and whole wheels from indexes that lack their
+metadata. And uv sees each version as if it were a wheel without dependencies on a platform, whether it is one that fits,
+a source archive, or neither; which versions it sees is this module's choice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpukit.host import uv
+from gpukit.image.guard import normalised
+from gpukit.plan.index import JSON, Indexes, Platform, Release
+from gpukit.project.messages import RefusalError
+from gpukit.project.pyproject import REQUIREMENT
+from gpukit.project.stack import version
+
+FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+SECONDS = 120  # for one resolution
+NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
+NEVER = "; sys_platform == 'never'"
+PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to resolve. `torch`: PyTorch's own requirements. `provided`: packages of the base and their versions, "" if
+    it is unknown. `indexes`: this machine's; `torch_index`: the one that is asked first for PyTorch's packages.
+    """
+
+    platform: Platform
+    requirements: tuple[str, ...]
+    torch: tuple[str, ...]
+    torch_index: str
+    torch_version: str
+    provided: dict[str, str]
+    constraints: tuple[str, ...]
+    indexes: tuple[str, ...]
+
+
+@dataclass
+class Package:
+    """One package of the result. `newest`: the newest version that the project's own range allows; "" if the project
+    does not name the package. `kind`: of what is installed (wheel, source, base); `newest_kind`: of `newest`, which may
+    be none.
+    """
+
+    version: str
+    kind: str
+    size: int = 0
+    file: str = ""
+    compiled: bool = False
+    uploaded: str = ""
+    yanked: bool = False
+    newest: str = ""
+    newest_kind: str = ""
+    newest_uploaded: str = ""
+
+
+@dataclass
+class Answer:
+    """The packages by name, or `error`: uv's message. `unfetched`: requirements from URLs, git, or paths, which are not
+    resolved. `unread`: packages whose requirements the index does not tell. `without_pytorch`: why PyTorch's own index
+    could not be asked. `bytes`: received from indexes.
+    """
+
+    packages: dict[str, Package] = field(default_factory=dict)
+    error: str = ""
+    unfetched: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    without_pytorch: str = ""
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Answer:
+        return cls(**{**data, "packages": {name: Package(**each) for name, each in data["packages"].items()}})
+
+
+def resolve(question: Question) -> Answer:
+    """Resolve once as it is installed. Where versions were withheld because no file of theirs can be installed, resolve
+    with them too, to name the packages that fall back to others.
+
+    Raises:
+        RefusalError: an index cannot be queried, or uv is not installed.
+    """
+    answer = Answer()
+    named = [line for line in question.requirements if REQUIREMENT.fullmatch(line) and "@" not in line.partition(";")[0]]
+    answer.unfetched = [line for line in question.requirements if line not in named]
+    torch = list(question.torch)
+    with serving(question) as index:
+        try:
+            index.indexes.releases("torch", (question.torch_index,))
+        except RefusalError as error:
+            answer.without_pytorch = str(error)
+            index.torch_index = ()
+        if index.torch_index and not index.of("torch"):
+            index.torch_index = ()
+        local = [] if index.torch_index or "torch" in question.provided else [public(question.torch_version)]
+        index.constraints = [*question.constraints, *(f"torch=={each}" for each in local)]
+        skipped = [unfetched_name(line) for line in answer.unfetched]
+        index.overrides = [f"{name} {NEVER}" for name, given in question.provided.items() if not given]
+        index.overrides += [f"{name} {NEVER}" for name in skipped if name]
+        code, output = index.run("fit", [*torch, *named])
+        index.raise_failures()
+        alone_code, alone = index.run("all", [*torch, *named], "--no-deps")
+        index.raise_failures()
+        newest = pins(alone) if alone_code == 0 else {}
+        if code:
+            answer.error = output
+        resolved = pins(output) if code == 0 else {}
+        ideal = {}
+        if any(index.withheld_above(name, pin) for name, pin in resolved.items()):
+            ideal_code, ideal_output = index.run("all", [*torch, *named])
+            index.raise_failures()
+            ideal = pins(ideal_output) if ideal_code == 0 else {}
+        for name, pin in resolved.items():
+            answer.packages[name] = index.package(name, pin, newest.get(name) or ideal.get(name, ""))
+        if code:  # what the project names, so that a version without a wheel can be told from a conflict
+            for name, pin in newest.items():
+                answer.packages[name] = index.package(name, pin, pin)
+        answer.unread = sorted(index.unread)
+        answer.bytes = index.indexes.client.bytes
+    return answer
+
+
+def unfetched_name(requirement: str) -> str:
+    found = re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*@", requirement)
+    return normalised(found[1]) if found else ""
+
+
+def public(text: str) -> str:
+    return text.partition("+")[0]
+
+
+def same(text: str) -> str:
+    """A version as uv prints it, for comparison: without zeros that do not count."""
+    return re.sub(r"(?<![0-9a-z])0+(?=\d)", "", text.lower().replace("-", ".")).lstrip("v")
+
+
+def pins(output: str) -> dict[str, str]:
+    found = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==([^\s;]+)", output)
+    return {normalised(name): pin for name, pin in found}
+
+
+@contextlib.contextmanager
+def serving(question: Question) -> Iterator[Index]:
+    index = Index(question)
+    thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield index
+    finally:
+        index.server.shutdown()
+        index.server.server_close()
+        index.folder.cleanup()
+        index.indexes.client.close()
+
+
+class Index:
+    """The index on loopback, with two views of each package: `fit` has what can be installed, `all` every version."""
+
+    def __init__(self, question: Question) -> None:
+        tool = uv.find()
+        if tool is None:
+            raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
+        self.uv, self.question = tool, question
+        self.indexes = Indexes(question.indexes, question.platform)
+        self.torch_index: tuple[str, ...] = (question.torch_index,)
+        self.failures: list[RefusalError] = []
+        self.unread: set[str] = set()
+        self.constraints: list[str] = []
+        self.overrides: list[str] = []
+        self.folder = tempfile.TemporaryDirectory(prefix="gpukit-plan-")
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(self))
+        self.server.daemon_threads = True
+
+    def raise_failures(self) -> None:
+        if self.failures:
+            raise self.failures[0]
+
+    def of(self, name: str) -> dict[str, Release]:
+        """The versions of a package, by their names in uv's output."""
+        given = self.question.provided.get(name)
+        if given:
+            return {same(given): Release(given)}
+        found = self.indexes.releases(name, self.torch_index if name in FROM_PYTORCH else ())
+        return {same(each): release for each, release in found.items()}
+
+    def withheld_above(self, name: str, pin: str) -> bool:
+        """Whether no file of a newer version can be installed."""
+        if name in self.question.provided:
+            return False
+        return any(not each.file and version(each.version) > version(pin) for each in self.of(name).values())
+
+    def page(self, view: str, name: str) -> dict[str, Any]:
+        """The page of a package: one pretended wheel for each version."""
+        listed = []
+        for each, release in self.of(name).items():
+            installable = release.file is not None or name in self.question.provided
+            if not installable and view == "fit":
+                continue
+            file = release.file or release.other
+            listed.append(
+                {
+                    "filename": f"{name.replace('-', '_')}-{each}-py3-none-any.whl",
+                    "url": f"/file/{name}/{urllib.parse.quote(each)}",
+                    "hashes": {},
+                    "core-metadata": True,
+                    "yanked": release.yanked,
+                    **({"requires-python": file.requires_python} if file and file.requires_python else {}),
+                }
+            )
+        return {"meta": {"api-version": "1.1"}, "name": name, "files": listed}
+
+    def metadata(self, name: str, pin: str) -> bytes:
+        release = self.of(name)[pin]
+        plain = f"Metadata-Version: 2.1\nName: {name}\nVersion: {release.version}\n".encode()
+        if name in self.question.provided:
+            return plain
+        try:
+            return self.indexes.metadata(name, release)
+        except RefusalError as error:
+            if error.id != "index-no-parts":
+                raise
+            self.unread.add(name)
+            return plain
+
+    def package(self, name: str, pin: str, newest: str) -> Package:
+        releases = self.of(name)
+        release, best = releases.get(same(pin)), releases.get(same(newest)) if newest else None
+        file = release.file if release else None
+        return Package(
+            pin,
+            self.kind(name, release),
+            file.size if file else 0,
+            file.filename if file else "",
+            release.compiled if release else False,
+            release.uploaded if release else "",
+            release.yanked if release else False,
+            newest,
+            self.kind(name, best) if newest else "",
+            best.uploaded if best else "",
+        )
+
+    def kind(self, name: str, release: Release | None) -> str:
+        if name in self.question.provided:
+            return "base"
+        if release is None or release.file is None:
+            return "none"
+        return "wheel" if release.wheel else "source"
+
+    def run(self, view: str, requirements: list[str], *options: str) -> tuple[int, str]:
+        """uv's exit status, and its pins or its message."""
+        folder = Path(self.folder.name)
+        for name, lines in (
+            ("in.txt", requirements),
+            ("constraints.txt", self.constraints),
+            ("overrides.txt", self.overrides),
+        ):
+            (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        python = ".".join(map(str, self.question.platform.python))
+        command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-config", "--color=never"]
+        command += [f"--default-index=http://127.0.0.1:{self.server.server_port}/{view}", f"--python-version={python}"]
+        command += [f"--python-platform={NAMES[self.question.platform.arch]}", f"--cache-dir={folder / 'cache' / view}"]
+        command += ["--constraint=constraints.txt", "--override=overrides.txt", *options, "in.txt"]
+        keep = {name: value for name, value in os.environ.items() if not re.match(r"UV_|PIP_", name)}
+        environment = {**keep, "UV_PYTHON_DOWNLOADS": "never", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise RefusalError(f"uv needed more than {SECONDS} s to resolve the packages.", id="uv-slow") from None
+        return done.returncode, done.stdout if done.returncode == 0 else done.stderr
+
+
+def handler(index: Index) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # noqa: N802
+            parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
+            try:
+                if parts[0] == "file" and len(parts) == 3 and parts[2].endswith(".metadata"):
+                    self.answer(index.metadata(parts[1], parts[2][: -len(".metadata")]), "text/plain")
+                elif parts[0] in ("fit", "all") and len(parts) == 2:
+                    page = index.page(parts[0], parts[1])
+                    self.answer(json.dumps(page).encode() if page["files"] else None, JSON)
+                else:
+                    self.answer(None, "")
+            except RefusalError as error:
+                index.failures.append(error)
+                self.answer(None, "")
+
+        def answer(self, body: bytes | None, kind: str) -> None:
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Type", kind or "text/plain")
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
