@@ -34,10 +34,20 @@ def cards() -> dict[str, Any]:
             "unified_memory": machine["unified_memory"],
             "precisions": machine["precisions"],
             "tflops": machine["tflops"]["cards"] if "tflops" in machine else {},
+            "memory_gb": memory(machine.get("cards", [])),
         }
         # If two ids share a capability and a CPU architecture, the one with names comes first.
         for id, machine in sorted(HARDWARE.items(), key=lambda item: "name" not in item[1])
     }
+
+
+def memory(cards: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """The nominal sizes of each card's memory."""
+    found: dict[str, list[int]] = {}
+    for card in cards:
+        name = card["name"] + (" Laptop GPU" if card.get("form") == "laptop" else "")
+        found[name] = sorted({*found.get(name, []), *card["memory_gb"]})
+    return found
 
 
 def wheel(id: str) -> dict[str, Any]:
@@ -90,22 +100,27 @@ def serves(base: str, name: str) -> dict[str, Any]:
         "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
         "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
         **({"driver": release["driver"], "install": install(release)} if base == "wheel" else {}),
+        **({"numpy": release["numpy"]} if "numpy" in release else {}),
     }
 
 
 def stacks() -> dict[str, Any]:
-    """The stack of each hardware id, what each release supports, how bases end, and the uv that setup installs."""
+    """The stack of each hardware id, what each release supports, how bases end and what they bring, which packages need
+    torch to be built, and the uv that setup installs.
+    """
     return {
         "stacks": {id: stack(id) for id in HARDWARE},
         "releases": {base: {name: serves(base, name) for name in RELEASES[base]} for base in BASES},
         "support": {base: BASES[base]["support"]["text"] for base in BASES},
+        "brings": {base: BASES[base]["brings"] for base in BASES},
+        "torch_to_build": PACKAGES["torch_to_build"]["packages"],
         "uv": {name: PACKAGES["uv"][name] for name in ("version", "sha256")},
     }
 
 
-def text(contents: dict[str, Any], depth: int) -> str:
+def text(contents: Any, depth: int) -> str:
     """JSON with one line for each entry at a given depth."""
-    if depth == 0:
+    if depth == 0 or not isinstance(contents, dict):
         return json.dumps(contents, ensure_ascii=False)
     lines = ",\n".join(f"{json.dumps(name)}: {text(entry, depth - 1)}" for name, entry in contents.items())
     return f"{{\n{lines}\n}}"

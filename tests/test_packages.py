@@ -23,7 +23,6 @@ RELEASES = support.load("images")["releases"]
 PLATFORM = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 # Packages in NVIDIA's images, which are not resolved; an empty wheel of the right version stands in for torch
 IN_THE_IMAGE = [name for name in BASES["ngc"]["brings"] if name not in ("torch", "numpy", "jupyterlab", "tensorboard")]
-NUMPY = {"25.02": "==1.26.4", "25.03": "==1.26.4", "24.12": "==1.26.4"}  # the image's version; 26.07 has none above 2.1
 EXTRAS = [*PACKAGES["workflows"]["notebook"], *PACKAGES["tools"], *chain.from_iterable(PACKAGES["tracking"].values())]
 EXTRAS += [*PACKAGES["services"]["jobs"]["packages"], *PACKAGES["services"]["predict"]["export"]]
 
@@ -76,7 +75,7 @@ def resolve_case(case: Case, folder: Path) -> str:
     release = RELEASES[case.base][case.release]
     if case.base == "ngc":
         empty_wheel(folder / "wheels", "torch", release["torch"])
-        constraints = [f"torch=={release['torch']}", f"numpy{NUMPY.get(case.release, '<2.2')}"]
+        constraints = [f"torch=={release['torch']}", f"numpy{release['numpy']}"]
         (folder / "overrides.txt").write_text("\n".join(f"{name}; sys_platform == 'never'" for name in IN_THE_IMAGE))
         options = ("--find-links", "wheels", "--override", "overrides.txt")
     else:

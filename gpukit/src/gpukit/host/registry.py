@@ -17,7 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -115,6 +115,23 @@ class Registry:
             listed = [self.json(image, self.ask(image, "GET", f"/v2/{image.repository}/blobs/{config}"))]
         found = {f"{entry.get('os')}/{entry.get('architecture')}" for entry in listed}
         return tuple(sorted(each for each in found if re.fullmatch(r"(?!unknown)\w+/(?!unknown)\w+", each)))
+
+    def download(self, name: str, platform: str) -> int:
+        """The compressed bytes of the image's layers for a platform, such as `linux/arm64`; 0 if it is for others."""
+        image = parse(name)
+        _, data = self.manifest(image)
+        if "manifests" in data:
+            of = {
+                f"{each.get('os')}/{each.get('architecture')}": entry.get("digest", "")
+                for entry in data["manifests"]
+                for each in [entry.get("platform") or {}]
+            }
+            if not DIGEST.fullmatch(of.get(platform, "")):
+                return 0
+            _, data = self.manifest(replace(image, digest=of[platform]))
+        elif platform not in self.platforms(name):
+            return 0
+        return sum(int(layer.get("size") or 0) for layer in data.get("layers") or [])
 
     def manifest(self, image: Image) -> tuple[str, dict[str, Any]]:
         """The digest and the content of the index or the manifest."""

@@ -123,6 +123,31 @@ def read(path: Path) -> str:
         raise RefusalError(f"{path} cannot be read: {error}.") from None
 
 
+def wanted(folder: Path) -> list[str]:
+    """The same, of a folder's pyproject.toml, pinned where its requirements.txt pins them: what the image installs."""
+    text = read(folder / "pyproject.toml")
+    own = re.search(r"^\s*name\s*=\s*[\"']([^\"']+)", text, re.MULTILINE)
+    found, waiting, seen = [], every(text), set()
+    while waiting:
+        line = waiting.pop(0)
+        match = REQUIREMENT.fullmatch(line.strip())
+        extras = match[2] if match and own and canonical(match[1]) == canonical(own[1]) else None
+        if not extras:
+            found.append(line)
+            continue
+        for extra in re.split(r"[\s,]+", extras.strip("[] ")):  # `dev = ["demo[lint]"]`
+            if extra not in seen:
+                seen.add(extra)
+                waiting += Requirements(text, "project.optional-dependencies", extra).values()
+    pins = folder / "requirements.txt"
+    if pins.is_file():
+        lines = [line.partition(" #")[0].strip() for line in read(pins).splitlines()]
+        pinned = [line.rstrip(" \\") for line in lines if line and not line.startswith(("#", "-"))]
+        names = {canonical(match[0]) for line in pinned for match in [re.match(NAME, line)] if match}
+        found = [*pinned, *(line for line in found if canonical(re.match(NAME, line)[0]) not in names)]  # type: ignore[index]
+    return found
+
+
 def every(text: str) -> list[str]:
     """All requirements that the image installs: the project's dependencies and its tools."""
     found: list[Any] = Requirements(text).values()

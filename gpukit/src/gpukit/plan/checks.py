@@ -1,0 +1,82 @@
+"""What the catalogue says of a target: whether torch has kernels for it, and which driver it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.host.kernels import runs
+from gpukit.host.stacks import update_answers
+from gpukit.project.stack import Stack, version
+
+OTHER_STACK = "`./launch update {answers}`"
+OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
+NOT_FOR_ARCH = Cause(
+    "torch-not-for-this-cpu",
+    "This release of {base} is not for {arch}.",
+    OTHER_STACK,
+    standalone=OUTSIDE,
+)
+WITHOUT_KERNELS = Cause(
+    "torch-without-kernels",
+    "This torch has no kernels that run on capability {capability}: the first one would fail with 'no kernel image is "
+    "available'.",
+    OTHER_STACK,
+    standalone=OUTSIDE,
+)
+ONLY_PTX = Cause(
+    "torch-only-ptx",
+    "This torch has only PTX for capability {capability}: the driver compiles each kernel at first use, which takes "
+    "time.",
+    OTHER_STACK,
+    status=WARN,
+    standalone=OUTSIDE,
+)
+DRIVER_BELOW = Cause(
+    "driver-below-floor",
+    "The driver there is {driver}, and this stack needs {floor} or newer.",
+    "Install the NVIDIA driver {floor} or newer on that machine.",
+)
+LAST_BRANCH = Cause(
+    "last-driver-below-floor",
+    "The last driver for this GPU is of branch {last}, and this stack needs {floor} or newer.",
+    OTHER_STACK,
+    standalone=OUTSIDE,
+)
+
+
+@check("torch", "PyTorch", causes=(NOT_FOR_ARCH, WITHOUT_KERNELS, ONLY_PTX))
+def torch(probes: Any, stack: Stack) -> Finding:
+    """PyTorch runs on a GPU only if it has code compiled for its capability, or PTX for an older one."""
+    target, answers = probes.target, update_answers(stack, probes.id)
+    if target.arch not in stack.kernels:
+        seen = f"{stack.base} {stack.release} is for {', '.join(stack.kernels)}"
+        return NOT_FOR_ARCH(seen, target.arch, base=stack.base, arch=target.arch, answers=answers, id=probes.id)
+    if not target.capability:
+        return passed(f"torch {stack.torch}, on the CPU")
+    kernels = stack.kernels[target.arch]
+    has = f"SASS {' '.join(kernels.sass) or 'none'}" + (f", PTX {' '.join(kernels.ptx)}" if kernels.ptx else "")
+    seen, expected = f"torch {stack.torch} has {has}", f"capability {target.capability}"
+    kind = runs(target.capability, kernels.sass, kernels.ptx)
+    if kind == "sass":
+        return passed(f"{seen}, which runs on {target.capability}")
+    cause = ONLY_PTX if kind else WITHOUT_KERNELS
+    return cause(seen, expected, capability=target.capability, answers=answers, id=probes.id)
+
+
+@check("driver", "Driver", causes=(LAST_BRANCH, DRIVER_BELOW))
+def driver(probes: Any, stack: Stack) -> Finding:
+    """The NVIDIA driver of the target's machine must be new enough for the GPU and for the stack's CUDA."""
+    target = probes.target
+    if not target.capability:
+        return passed("none needed")
+    floor = max((each for each in (stack.driver, target.driver) if each), key=version, default="")
+    last = target.last_driver
+    if last and version(last)[:1] < version(floor)[:1]:
+        answers = update_answers(stack, probes.id)
+        return LAST_BRANCH(f"branch {last}", f"{floor} or newer", last=last, floor=floor, answers=answers, id=probes.id)
+    given = probes.driver
+    if given and version(given) < version(floor)[: len(version(given))]:
+        return DRIVER_BELOW(given, f"{floor} or newer", driver=given, floor=floor)
+    return passed(f"{given}, for {floor} or newer" if given else f"{floor} or newer")

@@ -1,0 +1,218 @@
+"""The project's packages on a target: what would be installed, and what has no wheel there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+
+from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, plain, skipped
+from gpukit.host import uv
+from gpukit.host.cards import data
+from gpukit.image.guard import normalised
+from gpukit.plan import cache
+from gpukit.plan.index import Platform
+from gpukit.plan.resolve import PRE_RELEASE, Answer, Question, resolve
+from gpukit.project.messages import RefusalError
+from gpukit.project.pyproject import NAME
+from gpukit.project.stack import Stack, Target, version
+
+GLIBC = {"container": (2, 39), "native": (2, 28)}  # Ubuntu 24.04's, the oldest of the bases; natively PyTorch's wheels'
+FIRST = ("torch", "torchvision", "torchaudio")  # PyTorch's layer installs them
+OLD_DAYS = 365
+CONFLICT = Cause(
+    "requirements-conflict",
+    "The project's requirements cannot all be met.",
+    "Change one of these requirements in pyproject.toml.",
+    ("No solution found when resolving dependencies", "ResolutionImpossible"),
+)
+TORCH_CONFLICT = Cause(
+    "requires-other-torch",
+    "A package requires another PyTorch than this base's {torch}.",
+    "Use a release of that package for this PyTorch, or install it in an image of its own.",
+)
+NOT_FOUND = Cause(
+    "package-not-found",
+    "No index has a package named {package}.",
+    "Correct its name in pyproject.toml, or name its index: `UV_INDEX=NAME=URL`",
+)
+OTHER_PYTHON = Cause(
+    "package-for-other-python",
+    "{package} has no release for Python {python}.",
+    "Allow another release of {package} in pyproject.toml, one that supports Python {python}.",
+)
+NO_FILE = Cause(
+    "package-not-for-this-cpu",
+    "{package} {version} has neither a wheel for {platform} nor a source archive.",
+    "Allow a release of {package} that has one, or remove it from pyproject.toml.",
+)
+FROM_SOURCE = Cause(
+    "package-from-source",
+    "{package} {version} has no wheel for {platform}: the build compiles it, which can take long or fail.",
+    "Use a release of {package} that has a wheel, or add to apt.txt what its build needs.",
+    status=WARN,
+)
+TORCH_TO_BUILD = Cause(
+    "package-needs-torch-to-build",
+    "{package} has no wheel for {platform}, and its build needs PyTorch and CUDA's compiler, which an isolated build "
+    "lacks.",
+    "Remove {package} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
+    "`ngc`, brings flash-attn.",
+)
+FELL_BACK = Cause(
+    "package-fell-back",
+    "{package} {newest} has no wheel for {platform}: {version}, {what}, would be installed instead.",
+    "Require the release that you need, `{package}=={newest}`, and an architecture or a Python that it has wheels for; or "
+    "remove {package}.",
+    status=WARN,
+)
+HELD_BACK = Cause(
+    "package-held-back",
+    "{package} would be {version} of {date}, although pyproject.toml allows {newest}: another requirement holds it back.",
+    "`./launch add '{package}>={newest}'` names the requirement in the way.",
+    status=WARN,
+)
+YANKED = Cause(
+    "package-withdrawn",
+    "{package} {version} was withdrawn by its authors.",
+    "Allow another release of {package} in pyproject.toml.",
+    status=WARN,
+)
+CAUSES = (
+    CONFLICT,
+    TORCH_CONFLICT,
+    NOT_FOUND,
+    OTHER_PYTHON,
+    NO_FILE,
+    FROM_SOURCE,
+    TORCH_TO_BUILD,
+    FELL_BACK,
+    HELD_BACK,
+    YANKED,
+)
+
+
+def indexes(folder: Path) -> tuple[str, ...]:
+    """The addresses of the indexes that uv uses in a folder, in the order in which it asks them."""
+    tool = uv.find()
+    if tool is None:
+        raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
+    command = [tool, "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
+    environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    done = subprocess.run(command, cwd=folder, env=environment, input="", capture_output=True, text=True)
+    others = re.findall(r"(?m)^--extra-index-url (\S+)", done.stdout)
+    default = re.findall(r"(?m)^--index-url (\S+)", done.stdout)
+    if done.returncode or not default:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise RefusalError(f"uv does not tell its indexes: {plain(last)}", id="uv-fails")
+    return (*others, *default)
+
+
+def question(stack: Stack, target: Target, requirements: list[str], folder: Path, native: bool = False) -> Question:
+    """What a build for this target would install."""
+    known = data("stacks")
+    base = "wheel" if native else stack.base
+    brings = set(known["brings"].get(base, ())) - {"jupyterlab", "tensorboard"}  # which can be replaced
+    names = {line: normalised(found[0]) if (found := re.match(NAME, line)) else "" for line in requirements}
+    numpy = known["releases"].get(base, {}).get(stack.release, {}).get("numpy", "") if "numpy" in brings else ""
+    provided = {name: "" for name in brings - {"numpy"}}
+    if "torch" in provided:
+        provided["torch"] = stack.torch
+    torch = [line for line, name in names.items() if name in FIRST and name not in provided]
+    release = version(stack.torch)
+    requirement = f"torch>={release[0]}.{release[1]},<{release[0]}.{release[1] + 1}"
+    index = os.environ.get("UV_INDEX", "").split(" ")[0].rpartition("=")[2] or pytorch_index(stack, target)
+    return Question(
+        Platform(target.arch, version(stack.python)[:2], GLIBC["native" if native else "container"]),
+        tuple(line for line, name in names.items() if name not in FIRST),
+        tuple(dict.fromkeys([*torch, "torch" if "torch" in provided else requirement])),
+        index,
+        stack.torch,
+        provided,
+        (f"numpy{numpy}",) if numpy else (),
+        indexes(folder),
+    )
+
+
+def pytorch_index(stack: Stack, target: Target) -> str:
+    """PyTorch's index for the build that the stack names: the suffix of its torch, as in 2.14.1+cu130."""
+    own = stack.native.get("index", "")
+    backend = stack.torch.partition("+")[2] if target.capability else "cpu"
+    return re.sub(r"[^/]+$", backend, own) if re.fullmatch(r"cu\d+|cpu", backend) else own
+
+
+def answer(question: Question, refresh: bool = False) -> tuple[Answer, float]:
+    inputs = {**asdict(question), "code": 1}
+    found, asked = cache.kept("packages", inputs, lambda: resolve(question).to_json(), refresh)
+    return Answer.from_json(found), asked
+
+
+def judge(answer: Answer, question: Question) -> list[Finding]:
+    """One finding about all packages, and one for each that would not be installed as the project expects."""
+    platform = str(question.platform)
+    own = [(name, package) for name, package in answer.packages.items() if package.kind != "base"]
+    found: list[Finding] = []
+    for name, package in own:
+        facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
+        seen = f"{package.version}, {package.kind}"
+        if package.kind == "none" or (answer.error and package.newest_kind == "none"):
+            found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
+        elif package.kind == "source":
+            cause = TORCH_TO_BUILD if name in data("stacks")["torch_to_build"] else FROM_SOURCE
+            found.append(_of(name, cause(package.file or seen, "a wheel", **facts)))
+        elif package.newest and package.newest != package.version and package.newest_kind == "none":
+            what = "a pre-release" if PRE_RELEASE.search(package.version) else f"of {package.uploaded or 'an earlier date'}"
+            found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
+        elif package.newest != package.version and days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS:
+            found.append(_of(name, HELD_BACK(seen, package.newest, date=package.uploaded, **facts)))
+        if package.yanked and not answer.error:
+            found.append(_of(name, YANKED(seen, **facts)))
+    for line in answer.unfetched:
+        name = (re.match(NAME, line) or [line])[0]
+        text = f"{line}: this is not looked up before a build, as it would have to be downloaded."
+        found.append(_of(name, skipped(text)))
+    for name in answer.unread:
+        found.append(_of(name, skipped("The index does not tell what this package requires before it is downloaded.")))
+    if answer.without_pytorch:
+        reason = f"{answer.without_pytorch} The other packages were resolved with the package index's torch."
+        unasked = replace(skipped(reason, remedy="`./launch plan --refresh`"), completed=False)
+        found.append(replace(unasked, id="pytorch-index", title="PyTorch's index"))
+    return [_overall(answer, question, own, bool(found)), *found]
+
+
+def _overall(answer: Answer, question: Question, own: list, named: bool) -> Finding:
+    if answer.error:
+        finding = _unresolved(answer, question)
+    else:
+        size = sum(package.size for _, package in own)
+        wheels = sum(package.kind == "wheel" for _, package in own)
+        seen = f"{count(len(own), 'package')}, {wheels} as wheels, {size / 1e9:.1f} GB to download"
+        finding = passed(seen)
+    return map_texts(replace(finding, id="packages", title="Packages"), plain)
+
+
+def _unresolved(answer: Answer, question: Question) -> Finding:
+    text = plain(re.sub(r"(?m)^\s*(?:×|error:|╰─▶|cause:|│)\s?|^hint:.*", " ", answer.error))
+    text = re.sub(r"^.*?resolving dependencies\s*:?\s*", "", text)
+    python = ".".join(map(str, question.platform.python))
+    if missing := re.search(r"Because (\S+) was not found in the package registry", text):
+        return NOT_FOUND(text, package=missing[1])
+    if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
+        return OTHER_PYTHON(text, package=other[1], python=python)
+    if re.search(r"(?:depends on|require) torch[=<>!~]", text) and len(answer.packages) != 1:
+        return TORCH_CONFLICT(text, torch=question.torch_version)
+    return CONFLICT(text)
+
+
+def _of(name: str, finding: Finding) -> Finding:
+    return map_texts(replace(finding, id=f"package-{name}", title=name), plain)
+
+
+def days_between(older: str, newer: str) -> int:
+    try:
+        return (date.fromisoformat(newer) - date.fromisoformat(older)).days
+    except ValueError:
+        return 0
