@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -27,6 +28,10 @@ def act(options: argparse.Namespace) -> int:
         return import_module("gpukit.update.main").update(find_root(), options)
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
+    if command == "plan":
+        if options.prove and ".whl" in __file__ and import_module("gpukit.image.guard").RECORD.is_file():
+            os.execvp("gpukit", ["gpukit", *sys.argv[1:]])  # ./launch runs without site-packages, where Triton is
+        return import_module("gpukit.plan.main").main(options)
     if command == "speed":
         given_task = ["--task", options.task] if options.task else []
         asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]

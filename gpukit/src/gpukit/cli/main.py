@@ -51,6 +51,10 @@ COMMANDS = {
         ["--task", "--minutes", "--json"],
     ),
     "doctor": ("check this machine, and what its GPU needs", []),
+    "plan": (
+        "check, before anything is downloaded, that image, packages, and driver fit a GPU that is not here",
+        ["--for", "--driver", "--prove", "--refresh", "--json"],
+    ),
     "explain": (
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
         ["WHAT", "--machine", "--in-container", "--worked-before", "--json", "--report"],
@@ -78,6 +82,19 @@ COMMANDS = {
     "vendor": ("write this gpukit as a wheel to the project's vendor/", ["--from", "--check"]),
 }
 ARGUMENTS = {
+    "--for": {
+        "action": "append",
+        "default": [],
+        "dest": "targets",
+        "metavar": "ID",
+        "help": "a hardware id or a card, such as h100 or h200; repeatable (default: the project's targets)",
+    },
+    "--driver": {"default": "", "metavar": "N", "help": "the driver of that machine, such as 570"},
+    "--prove": {
+        "action": "store_true",
+        "help": "also compile Triton kernels, and read which GPUs the installed packages have code for; needs no GPU",
+    },
+    "--refresh": {"action": "store_true", "help": "ask the registry and the indexes again; answers are kept for a day"},
     "--build-arg": {"action": "append", "default": [], "metavar": "K=V", "help": "set a build argument; repeatable"},
     "--no-cache": {"action": "store_true", "help": "rebuild every layer"},
     "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
@@ -208,9 +225,17 @@ ARGUMENTS = {
     },
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
-NO_RUN_OPTIONS = ("explain", "vendor", "update", "submit")  # they start no container: --cpu, --gpus, ... do not apply
+NO_RUN_OPTIONS = ("explain", "plan", "vendor", "update", "submit")  # they start no container: --cpu, --gpus, ... do not apply
 WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on")
 EPILOGS = {
+    "plan": """\
+examples:
+  ./launch plan                     for all targets of the project
+  ./launch plan --for h200          for a GPU that is not one of them
+  ./launch plan --for h100 --driver 570
+  ./launch plan --json              the findings, and the version of every package
+
+exit code: 0 nothing is wrong, 1 a check fails, 2 something could not be asked""",
     "build": """\
 examples:
   ./launch build                                    build what has changed

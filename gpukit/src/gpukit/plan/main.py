@@ -1,0 +1,269 @@
+"""`./launch plan`: would everything fit a GPU that is not here? It downloads no package and no image."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from functools import cached_property
+from typing import Any
+
+from gpukit.doctor import disk, engine, support
+from gpukit.doctor.host import Host
+from gpukit.findings import checks as running
+from gpukit.findings.checks import Check, check, use_color
+from gpukit.findings.finding import (
+    Finding,
+    exit_code,
+    for_standalone,
+    map_texts,
+    plain,
+    remedy,
+    skipped,
+    table,
+    to_json,
+)
+from gpukit.findings.private import mask
+from gpukit.host import stacks
+from gpukit.host.cards import data
+from gpukit.image.guard import RECORD
+from gpukit.plan import checks, image, packages
+from gpukit.plan.resolve import Answer
+from gpukit.project.location import find_root, root
+from gpukit.project.messages import RefusalError
+from gpukit.project.pyproject import wanted
+from gpukit.project.stack import Stack, StackError, Target, load
+
+HOUR = 3600
+
+
+class Probes:
+    """What is asked for one target, each once."""
+
+    def __init__(self, stack: Stack, id: str, driver: str, refresh: bool, today: date) -> None:
+        self.stack, self.id, self.driver, self.refresh, self.today = stack, id, driver, refresh, today
+        self.target: Target = stack.targets[id]
+        self.asked: dict[str, float] = {}
+        self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
+
+    def not_asked(self, error: RefusalError) -> Finding:
+        return replace(skipped(str(error), remedy="`./launch plan` again, when the network is back"), completed=False)
+
+    def as_of(self, what: str) -> str:
+        """How old an answer is, if it is not of this hour."""
+        at = self.asked.get(what, time.time())
+        if time.time() - at < HOUR:
+            return ""
+        return f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
+
+    @cached_property
+    def image(self) -> dict[str, Any] | RefusalError:
+        try:
+            found, self.asked["image"] = image.ask(self.stack, self.target.arch, self.refresh)
+        except RefusalError as error:
+            return error
+        return found
+
+    @cached_property
+    def host(self) -> Host:
+        host = Host(self.stack, gpu=False, cpu=True)
+        host.prepare([])
+        return host
+
+
+@check("disk", "Disk space here", causes=disk.disk.causes)
+def disk_here(probes: Any, stack: Stack) -> Finding:
+    """A build on this machine needs room for the image."""
+    if probes.native or RECORD.is_file():
+        return skipped("It is the machine that builds the image whose disk counts: `./launch plan` there checks it.")
+    needed = running.run([engine.client, engine.engine], probes.host, stack)
+    if any(finding.status in ("FAIL", "SKIP") for finding in needed):
+        return skipped("Docker cannot be used here, so it is not known where it would store the image.")
+    return disk.disk.judge(probes.host, stack)
+
+
+CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print one table for each target.
+
+    Returns:
+        0 if nothing is wrong, 1 if a check failed, 2 if something could not be asked
+
+    Raises:
+        RefusalError: the hardware is not known, or the project cannot be read
+    """
+    hide = mask(root())
+    project, given = find_root(), options.targets
+    try:
+        stack = load() if project else None
+    except StackError as error:
+        raise RefusalError(f"{error}.", code=2) from None
+    ids = [identified(each) for each in given] or (list(stack.targets) if stack else [])
+    if not ids:
+        known = ", ".join(data("cards"))
+        raise RefusalError(f"Outside a project, name the hardware with `gpukit plan --for ID`: {known}.", code=2)
+    if options.driver and not re.fullmatch(r"\d{3}(\.\d+)*", options.driver):
+        raise RefusalError(f"{options.driver!r} is not a driver's version: write it as in `--driver 580`.", code=2)
+    found: dict[str, tuple[list[Finding], Answer | None]] = {}
+    for id in dict.fromkeys(ids):
+        of = for_target(stack, id)
+        findings, answer = plan(of, id, options, project is not None)
+        found[id] = ([map_texts(finding, hide) for finding in findings], answer)
+    proved = prove(found, stack, options, project is not None) if options.prove else []
+    return show(found, proved, stack.project if stack else "", options.json)
+
+
+def identified(text: str) -> str:
+    """The hardware id of a text: an id, or the name of a card, such as h200."""
+    cards = data("cards")
+    if text in cards:
+        return text
+
+    def simple(name: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", name.lower())
+
+    names = {id: [*each["memory_gb"], each["label"]] for id, each in cards.items()}
+    same = [id for id, each in names.items() if simple(text) in map(simple, each)]
+    found = same or [id for id, each in names.items() if any(simple(text) in simple(name) for name in each)]
+    if len(found) != 1:
+        which = f": it can be {' or '.join(found)}" if found else f"; the ids are: {', '.join(cards)}"
+        raise RefusalError(f"The hardware {text!r} is not known{which}.", code=2)
+    return found[0]
+
+
+def for_target(stack: Stack | None, id: str) -> Stack:
+    """The project's stack with one target, which may be none of its own; outside a project that of the hardware."""
+    if stack is None:
+        return stacks.stack([id])
+    known = stack.targets.get(id) or stacks.target(data("cards")[id])
+    return replace(stack, targets={id: known})
+
+
+def plan(
+    stack: Stack, id: str, options: argparse.Namespace, project: bool
+) -> tuple[list[Finding], Answer | None]:
+    """The findings about one target, and its packages."""
+    probes = Probes(stack, id, options.driver, options.refresh, date.today())
+    if probes.native:
+        stack = natively(stack)
+    with progress(id) as say:
+        findings = running.run(
+            [each for each in CHECKS if project or not each.project], probes, stack, lambda _, each: say(each.title)
+        )
+        say("Packages")
+        more, answer = look_at_packages(probes, stack)
+    return [*findings, *(finish(finding, stack) for finding in more)], answer
+
+
+def natively(stack: Stack) -> Stack:
+    """What a native environment of the project has instead of the image."""
+    fields = ("torch", "cuda", "driver", "python")
+    own = {field: stack.native[field] for field in fields}
+    return replace(stack, base="wheel", **own, protected=tuple(stack.native["protected"]))
+
+
+def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answer | None]:
+    started = time.monotonic()
+    folder = root()
+    if stack.standalone and not (folder / "pyproject.toml").is_file():
+        found, answer = [skipped("There is no pyproject.toml in this folder.")], None
+    elif probes.target.arch not in stack.kernels:
+        found, answer = [skipped("This depends on `torch`, which failed.")], None
+    else:
+        try:
+            asked = packages.question(stack, probes.target, wanted(folder), folder, probes.native)
+            answer, probes.asked["packages"] = packages.answer(asked, probes.refresh)
+            found = packages.judge(answer, asked)
+            found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
+        except RefusalError as error:
+            found, answer = [probes.not_asked(error)], None
+    if not found[0].id:
+        found[0] = replace(found[0], id="packages", title="Packages")
+    found[0] = replace(found[0], seconds=round(time.monotonic() - started, 3))
+    return found, answer
+
+
+def finish(finding: Finding, stack: Stack) -> Finding:
+    """The finding as it is printed in a project, or outside one."""
+    if stack.standalone:
+        return map_texts(for_standalone(finding, stack.native["install"]), plain)
+    return map_texts(replace(finding, remedy=remedy(finding, True)), plain)
+
+
+def prove(
+    found: dict[str, Any], stack: Stack | None, options: argparse.Namespace, project: bool
+) -> list[Finding]:
+    from gpukit.plan import prove as proving
+
+    targets = [for_target(stack, id) for id in found]
+    capabilities = [each for of in targets for each in of.capabilities]
+    with progress("prove") as say:
+        say("compiling kernels and reading libraries")
+        return [finish(finding, targets[0]) for finding in proving.prove(capabilities)]
+
+
+def show(
+    found: dict[str, tuple[list[Finding], Answer | None]], proved: list[Finding], project: str, as_json: bool
+) -> int:
+    """Print everything; the exit code of all."""
+    every = [finding for findings, _ in found.values() for finding in findings] + proved
+    code = exit_code(every)
+    if as_json:
+        targets = {
+            id: {
+                **to_json("plan", project, findings),
+                "packages": answer.to_json()["packages"] if answer else {},
+                "bytes": answer.bytes if answer else 0,
+            }
+            for id, (findings, answer) in found.items()
+        }
+        document = {"schema": 1, "tool": "plan", "project": project, "exit_code": code, "targets": targets}
+        print(json.dumps({**document, **({"prove": to_json("plan", project, proved)} if proved else {})}, indent=2))
+        return code
+    width, color = shutil.get_terminal_size().columns, use_color(sys.stdout)
+    sections = []
+    for id, (findings, answer) in found.items():
+        lines = [f"{id}: {data('cards')[id]['label']}", "", table(findings, width, color)]
+        if answer and (named := listed(answer)):
+            lines += ["", named]
+        sections.append("\n".join(lines))
+    if proved:
+        sections.append("\n".join(["What is installed here", "", table(proved, width, color)]))
+    print("\n\n".join(sections))
+    return code
+
+
+def listed(answer: Answer) -> str:
+    """The packages that the project names: the version, what it is, and the newest that the project allows."""
+    rows = [
+        (name, each.version, each.kind, f"newest allowed: {each.newest}" if each.newest != each.version else "")
+        for name, each in answer.packages.items()
+        if each.newest
+    ]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    return "\n".join("  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Any]:
+    """Show what is being asked on one line, which is cleared at the end; only if stderr is a terminal."""
+    shown = sys.stderr.isatty()
+
+    def say(text: str) -> None:
+        if shown:
+            print(f"\r\033[K{what}: {text} ...", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield say
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
