@@ -1,0 +1,1 @@
+"""`gpukit plan`: what would be downloaded, and whether it fits every target."""
