@@ -17,6 +17,7 @@ ORDER = [
     "jobs",
     "verify",
     "explain",
+    "prove",
     "rebuild",
     "launchers",
     "resume",

@@ -1,0 +1,407 @@
+"""`gpukit plan --prove`: compile kernels for the targets' GPUs, and read what the installed packages contain for them.
+
+It needs no GPU, no driver, and no C compiler, which Triton uses only to launch kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pkgutil
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpukit.findings.finding import WARN, Cause, Finding, map_texts, passed, plain, skipped
+from gpukit.host.kernels import from_arch_list, runs
+from gpukit.host.memory import RESERVE, meminfo
+from gpukit.project.stack import version
+
+KERNEL_LIMIT = 60  # seconds, for all kernels of a capability
+LIBRARY_LIMIT = 60  # seconds, for each library; libtorch_cuda.so with its 500 MB takes about 20
+WORKERS = 4
+running: set[int] = set()  # the processes that are to end if prove is interrupted
+PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+# They replace the requested GPU, or compilation itself.
+OVERRIDES = ("TRITON_OVERRIDE_ARCH", "TRITON_INTERPRET")
+OLD_PTXAS_TEXT = re.compile(r"is not defined for option 'gpu-name'|PTX version \S+ does not support target")
+UNKNOWN_TARGET_TEXT = re.compile(r"is not a recognized processor|computeCapability not supported")
+# Not in PACKAGE.libs: those are copies of CUDA's own.
+LIBRARY = re.compile(r"^(?!\S+\.libs/).*\.so(\.\d+)*$")
+LISTED = re.compile(r"^(ELF|PTX) file +\d+: .*\.sm_(\d+[af]?)\.(?:cubin|ptx)$", re.MULTILINE)
+# A library contains code for some more architectures for a few kernels only; such code does not run the rest of it.
+FEW = 10
+MAIN_LIBRARY = {"torch": "libtorch_cuda.so"}  # the others of torch contain optional functions
+
+NEWER_TRITON = "`./launch update`, for a base whose Triton supports it"
+INSTALL_NEWER = "Install a newer PyTorch, which requires a newer Triton: {install}"
+FAILS_THERE = "torch.compile and all Triton kernels fail there."
+BROKEN = Cause(
+    "triton-broken",
+    "The installed Triton cannot be imported, and torch.compile needs it.",
+    "`./launch build --no-cache`",
+    standalone="`pip install --force-reinstall triton`",
+)
+OLD_PTXAS = Cause(
+    "ptxas-too-old",
+    f"Triton's assembler (ptxas) does not support capability {{capability}}: {FAILS_THERE}",
+    NEWER_TRITON,
+    standalone=INSTALL_NEWER,
+)
+CHOSEN_PTXAS = Cause(
+    "ptxas-variable",
+    "With the ptxas that {variables} selects, Triton does not compile for capability {capability}; with its own, it "
+    "does.",
+    "`unset {variables}`",
+)
+UNKNOWN_TARGET = Cause(
+    "triton-without-target",
+    f"This Triton does not know capability {{capability}}: {FAILS_THERE}",
+    NEWER_TRITON,
+    standalone=INSTALL_NEWER,
+)
+NOT_COMPILED = Cause(
+    "triton-does-not-compile",
+    "Triton does not compile a {kernel} kernel for capability {capability}, for an unknown reason.",
+    NEWER_TRITON,
+    standalone=INSTALL_NEWER,
+)
+TORCH_WITHOUT_KERNELS = Cause(
+    "no-kernel",
+    "The installed torch has no kernels that run on capability {capabilities}: the first one fails with "
+    "'no kernel image is available'.",
+    "`./launch update`, for a base whose PyTorch has them",
+    standalone="Install a PyTorch that has them: {install}",
+)
+WITHOUT_KERNELS = Cause(
+    "package-without-kernels",
+    "The installed {package} has no kernels that run on capability {capabilities}: they fail with "
+    "'no kernel image is available'.",
+    "Use a release of {package} that supports this GPU, or remove it from pyproject.toml.",
+    standalone="Use a release of {package} that supports this GPU, or build it from source.",
+)
+OPTIONAL_KERNELS = Cause(
+    "package-optional-kernels",
+    "The kernels in the installed {package} do not run on capability {capabilities}: functions that need them fail.",
+    "Do without these functions on this GPU, or use a release of {package} whose kernels support it.",
+    status=WARN,
+)
+ONLY_PTX = Cause(
+    "package-only-ptx",
+    "The installed {package} has only PTX for capability {capabilities}: the driver compiles each kernel at first use, "
+    "which takes time, and needs a driver at least as new as the package's CUDA.",
+    "Use a release of {package} with compiled kernels for this GPU.",
+    status=WARN,
+)
+# Packages that are of no use without their kernels; others need theirs only for some functions.
+NEED_KERNELS = {
+    "torch": TORCH_WITHOUT_KERNELS,
+    **dict.fromkeys(("bitsandbytes", "flash-attn", "torchvision"), WITHOUT_KERNELS),
+}
+CAUSES = (
+    BROKEN,
+    OLD_PTXAS,
+    CHOSEN_PTXAS,
+    UNKNOWN_TARGET,
+    NOT_COMPILED,
+    TORCH_WITHOUT_KERNELS,
+    WITHOUT_KERNELS,
+    OPTIONAL_KERNELS,
+    ONLY_PTX,
+)
+
+
+def prove(capabilities: list[str]) -> list[Finding]:
+    """Findings about the installed Triton for each capability, and about each installed package with code for GPUs."""
+    wanted = sorted(set(capabilities), key=version)
+    if not wanted:
+        return [_named("triton", "Triton", skipped("No target has a GPU."))]
+    folder = triton_folder()
+    if folder is None:
+        finding = skipped(
+            "Triton is not installed in this Python.", remedy="`$(./launch --native build)/bin/gpukit plan --prove`"
+        )
+        return [_named("triton", "Triton", replace(finding, standalone="`pip install triton`"))]
+    pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
+    try:
+        findings = [*_triton(wanted, pool), *_packages(wanted, folder)]
+    except BaseException:
+        for process in list(running):
+            _kill(process)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    limits = "That a kernel compiles, or that a library has code for a GPU, proves neither support nor speed."
+    findings.append(_named("on-gpu", "On the GPU itself", skipped(limits, remedy="On that GPU: `./launch verify`")))
+    return findings
+
+
+def _named(id: str, title: str, finding: Finding) -> Finding:
+    return map_texts(replace(finding, id=id, title=title), plain)
+
+
+def _not_checked(reason: str) -> Finding:
+    return replace(skipped(reason), completed=False)
+
+
+def run(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> tuple[int | None, str]:
+    """A command's exit status and output. If it takes too long, it is killed with its children: the status is None."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 126, str(error)
+    running.add(process.pid)
+    try:
+        output, _ = process.communicate(timeout=max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        _kill(process.pid)
+        return None, process.communicate()[0]
+    finally:
+        running.discard(process.pid)
+    return process.returncode, output
+
+
+def _kill(process: int) -> None:
+    """End a process and its children, such as ptxas."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+
+
+# Triton
+
+
+def triton_folder() -> Path | None:
+    """Where Triton is installed; found without importing it."""
+    spec = find_spec("triton")
+    return next(map(Path, spec.submodule_search_locations or ()), None) if spec else None
+
+
+def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
+    command = [sys.executable, "-c", "import triton; print('triton', triton.__version__)"]
+    code, output = run(command, KERNEL_LIMIT, _environment())
+    if code is None:
+        return [_named("triton", "Triton", _not_checked(f"Importing it took longer than {KERNEL_LIMIT} s."))]
+    if code:
+        return [_named("triton", "Triton", BROKEN(_error(output)))]
+    findings = [_named("triton", "Triton", passed(" ".join(re.findall(r"^triton \S+$", output, re.MULTILINE))))]
+    with tempfile.TemporaryDirectory(prefix="gpukit-prove-") as folder:
+        script = Path(folder, "kernels.py")  # gpukit itself may be in a wheel
+        script.write_bytes(pkgutil.get_data("gpukit.plan.probes", "kernels.py") or b"")
+        found = list(pool.map(lambda capability: _timed(capability, script), capabilities))
+    findings += [
+        _named(f"triton-{capability}", f"Triton for {capability}", each)
+        for capability, each in zip(capabilities, found)
+    ]
+    return findings
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in OVERRIDES}
+
+
+def _timed(capability: str, script: Path) -> Finding:
+    started = time.monotonic()
+    return replace(_compiled(capability, script), seconds=round(time.monotonic() - started, 3))
+
+
+def _compiled(capability: str, script: Path) -> Finding:
+    """The kernels of one capability, each in a process of its own and with an empty cache."""
+    until = time.monotonic() + KERNEL_LIMIT
+    environment = {**_environment(), "TRITON_CACHE_DIR": str(script.parent / capability)}
+    kernels = ["fp32", "bf16"] if version(capability) >= (8, 0) else ["fp32"]  # bf16 exists from 8.0 on
+    targets: list[str] = []
+    for kernel in kernels:
+        command = [sys.executable, str(script), kernel, capability]
+        code, output = run(command, until - time.monotonic(), environment)
+        if code is None:
+            return _not_checked(f"Compiling took longer than {KERNEL_LIMIT} s.")
+        if code == 0:
+            targets += re.findall(r'^{"target": "(\w+)"', output, re.MULTILINE)  # warnings may stand around it
+            continue
+        seen = f"{kernel}: {_error(output)}"
+        chosen = [name for name in PTXAS_VARIABLES if environment.pop(name, None) is not None]
+        if chosen and run(command, until - time.monotonic(), environment)[0] == 0:
+            return CHOSEN_PTXAS(seen, capability=capability, variables=" ".join(chosen))
+        if OLD_PTXAS_TEXT.search(output):
+            return OLD_PTXAS(seen, capability=capability)
+        if UNKNOWN_TARGET_TEXT.search(output):
+            return UNKNOWN_TARGET(seen, capability=capability)
+        return NOT_COMPILED(seen, capability=capability, kernel=kernel)
+    return passed(f"{' and '.join(kernels)} compiled for {' and '.join(dict.fromkeys(targets))}")
+
+
+def _error(output: str) -> str:
+    """The line of an output that says what is wrong: the first one that we know, or else the last one with an error."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for pattern in (OLD_PTXAS_TEXT, UNKNOWN_TARGET_TEXT):
+        for line in lines:
+            if pattern.search(line):
+                return line
+    errors = [line for line in lines if re.search(r"\b(?:error|fatal)\b|\w(?:Error|Exception)\b", line)]
+    return (errors or lines or ["no output"])[-1]
+
+
+# Packages
+
+
+@dataclass(frozen=True)
+class Code:
+    """The capabilities that a library contains code for: compiled (SASS) and PTX. `error`: it could not be read."""
+
+    sass: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        kinds = (("SASS", self.sass), ("PTX", self.ptx))
+        return "; ".join(f"{kind} {' '.join(names)}" for kind, names in kinds if names) or "no code"
+
+
+def _packages(capabilities: list[str], triton: Path) -> list[Finding]:
+    found = libraries()
+    if not found:
+        return [_named("packages", "Packages", skipped("No installed package has code for GPUs."))]
+    tool = cuobjdump(triton)
+    if tool is None:
+        return [_named("packages", "Packages", skipped("Triton's cuobjdump is not installed."))]
+    codes = {path: read(tool, path) for paths in found.values() for path in paths}
+    return [
+        _named(
+            f"kernels-{package}",
+            f"Kernels of {package}",
+            judged(package, {path.name: codes[path] for path in own}, capabilities),
+        )
+        for package, own in found.items()
+    ]
+
+
+def cuobjdump(triton: Path) -> str | None:
+    """Triton's own cuobjdump; some images bring theirs with CUDA instead."""
+    own = triton / "backends/nvidia/bin/cuobjdump"
+    return os.environ.get("TRITON_CUOBJDUMP_PATH") or (str(own) if own.is_file() else shutil.which("cuobjdump"))
+
+
+def libraries() -> dict[str, list[Path]]:
+    """The libraries with code for GPUs of each installed package, except CUDA's own, which depend on its version."""
+    found: dict[str, list[Path]] = {}
+    for each in metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+        if not name or name in found or name == "triton" or name.startswith("nvidia-"):
+            continue
+        files = [file for file in each.files or () if LIBRARY.search(str(file))]
+        paths = [Path(str(each.locate_file(file))) for file in files]
+        found[name] = loaded([path for path in paths if has_device_code(path)])
+    return {name: paths for name, paths in sorted(found.items()) if paths}
+
+
+def has_device_code(path: Path) -> bool:
+    """Whether an ELF file has CUDA's section for device code: cuobjdump is too slow for all libraries."""
+    with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
+        header = file.read(64)
+        if header[:5] != b"\x7fELF\x02":
+            return False
+        sections = struct.unpack_from("<Q", header, 0x28)[0]
+        size, _, names = struct.unpack_from("<HHH", header, 0x3A)
+        file.seek(sections + names * size + 0x18)
+        offset, length = struct.unpack("<QQ", file.read(16))
+        file.seek(offset)
+        return b"\0.nv_fatbin\0" in file.read(length)
+    return False
+
+
+def loaded(paths: list[Path], cuda: str | None = None) -> list[Path]:
+    """Of libraries that exist once per version of CUDA, such as bitsandbytes', the one that is loaded.
+
+    It is the one for torch's CUDA, or else the newest below it, or else the oldest above it, of one major version.
+    """
+    cuda = cuda or torch_cuda()
+    built = {path: re.search(r"_cuda(\d+)(\d)\.so$", path.name) for path in paths}
+    if not cuda or not any(built.values()):
+        return paths
+    wanted = version(cuda)[:2]
+    of = {(int(match[1]), int(match[2])): path for path, match in built.items() if match}
+    same = [each for each in of if each[0] == wanted[0]]
+    below = [each for each in same if each <= wanted]
+    chosen = [of[max(below) if below else min(same)]] if same else []
+    return [path for path, match in built.items() if not match] + chosen
+
+
+def torch_cuda() -> str | None:
+    """The version of CUDA that the installed torch is built for, without importing it."""
+    spec = find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        with contextlib.suppress(OSError):
+            found = re.search(r"^cuda\b.*= '([\d.]+)'", Path(folder, "version.py").read_text("utf-8"), re.MULTILINE)
+            return found[1] if found else None
+    return None
+
+
+def read(tool: str, path: Path) -> Code:
+    """What a library contains. Without -all, cuobjdump leaves out what was only needed to link it.
+
+    It takes 5.7 GB of memory for the 500 MB of torch 2.14.1's libtorch_cuda.so (measured 2026-11-24). So libraries are
+    read one at a time, and it fails if that is not free, instead of taking the memory of other programs.
+    """
+    free = meminfo().get("MemAvailable")
+    most = str(int(free * (1 - RESERVE)) // 1024) if free else "unlimited"
+    limited = ["sh", "-c", 'ulimit -v "$1" && shift && exec "$@"', "sh", most]
+    status, output = run([*limited, tool, "--list-elf", "--list-ptx", str(path)], LIBRARY_LIMIT)
+    if status is None:
+        return Code(error=f"no answer in {LIBRARY_LIMIT} s")
+    return code(status, output, path)
+
+
+def code(status: int, output: str, path: Path) -> Code:
+    """What cuobjdump has listed."""
+    listed = Counter(LISTED.findall(output))
+    if status or not listed:
+        return Code(error=_error(output).replace(str(path), path.name))
+    often = [each for each, times in listed.items() if times * FEW >= max(listed.values())]
+    names = [f"{'sm' if kind == 'ELF' else 'compute'}_{number}" for kind, number in often]
+    return Code(*from_arch_list(sorted(names, key=lambda name: version(name.partition("_")[2]))))
+
+
+def judged(package: str, codes: Mapping[str, Code], capabilities: list[str]) -> Finding:
+    """Whether a package has code for each capability: in its main library if we know that one, or else in any."""
+    main = {name: code for name, code in codes.items() if name == MAIN_LIBRARY.get(package, name)} or codes
+    unread = [f"{name}: {code.error}" for name, code in codes.items() if code.error]
+    readable = {name: code for name, code in main.items() if not code.error}
+    kinds = {
+        capability: {runs(capability, code.sass, code.ptx) for code in readable.values()} for capability in capabilities
+    }
+    none = [capability for capability, kind in kinds.items() if not kind - {None}]
+    ptx = [capability for capability, kind in kinds.items() if kind - {None} == {"ptx"}]
+    if not readable or (none and any(code.error for code in main.values())):
+        return _not_checked(f"cuobjdump cannot read it. {unread[0]}")
+    seen = ", ".join(f"{name}: {code}" for name, code in readable.items())
+    if none:
+        cause = NEED_KERNELS.get(package, OPTIONAL_KERNELS)
+        return cause(seen, f"code for {', '.join(none)}", package=package, capabilities=", ".join(none))
+    if ptx:
+        return ONLY_PTX(seen, f"SASS for {', '.join(ptx)}", package=package, capabilities=", ".join(ptx))
+    for name, code in codes.items():
+        lacking = [each for each in capabilities if not runs(each, code.sass, code.ptx)]
+        if lacking and not code.error:
+            seen += f"; {name} has none for {', '.join(lacking)}"
+    return passed("; ".join([seen, *unread]))
