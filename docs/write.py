@@ -24,11 +24,13 @@ RECORDS = ROOT / "records"
 def troubleshooting() -> str:
     from gpukit.doctor import main as doctor
     from gpukit.findings.checks import page
+    from gpukit.plan import main as plan
     from gpukit.verify import main as verify
 
     checks = page(
         [
             ("doctor", "The host: `./launch doctor`", doctor.CHECKS),
+            ("plan", "A machine that is not here: `./launch plan`", plan.EXPLAINED),
             ("verify", "The container: `./launch verify`", verify.CHECKS),
         ]
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit"
 BELOW = {"project": "", "findings": "project", "errors": "findings project", "host": "errors findings project"}
 BELOW |= {"image": "project", "wheel": ""}
-BELOW |= dict.fromkeys(["doctor", "launch", "verify", "train", "plan", "update"], "wheel image host errors findings project")
+BELOW |= dict.fromkeys(["doctor", "launch", "verify", "train", "update"], "wheel image host errors findings project")
 BELOW["verify"] += " train"  # cases.py tries it on the GPU, in a process of its own
 BELOW["jobs"] = f"launch {BELOW['launch']}"
+BELOW["plan"] = f"doctor {BELOW['doctor']}"
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

@@ -1,4 +1,4 @@
-"""All sentences of doctor, verify, setup and the error rules, by id: no other test depends on their wording.
+"""All sentences of doctor, plan, verify, setup and the error rules, by id: no other test depends on their wording.
 
 After a change of a sentence, run `python tests/gpukit/test_sentences.py`, and read what git shows.
 """
@@ -23,7 +23,7 @@ def causes() -> dict[str, list]:
     from gpukit.findings.finding import Cause
 
     found: dict[str, list] = {}
-    for part in ("doctor", "verify"):
+    for part in ("doctor", "plan", "verify"):
         package = importlib.import_module(f"gpukit.{part}")
         modules = [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]

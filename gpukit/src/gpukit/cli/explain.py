@@ -28,6 +28,7 @@ from gpukit.findings.checks import Check
 from gpukit.findings.finding import Cause, commands, plain, remedy
 from gpukit.findings.private import Mask, mask
 from gpukit.host import facts
+from gpukit.plan import main as plan
 from gpukit.project.location import find_root
 from gpukit.project.messages import RefusalError
 from gpukit.verify import main as verify
@@ -236,7 +237,7 @@ def find(what: str, project: bool, native: bool = False) -> list[str]:
 
 def all_checks(project: bool, native: bool = False) -> Iterator[tuple[Check, bool]]:
     """All checks, and whether each needs a project. Outside a project, and natively, some have other remedies."""
-    yield from ((each, project or each.project) for each in doctor.CHECKS)
+    yield from ((each, project or each.project) for each in (*doctor.CHECKS, *plan.EXPLAINED))
     for each in natively.adapted(verify.CHECKS) if project and native else verify.CHECKS:
         left_out = project or each.id in standalone.LEFT_OUT
         yield (each if left_out else standalone.adapted(each)), left_out
@@ -282,7 +283,7 @@ def adapted(diagnosis: Diagnosis, project: bool, native: bool = False) -> Diagno
 
 
 def unknown_id(what: str) -> str:
-    every = (*doctor.CHECKS, *verify.CHECKS)
+    every = (*doctor.CHECKS, *plan.EXPLAINED, *verify.CHECKS)
     ids = [each.id for each in every] + [cause.id for each in every for cause in each.causes]
     ids += [rule.id for rule in RULES] + [cause.id for rule in RULES for cause in rule.causes]
     similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])

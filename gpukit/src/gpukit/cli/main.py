@@ -225,7 +225,13 @@ ARGUMENTS = {
     },
 }
 OWN_PARSER = ("verify", "doctor")  # they parse their own options
-NO_RUN_OPTIONS = ("explain", "plan", "vendor", "update", "submit")  # they start no container: --cpu, --gpus, ... do not apply
+NO_RUN_OPTIONS = (
+    "explain",
+    "plan",
+    "vendor",
+    "update",
+    "submit",
+)  # they start no container: --cpu, --gpus, ... do not apply
 WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on")
 EPILOGS = {
     "plan": """\

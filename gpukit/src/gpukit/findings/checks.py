@@ -273,7 +273,8 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
     lines = [
         "# Troubleshooting",
         "",
-        "`./launch doctor` checks the host, `./launch verify` the container. Both print the cause and one remedy.",
+        "`./launch doctor` checks the host, `./launch plan` a machine that is not here, and `./launch verify` the",
+        "container. Each prints the cause and one remedy.",
         "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
         "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
         "cause of an error text; [the texts that it knows](#about) are at the end.",

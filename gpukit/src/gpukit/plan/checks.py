@@ -7,10 +7,9 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.kernels import runs
-from gpukit.host.stacks import update_answers
 from gpukit.project.stack import Stack, version
 
-OTHER_STACK = "`./launch update {answers}`"
+OTHER_STACK = "`./launch update{answers}`"
 OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
 NOT_FOR_ARCH = Cause(
     "torch-not-for-this-cpu",
@@ -49,7 +48,7 @@ LAST_BRANCH = Cause(
 @check("torch", "PyTorch", causes=(NOT_FOR_ARCH, WITHOUT_KERNELS, ONLY_PTX))
 def torch(probes: Any, stack: Stack) -> Finding:
     """PyTorch runs on a GPU only if it has code compiled for its capability, or PTX for an older one."""
-    target, answers = probes.target, update_answers(stack, probes.id)
+    target, answers = probes.target, probes.answers
     if target.arch not in stack.kernels:
         seen = f"{stack.base} {stack.release} is for {', '.join(stack.kernels)}"
         return NOT_FOR_ARCH(seen, target.arch, base=stack.base, arch=target.arch, answers=answers, id=probes.id)
@@ -74,8 +73,8 @@ def driver(probes: Any, stack: Stack) -> Finding:
     floor = max((each for each in (stack.driver, target.driver) if each), key=version, default="")
     last = target.last_driver
     if last and version(last)[:1] < version(floor)[:1]:
-        answers = update_answers(stack, probes.id)
-        return LAST_BRANCH(f"branch {last}", f"{floor} or newer", last=last, floor=floor, answers=answers, id=probes.id)
+        facts = {"last": last, "floor": floor, "answers": probes.answers, "id": probes.id}
+        return LAST_BRANCH(f"branch {last}", f"{floor} or newer", **facts)
     given = probes.driver
     if given and version(given) < version(floor)[: len(version(given))]:
         return DRIVER_BELOW(given, f"{floor} or newer", driver=given, floor=floor)

@@ -67,5 +67,7 @@ def image(probes: Any, stack: Stack) -> Finding:
         built = ", ".join(each.partition("/")[2] for each in found["platforms"]) or "other systems"
         return OTHER_ARCH(found["image"], f"linux/{arch}", built=built, arch=arch)
     bare = found["image"].partition("@")[0]
-    seen = f"{bare} {found['digest'][:19]}, {found['bytes'] / 1e9:.1f} GB to download, {stack.size_gb:g} GB with packages"
+    seen = (
+        f"{bare} {found['digest'][:19]}, {found['bytes'] / 1e9:.1f} GB to download, {stack.size_gb:g} GB with packages"
+    )
     return passed(seen + probes.as_of("image"))

@@ -105,7 +105,7 @@ class Release:
 
 
 class Indexes:
-    """The indexes of this machine's configuration, in the order in which they are asked; the first with a package counts."""
+    """The indexes of this machine, in the order in which they are asked: the first one with a package counts."""
 
     def __init__(self, urls: Iterable[str], platform: Platform) -> None:
         self.platform = platform
@@ -153,7 +153,7 @@ class Indexes:
         return self.read[key]
 
     def _metadata(self, name: str, release: Release) -> bytes:
-        """METADATA of a wheel of the release; of a source archive alone what the index knows, which may be only its name."""
+        """METADATA of a wheel of the release; of a source archive what the index knows, perhaps only its name."""
         file = release.wheel or release.other
         if file is None:
             return self._of_source(name, release)
@@ -206,8 +206,11 @@ class Indexes:
             except (OSError, EOFError, http.client.HTTPException, ValueError) as error:
                 reason = getattr(error, "reason", error)
                 if not left:
-                    sentence = f"{shown} cannot be reached ({why(reason)}): check the network, and HTTPS_PROXY if it needs one."
-                    raise RefusalError(sentence, kind="network", id="index-unreachable") from None
+                    raise RefusalError(
+                        f"{shown} cannot be reached ({why(reason)}): check the network, and HTTPS_PROXY.",
+                        kind="network",
+                        id="index-unreachable",
+                    ) from None
             else:
                 if answer.status < 300:
                     return answer
@@ -217,8 +220,11 @@ class Indexes:
                     break
             if left:
                 time.sleep(0.5)
-        sentence = f"{shown} answered with status {answer.status}: check the index's address, and its password if it needs one."
-        raise RefusalError(sentence, kind="network", id="index-refused")
+        raise RefusalError(
+            f"{shown} answered with status {answer.status}: check the index's address, and its password if it has one.",
+            kind="network",
+            id="index-refused",
+        )
 
     def _credentials(self, parts: urllib.parse.SplitResult) -> dict[str, str]:
         """The header for the user and password in the URL, in that of the server's index, or in ~/.netrc."""
@@ -319,7 +325,7 @@ def files(name: str, page: str, answer: Response) -> list[File]:
 
 
 def parse(name: str, filename: str) -> tuple[str, tuple[str, ...]] | None:
-    """The version and the tags of a file: (python, abi, platform) of a wheel, () of a source archive; None of others."""
+    """The version and tags of a file: (python, abi, platform) of a wheel, () of a source archive; None of others."""
     if filename.endswith(".whl"):
         parts = filename[:-4].split("-")
         return (parts[1].replace("_", "-"), tuple(parts[-3:])) if len(parts) in (5, 6) else None

@@ -35,6 +35,7 @@ from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.image.guard import RECORD
 from gpukit.plan import checks, image, packages
+from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
@@ -47,8 +48,18 @@ HOUR = 3600
 class Probes:
     """What is asked for one target, each once."""
 
-    def __init__(self, stack: Stack, id: str, driver: str, refresh: bool, today: date) -> None:
-        self.stack, self.id, self.driver, self.refresh, self.today = stack, id, driver, refresh, today
+    def __init__(
+        self,
+        stack: Stack,
+        id: str,
+        driver: str = "",
+        refresh: bool = False,
+        today: date | None = None,
+        answers: str = "",
+    ) -> None:
+        """`answers`: the options of `./launch update` for a stack that supports this target."""
+        self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
+        self.today, self.answers = today or date.today(), f" {answers}" if answers else ""
         self.target: Target = stack.targets[id]
         self.asked: dict[str, float] = {}
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
@@ -89,7 +100,19 @@ def disk_here(probes: Any, stack: Stack) -> Finding:
     return disk.disk.judge(probes.host, stack)
 
 
+def no_judge(probes: Any, stack: Stack) -> Finding:
+    raise NotImplementedError
+
+
 CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here)
+# What `explain` and the documentation describe: also the findings that are one for each package or capability.
+EXPLAINED = (
+    image.image,
+    checks.torch,
+    checks.driver,
+    Check("packages", "Packages", no_judge, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
+    Check("prove", "Kernels", no_judge, causes=proving.CAUSES, about=(proving.__doc__ or "")),
+)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -116,9 +139,11 @@ def main(options: argparse.Namespace) -> int:
     found: dict[str, tuple[list[Finding], Answer | None]] = {}
     for id in dict.fromkeys(ids):
         of = for_target(stack, id)
-        findings, answer = plan(of, id, options, project is not None)
+        answers = stacks.update_answers(stack, id) if stack else ""
+        probes = Probes(of, id, options.driver, options.refresh, answers=answers)
+        findings, answer = plan(of, probes, project is not None)
         found[id] = ([map_texts(finding, hide) for finding in findings], answer)
-    proved = prove(found, stack, options, project is not None) if options.prove else []
+    proved = prove(found, stack) if options.prove else []
     return show(found, proved, stack.project if stack else "", options.json)
 
 
@@ -148,14 +173,11 @@ def for_target(stack: Stack | None, id: str) -> Stack:
     return replace(stack, targets={id: known})
 
 
-def plan(
-    stack: Stack, id: str, options: argparse.Namespace, project: bool
-) -> tuple[list[Finding], Answer | None]:
+def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], Answer | None]:
     """The findings about one target, and its packages."""
-    probes = Probes(stack, id, options.driver, options.refresh, date.today())
     if probes.native:
         stack = natively(stack)
-    with progress(id) as say:
+    with progress(probes.id) as say:
         findings = running.run(
             [each for each in CHECKS if project or not each.project], probes, stack, lambda _, each: say(each.title)
         )
@@ -199,11 +221,8 @@ def finish(finding: Finding, stack: Stack) -> Finding:
     return map_texts(replace(finding, remedy=remedy(finding, True)), plain)
 
 
-def prove(
-    found: dict[str, Any], stack: Stack | None, options: argparse.Namespace, project: bool
-) -> list[Finding]:
-    from gpukit.plan import prove as proving
-
+def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:
+    """The findings about what is installed here, for the capabilities of all targets."""
     targets = [for_target(stack, id) for id in found]
     capabilities = [each for of in targets for each in of.capabilities]
     with progress("prove") as say:

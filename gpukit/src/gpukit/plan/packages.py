@@ -65,13 +65,12 @@ TORCH_TO_BUILD = Cause(
 FELL_BACK = Cause(
     "package-fell-back",
     "{package} {newest} has no wheel for {platform}: {version}, {what}, would be installed instead.",
-    "Require the release that you need, `{package}=={newest}`, and an architecture or a Python that it has wheels for; or "
-    "remove {package}.",
+    "Require a release of {package} that has a wheel there, or remove it from pyproject.toml.",
     status=WARN,
 )
 HELD_BACK = Cause(
     "package-held-back",
-    "{package} would be {version} of {date}, although pyproject.toml allows {newest}: another requirement holds it back.",
+    "{package} would be {version} of {date}, although {newest} is allowed: another requirement holds it back.",
     "`./launch add '{package}>={newest}'` names the requirement in the way.",
     status=WARN,
 )
@@ -118,7 +117,7 @@ def question(stack: Stack, target: Target, requirements: list[str], folder: Path
     brings = set(known["brings"].get(base, ())) - {"jupyterlab", "tensorboard"}  # which can be replaced
     names = {line: normalised(found[0]) if (found := re.match(NAME, line)) else "" for line in requirements}
     numpy = known["releases"].get(base, {}).get(stack.release, {}).get("numpy", "") if "numpy" in brings else ""
-    provided = {name: "" for name in brings - {"numpy"}}
+    provided = dict.fromkeys(brings - {"numpy"}, "")
     if "torch" in provided:
         provided["torch"] = stack.torch
     torch = [line for line, name in names.items() if name in FIRST and name not in provided]
@@ -164,7 +163,11 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
             cause = TORCH_TO_BUILD if name in data("stacks")["torch_to_build"] else FROM_SOURCE
             found.append(_of(name, cause(package.file or seen, "a wheel", **facts)))
         elif package.newest and package.newest != package.version and package.newest_kind == "none":
-            what = "a pre-release" if PRE_RELEASE.search(package.version) else f"of {package.uploaded or 'an earlier date'}"
+            what = (
+                "a pre-release"
+                if PRE_RELEASE.search(package.version)
+                else f"of {package.uploaded or 'an earlier date'}"
+            )
             found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
         elif package.newest != package.version and days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS:
             found.append(_of(name, HELD_BACK(seen, package.newest, date=package.uploaded, **facts)))
@@ -195,14 +198,13 @@ def _overall(answer: Answer, question: Question, own: list, named: bool) -> Find
 
 
 def _unresolved(answer: Answer, question: Question) -> Finding:
-    text = plain(re.sub(r"(?m)^\s*(?:×|error:|╰─▶|cause:|│)\s?|^hint:.*", " ", answer.error))
-    text = re.sub(r"^.*?resolving dependencies\s*:?\s*", "", text)
+    text = re.sub(r"^.*?(?=Because )|\s*hint: .*$", "", plain(answer.error))
     python = ".".join(map(str, question.platform.python))
     if missing := re.search(r"Because (\S+) was not found in the package registry", text):
         return NOT_FOUND(text, package=missing[1])
     if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
         return OTHER_PYTHON(text, package=other[1], python=python)
-    if re.search(r"(?:depends on|require) torch[=<>!~]", text) and len(answer.packages) != 1:
+    if re.search(r"(?:depends? on|requires?) torch[=<>!~]", text):
         return TORCH_CONFLICT(text, torch=question.torch_version)
     return CONFLICT(text)
 

@@ -1,8 +1,8 @@
 """Resolve a project's packages for another platform with uv, which asks an index that this process serves on loopback.
 
 So no package is downloaded: uv alone would fetch source archives, and whole wheels from indexes that lack their
-metadata. And uv sees each version as if it were a wheel without dependencies on a platform, whether it is one that fits,
-a source archive, or neither; which versions it sees is this module's choice.
+metadata. To uv, each version is a wheel for any platform, whether its file is a wheel that fits, a source archive, or
+neither; this module chooses which versions uv sees.
 """
 
 from __future__ import annotations
@@ -100,17 +100,19 @@ def resolve(question: Question) -> Answer:
         RefusalError: an index cannot be queried, or uv is not installed.
     """
     answer = Answer()
-    named = [line for line in question.requirements if REQUIREMENT.fullmatch(line) and "@" not in line.partition(";")[0]]
+    named = [
+        line for line in question.requirements if REQUIREMENT.fullmatch(line) and "@" not in line.partition(";")[0]
+    ]
     answer.unfetched = [line for line in question.requirements if line not in named]
     torch = list(question.torch)
     with serving(question) as index:
-        try:
-            index.indexes.releases("torch", (question.torch_index,))
-        except RefusalError as error:
-            answer.without_pytorch = str(error)
-            index.torch_index = ()
-        if index.torch_index and not index.of("torch"):
-            index.torch_index = ()
+        if "torch" not in question.provided:
+            try:
+                index.torch_index = (question.torch_index,)
+                index.of("torch")
+            except RefusalError as error:
+                answer.without_pytorch = str(error)
+                index.torch_index = ()
         local = [] if index.torch_index or "torch" in question.provided else [public(question.torch_version)]
         index.constraints = [*question.constraints, *(f"torch=={each}" for each in local)]
         skipped = [unfetched_name(line) for line in answer.unfetched]
@@ -181,7 +183,7 @@ class Index:
             raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
         self.uv, self.question = tool, question
         self.indexes = Indexes(question.indexes, question.platform)
-        self.torch_index: tuple[str, ...] = (question.torch_index,)
+        self.torch_index: tuple[str, ...] = ()
         self.failures: list[RefusalError] = []
         self.unread: set[str] = set()
         self.constraints: list[str] = []
@@ -294,7 +296,7 @@ def handler(index: Index) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
             try:
                 if parts[0] == "file" and len(parts) == 3 and parts[2].endswith(".metadata"):

@@ -1,0 +1,350 @@
+"""plan against an index and a registry on loopback: what would be installed elsewhere, without downloading it."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.server
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpukit.host import stacks, uv
+from gpukit.plan import main as plan
+from gpukit.plan import packages
+from gpukit.plan.index import File, Platform, parse
+from gpukit.plan.resolve import Question, resolve
+from gpukit.project.messages import RefusalError
+from gpukit.project.pyproject import wanted
+
+AMD64 = Platform("amd64", (3, 12), (2, 39))
+ARM64 = replace(AMD64, arch="arm64")
+ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
+
+
+@dataclass
+class Web:
+    """What is served, and what was asked for. `dropped`: how many connections are cut before an answer."""
+
+    answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    dropped: int = 0
+    url: str = ""
+
+    def package(self, name: str, *files: str, **requires: list[str]) -> None:
+        """A page with files such as `1.0-py3-none-any`, or `1.0` for a source archive; `v1_0`: what it requires."""
+        listed = []
+        for each in files:
+            version, _, tags = each.partition("-")
+            wheel = f"{name.replace('-', '_')}-{version}-{tags}.whl"
+            filename = wheel if tags else f"{name}-{version}.tar.gz"
+            needs = requires.get(f"v{version.replace('.', '_')}", [])
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            text += "".join(f"Requires-Dist: {need}\n" for need in needs)
+            self.answers[f"/files/{filename}.metadata"] = ("text/plain", text.encode())
+            year = 2026 if version >= "2" else 2023
+            listed.append(
+                {"filename": filename, "url": f"/files/{filename}", "size": 1000, "upload-time": f"{year}-01-01T00:00Z"}
+            )
+        page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed}
+        self.answers[f"/simple/{name}/"] = ("application/vnd.pypi.simple.v1+json", json.dumps(page).encode())
+
+    def image(self, name: str, *archs: str) -> str:
+        """An image with a layer of 1000 bytes for each architecture."""
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        manifests = []
+        for arch in archs:
+            body = json.dumps({"mediaType": kind, "layers": [{"size": 1000}], "arch": arch}).encode()
+            digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+            self.answers[f"/v2/{name}/manifests/{digest}"] = (kind, body)
+            manifests.append({"digest": digest, "platform": {"os": "linux", "architecture": arch}})
+        index = "application/vnd.oci.image.index.v1+json"
+        self.answers[f"/v2/{name}/manifests/1"] = (index, json.dumps({"manifests": manifests}).encode())
+        return f"{self.url.removeprefix('http://')}/{name}:1"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    served = Web()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            if served.dropped:
+                served.dropped -= 1
+                self.close_connection = True
+                return
+            kind, body = served.answers.get(self.path, ("", None))
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body or b"")
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    served.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield served
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def ask(web: Web) -> Callable[..., tuple[dict[str, Any], Any]]:
+    """The findings by id, and the answer, for requirements on a platform; torch 2.14.1 comes with the base."""
+    if uv.find() is None:
+        pytest.fail("uv is not installed")
+
+    def asked(*requirements: str, platform: Platform = AMD64, **more: Any) -> tuple[dict[str, Any], Any]:
+        question = Question(
+            platform, requirements, ("torch",), "", "2.14.1", {"torch": "2.14.1"}, (), (f"{web.url}/simple",)
+        )
+        question = replace(question, **more)
+        answer = resolve(question)
+        return {finding.id: finding for finding in packages.judge(answer, question)}, answer
+
+    return asked
+
+
+def alarms(found: dict[str, Any]) -> dict[str, str]:
+    return {id: each.cause_id or each.status for id, each in found.items() if each.status != "PASS"}
+
+
+def test_a_project_with_wheels_for_everything_has_no_alarm_and_no_body_is_fetched(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", f"2.0-{ANY}", v2_0=["two>=1", "torch>=2.14", "extra; extra == 'more'"])
+    web.package("two", f"1.0-{X86}", "1.0")
+    web.package("extra", f"1.0-{ANY}")
+    found, answer = ask("one[more]", "absent; sys_platform == 'win32'")
+    assert alarms(found) == {}
+    assert {name: each.version for name, each in answer.packages.items()} == {
+        "one": "2.0",
+        "two": "1.0",
+        "extra": "1.0",
+        "torch": "2.14.1",
+    }
+    assert [path for path in web.asked if path.endswith((".whl", ".gz"))] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([f"1.0-{X86}", "1.0"], "package-from-source"),
+        ([f"1.0-{X86}"], "package-not-for-this-cpu"),
+        ([f"1.0-{ANY}", f"2.0-{X86}"], "package-fell-back"),
+        ([f"1.0.dev3-{ANY}", f"2.0-{X86}"], "package-fell-back"),
+    ],
+)
+def test_what_has_no_wheel_for_the_target_is_named(web: Web, ask: Callable, files: list[str], expected: str) -> None:
+    web.package("one", *files)
+    for version in ("", ">=0.dev0"):
+        found, _ = ask(f"one{version}", platform=ARM64)
+        if "dev" not in files[0] or version:
+            assert alarms(found).get("package-one") == expected
+            assert found["package-one"].remedy
+    assert alarms(ask("one")[0]) == {}
+
+
+def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None:
+    web.package("flash-attn", "2.8")
+    assert alarms(ask("flash-attn")[0]) == {"package-flash-attn": "package-needs-torch-to-build"}
+
+
+def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", v1_0=["two"])
+    web.package("two", f"1.0-{ANY}", f"2.0-{X86}")
+    assert alarms(ask("one", platform=ARM64)[0]) == {"package-two": "package-fell-back"}
+
+
+def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", f"2.0-{ANY}")
+    web.package("two", f"1.0-{ANY}", v1_0=["one<2"])
+    assert alarms(ask("one>=1", "two")[0]) == {"package-one": "package-held-back"}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        (("one==1.0", "two"), "requirements-conflict"),
+        (("three",), "requires-other-torch"),
+        (("nowhere",), "package-not-found"),
+    ],
+)
+def test_requirements_that_cannot_be_met(web: Web, ask: Callable, requirements: tuple[str, ...], expected: str) -> None:
+    web.package("one", f"1.0-{ANY}", f"2.0-{ANY}")
+    web.package("two", f"1.0-{ANY}", v1_0=["one>=2"])
+    web.package("three", f"1.0-{ANY}", v1_0=["torch==2.13.0"])
+    found, _ = ask(*requirements)
+    assert alarms(found) == {"packages": expected}
+    assert found["packages"].remedy
+
+
+def test_a_pre_release_of_torch_in_the_base_is_used(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", v1_0=["torch>=2.4"])
+    given = "2.13.0a0+9186a08.nv26.07"
+    found, answer = ask("one", provided={"torch": given}, torch_version=given, constraints=(f"torch=={given}",))
+    assert alarms(found) == {} and answer.packages["torch"].kind == "base"
+
+
+def test_sources_that_are_not_an_index_are_reported_and_never_fetched(web: Web, ask: Callable, tmp_path: Path) -> None:
+    web.package("one", f"1.0-{ANY}", v1_0=["two"])
+    found, answer = ask("one", f"two @ git+{web.url}/two.git", f"three @ file://{tmp_path}")
+    assert alarms(found) == {"package-two": "SKIP", "package-three": "SKIP"}
+    assert "two" not in answer.packages and not any("two" in path for path in web.asked)
+
+
+def test_a_proxy_that_drops_connections_costs_only_retries(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}")
+    web.dropped = 2
+    assert alarms(ask("one")[0]) == {}
+
+
+def test_an_index_that_cannot_be_reached_is_a_refusal(ask: Callable) -> None:
+    with pytest.raises(RefusalError) as refused:
+        ask("one", indexes=("http://127.0.0.1:9/simple",))
+    assert refused.value.kind == "network"
+
+
+def test_a_private_index_comes_first_and_its_html_and_password_are_used(web: Web, ask: Callable) -> None:
+    name = f"one-3.0-{ANY}.whl"
+    web.answers["/private/one/"] = ("text/html", f'<a href="/files/{name}#sha256=0">{name}</a>'.encode())
+    web.answers[f"/files/{name}.metadata"] = ("text/plain", b"Metadata-Version: 2.1\nName: one\nVersion: 3.0\n")
+    web.package("one", f"1.0-{ANY}")
+    private = web.url.replace("http://", "http://user:word@")
+    found, answer = ask("one", indexes=(f"{private}/private", f"{web.url}/simple"))
+    assert alarms(found) == {} and answer.packages["one"].version == "3.0"
+    assert "/simple/one/" not in web.asked
+
+
+def test_metadata_that_the_index_does_not_have_is_not_replaced_by_the_wheel(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}")
+    web.answers = {path: answer for path, answer in web.answers.items() if not path.endswith(".metadata")}
+    web.answers[f"/files/one-1.0-{ANY}.whl"] = ("application/zip", b"0" * 1000)
+    assert alarms(ask("one")[0]) == {"package-one": "SKIP"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "fits"),
+    [
+        (("py3", "none", "any"), True),
+        (("py2.py3", "none", "any"), True),
+        (("cp312", "cp312", "manylinux_2_28_aarch64"), True),
+        (("cp38", "abi3", "manylinux2014_aarch64.manylinux_2_17_aarch64"), True),
+        (("cp313", "abi3", "manylinux2014_aarch64"), False),
+        (("cp313", "cp313", "manylinux_2_28_aarch64"), False),
+        (("cp312", "cp312t", "manylinux_2_28_aarch64"), False),
+        (("cp312", "cp312", "manylinux_2_40_aarch64"), False),
+        (("cp312", "cp312", "musllinux_1_2_aarch64"), False),
+        (("cp312", "cp312", "manylinux_2_28_x86_64"), False),
+        (("py2", "none", "any"), False),
+        (("py3", "none", "macosx_11_0_arm64"), False),
+    ],
+)
+def test_which_wheels_fit(tags: tuple[str, ...], fits: bool) -> None:
+    assert ARM64.fits(File("1", "https://index/one.whl", tags)) is fits
+
+
+def test_names_of_files() -> None:
+    assert parse("one-two", "one_two-1.0-1-py3-none-any.whl") == ("1.0", ("py3", "none", "any"))
+    assert parse("one-two", "one-two-1.0.post1.tar.gz") == ("1.0.post1", ())
+    assert parse("one", "one-1.0.exe") is None
+
+
+# The command
+
+
+@pytest.fixture
+def run(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`gpukit plan --json` outside a project, in a folder with a pyproject.toml."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GPUKIT_PROJECT", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
+    monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/torch")
+    monkeypatch.setenv("BASE_IMAGE", web.image("base", "amd64"))
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "demo"\ndependencies = ["one"]\n')
+    web.package("one", f"1.0-{ANY}", v1_0=["torch"])
+    for backend in ("cpu", "cu126", "cu130"):
+        web.answers[f"/torch/{backend}/torch/"] = ("text/html", b"")
+    web.package("torch", f"2.10.0-{X86}", f"2.14.1-{X86}", f"2.14.1-{X86.replace('x86_64', 'aarch64')}")
+    web.answers["/torch/torch/"] = web.answers["/simple/torch/"]
+
+    def called(*ids: str, driver: str = "", refresh: bool = False) -> tuple[int, dict[str, Any]]:
+        options = argparse.Namespace(targets=list(ids), driver=driver, refresh=refresh, prove=False, json=True)
+        code = plan.main(options)
+        return code, json.loads(capsys.readouterr().out)
+
+    return called
+
+
+def status(document: dict[str, Any], id: str) -> dict[str, str]:
+    findings = document["targets"][id]["findings"]
+    return {each["id"]: each["cause_id"] or each["status"] for each in findings if each["id"] != "disk"}
+
+
+def test_the_command_outside_a_project(web: Web, run: Callable) -> None:
+    _, document = run("h200")
+    assert set(status(document, "h100").values()) == {"PASS"}
+    assert document["targets"]["h100"]["packages"]["one"]["version"] == "1.0"
+
+
+def test_faults_of_image_and_driver(web: Web, run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, document = run("h100", "gh200", driver="400")
+    assert code == 1
+    assert status(document, "h100")["driver"] == "driver-below-floor"
+    assert status(document, "gh200")["image"] == "image-not-for-this-cpu"
+    monkeypatch.setenv("BASE_IMAGE", f"{web.url.removeprefix('http://')}/base:2")
+    _, document = run("h100")
+    assert status(document, "h100")["image"] == "image-withdrawn"
+
+
+def test_a_target_that_the_stack_has_no_kernels_for(run: Callable) -> None:
+    stack = stacks.stack(["h100"])
+    of = plan.for_target(replace(stack, project="demo"), "v100")
+    finding = plan.checks.torch(plan.Probes(of, "v100", answers=stacks.update_answers(stack, "v100")), of)
+    assert finding.cause_id == "torch-without-kernels" and re.search("launch update --answers", finding.remedy)
+
+
+def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) -> None:
+    first = run("h100")[1]
+    web.asked.clear()
+    second = run("h100")[1]
+    assert web.asked == []
+    assert status(first, "h100") == status(second, "h100")
+    web.answers.clear()
+    assert status(run("h100", refresh=True)[1], "h100")["packages"] == "package-not-found"
+
+
+def test_hardware_that_is_not_known_is_refused(run: Callable) -> None:
+    with pytest.raises(RefusalError):
+        run("h900")
+    with pytest.raises(RefusalError):
+        run()
+
+
+def test_what_is_installed_of_a_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "my_demo"\ndependencies = ["one>=1", "two"]\n'
+        '[project.optional-dependencies]\ndev = ["my-demo[lint]", "pytest"]\nlint = ["ruff"]\n'
+    )
+    assert wanted(tmp_path) == ["one>=1", "two", "pytest", "ruff"]
+    (tmp_path / "requirements.txt").write_text("# pins\none==1.5\nthree==3 # via two\n")
+    assert wanted(tmp_path) == ["one==1.5", "three==3", "two", "pytest", "ruff"]
