@@ -59,7 +59,7 @@ class Probes:
     ) -> None:
         """`answers`: the options of `./launch update` for a stack that supports this target."""
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
-        self.today, self.answers = today or date.today(), f" {answers}" if answers else ""
+        self.today, self.answers = today or date.today(), answers or "--answers"
         self.target: Target = stack.targets[id]
         self.asked: dict[str, float] = {}
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
@@ -183,7 +183,7 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
         )
         say("Packages")
         more, answer = look_at_packages(probes, stack)
-    return [*findings, *(finish(finding, stack) for finding in more)], answer
+    return [*findings, *(finish(finding, stack, probes.native) for finding in more)], answer
 
 
 def natively(stack: Stack) -> Stack:
@@ -214,11 +214,11 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     return found, answer
 
 
-def finish(finding: Finding, stack: Stack) -> Finding:
+def finish(finding: Finding, stack: Stack, native: bool = False) -> Finding:
     """The finding as it is printed in a project, or outside one."""
     if stack.standalone:
         return map_texts(for_standalone(finding, stack.native["install"]), plain)
-    return map_texts(replace(finding, remedy=remedy(finding, True)), plain)
+    return map_texts(replace(finding, remedy=remedy(finding, True, native)), plain)
 
 
 def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:
