@@ -65,7 +65,8 @@ class Probes:
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
     def not_asked(self, error: RefusalError) -> Finding:
-        return replace(skipped(str(error), remedy="`./launch plan` again, when the network is back"), completed=False)
+        again = "`./launch plan` again, when the network is back" if error.kind == "network" else ""
+        return replace(skipped(str(error), remedy=again), completed=False)
 
     def as_of(self, what: str) -> str:
         """How old an answer is, if it is not of this hour."""
@@ -201,8 +202,9 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     elif probes.target.arch not in stack.kernels:
         found, answer = [skipped("This depends on `torch`, which failed.")], None
     else:
+        requirements = wanted(folder)
         try:
-            asked = packages.question(stack, probes.target, wanted(folder), folder, probes.native)
+            asked = packages.question(stack, probes.target, requirements, folder, probes.native)
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh)
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
