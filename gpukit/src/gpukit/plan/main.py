@@ -101,8 +101,9 @@ def disk_here(probes: Any, stack: Stack) -> Finding:
     return disk.disk.judge(probes.host, stack)
 
 
-def no_judge(probes: Any, stack: Stack) -> Finding:
-    raise NotImplementedError
+def one_for_each(probes: Any, stack: Stack) -> Finding:
+    """The findings are one for each package or capability: `plan` adds them to those of its checks."""
+    return skipped("`./launch plan` reports one for each.")
 
 
 CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here)
@@ -111,8 +112,8 @@ EXPLAINED = (
     image.image,
     checks.torch,
     checks.driver,
-    Check("packages", "Packages", no_judge, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
-    Check("prove", "Kernels", no_judge, causes=proving.CAUSES, about=(proving.__doc__ or "")),
+    Check("packages", "Packages", one_for_each, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
+    Check("prove", "Kernels", one_for_each, causes=proving.CAUSES, about=(proving.__doc__ or "")),
 )
 
 
