@@ -64,8 +64,10 @@ def test_which_code_runs_where(package, capability, cuda, arch, cause) -> None:
 
 
 def test_the_optional_code_that_runs_is_told_from_the_one_that_does_not() -> None:
-    runs, does_not = (found({"torchao": NEWEST["torchao"]}, each, "13.0")["runs-torchao"] for each in ("9.0", "8.6"))
-    assert "which runs on 9.0" in runs.seen and "which runs" not in does_not.seen
+    def runs(capability: str, cuda: str = "13.0") -> bool:
+        return "which runs" in found({"torchao": NEWEST["torchao"]}, capability, cuda)["runs-torchao"].seen
+
+    assert runs("9.0") and runs("12.1") and not runs("8.6") and not runs("9.0", "12.8")
 
 
 def test_nothing_is_said_without_facts() -> None:

@@ -74,12 +74,11 @@ def _judged(
     sass, ptx = tuple(libraries.get(library, ())), tuple(facts.get("ptx", ()))
     kind = runs(capability, sass, ptx) if library else None
     seen = f"{package} {facts['version']} has {Code(sass, ptx)}" if library else f"for CUDA {', '.join(libraries)}"
-    if kind == "sass":
+    optional = facts.get("optional", False)
+    if kind == "sass" or (kind and optional):
         return passed(f"{seen}, which runs on {capability}")
-    if facts.get("optional"):
-        return passed(
-            f"{seen}; on {capability} with CUDA {cuda}, only functions without compiled code are fast or work"
-        )
+    if optional:
+        return passed(f"{seen}: none of it runs on {capability} with CUDA {cuda}. Only functions that need it fail.")
     if not library:
         return OTHER_CUDA(seen, f"CUDA {cuda}", built=" and ".join(libraries), **names)
     return (ONLY_PTX if kind else WITHOUT_KERNELS)(seen, f"code for {capability}", **names)
