@@ -237,7 +237,8 @@ def find(what: str, project: bool, native: bool = False) -> list[str]:
 
 def all_checks(project: bool, native: bool = False) -> Iterator[tuple[Check, bool]]:
     """All checks, and whether each needs a project. Outside a project, and natively, some have other remedies."""
-    yield from ((each, project or each.project) for each in (*doctor.CHECKS, *plan.EXPLAINED))
+    yield from ((each, project or each.project) for each in doctor.CHECKS)
+    yield from ((replace(each, native=project and native), project or each.project) for each in plan.EXPLAINED)
     for each in natively.adapted(verify.CHECKS) if project and native else verify.CHECKS:
         left_out = project or each.id in standalone.LEFT_OUT
         yield (each if left_out else standalone.adapted(each)), left_out

@@ -9,7 +9,7 @@ from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.kernels import runs
 from gpukit.project.stack import Stack, version
 
-OTHER_STACK = "`./launch update{answers}`"
+OTHER_STACK = "`./launch update {answers}`"
 OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
 NOT_FOR_ARCH = Cause(
     "torch-not-for-this-cpu",

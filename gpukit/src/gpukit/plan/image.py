@@ -26,6 +26,7 @@ OTHER_ARCH = Cause(
     "The image is built for {built}, and this target's CPU is {arch}.",
     "`./launch update`, for a base image that exists for {arch}",
     ("no match for platform in manifest", "exec format error"),
+    standalone="Use a base image that exists for {arch}.",
 )
 GONE = ("registry-missing",)
 

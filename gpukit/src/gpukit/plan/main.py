@@ -59,13 +59,14 @@ class Probes:
     ) -> None:
         """`answers`: the options of `./launch update` for a stack that supports this target."""
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
-        self.today, self.answers = today or date.today(), f" {answers}" if answers else ""
+        self.today, self.answers = today or date.today(), answers or "--answers"
         self.target: Target = stack.targets[id]
         self.asked: dict[str, float] = {}
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
     def not_asked(self, error: RefusalError) -> Finding:
-        return replace(skipped(str(error), remedy="`./launch plan` again, when the network is back"), completed=False)
+        again = "`./launch plan` again, when the network is back" if error.kind == "network" else ""
+        return replace(skipped(str(error), remedy=again), completed=False)
 
     def as_of(self, what: str) -> str:
         """How old an answer is, if it is not of this hour."""
@@ -183,7 +184,7 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
         )
         say("Packages")
         more, answer = look_at_packages(probes, stack)
-    return [*findings, *(finish(finding, stack) for finding in more)], answer
+    return [*findings, *(finish(finding, stack, probes.native) for finding in more)], answer
 
 
 def natively(stack: Stack) -> Stack:
@@ -201,8 +202,9 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     elif probes.target.arch not in stack.kernels:
         found, answer = [skipped("This depends on `torch`, which failed.")], None
     else:
+        requirements = wanted(folder)
         try:
-            asked = packages.question(stack, probes.target, wanted(folder), folder, probes.native)
+            asked = packages.question(stack, probes.target, requirements, folder, probes.native)
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh)
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
@@ -214,11 +216,11 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     return found, answer
 
 
-def finish(finding: Finding, stack: Stack) -> Finding:
+def finish(finding: Finding, stack: Stack, native: bool = False) -> Finding:
     """The finding as it is printed in a project, or outside one."""
     if stack.standalone:
         return map_texts(for_standalone(finding, stack.native["install"]), plain)
-    return map_texts(replace(finding, remedy=remedy(finding, True)), plain)
+    return map_texts(replace(finding, remedy=remedy(finding, True, native)), plain)
 
 
 def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:

@@ -71,7 +71,7 @@ FELL_BACK = Cause(
 HELD_BACK = Cause(
     "package-held-back",
     "{package} would be {version} of {date}, although {newest} is allowed: another requirement holds it back.",
-    "`./launch add '{package}>={newest}'` names the requirement in the way.",
+    "Require {package}>={newest} in pyproject.toml: `./launch plan` then names the requirement in the way.",
     status=WARN,
 )
 YANKED = Cause(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpukit.host import uv
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 from gpukit.update.git import attempt, environment, git, last_line, run
@@ -34,9 +35,9 @@ def copier(folder: Path) -> list[str]:
         answer = run([installed, "--version"], folder).out.split()
         if answer and version(answer[-1]) >= version(LEAST):
             return [installed]
-    uv = os.environ.get("UV") or shutil.which("uv") or shutil.which("uv", path=str(Path.home() / ".local/bin"))
-    if uv:
-        return [uv, "tool", "run", "--from", f"copier>={LEAST},<10", *WITH, "copier"]
+    tool = uv.find()
+    if tool:
+        return [tool, "tool", "run", "--from", f"copier>={LEAST},<10", *WITH, "copier"]
     older = f" (the installed one is older than {LEAST})" if installed else ""
     raise RefusalError(f"The update needs uv, which runs Copier{older}. To install it: `{INSTALL}`", id="uv-missing")
 
