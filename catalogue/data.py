@@ -126,8 +126,20 @@ def text(contents: Any, depth: int) -> str:
     return f"{{\n{lines}\n}}"
 
 
+def kernels() -> dict[str, Any]:
+    """What is known of packages with their own code for GPUs, of Triton, and of Transformer Engine's recipes."""
+    return support.bare(
+        {
+            "packages": PACKAGES["kernels"],
+            "triton": PACKAGES["triton"]["from"],
+            "recipes": PACKAGES["recipes"]["accepted"],
+        }
+    )
+
+
 def files() -> dict[str, str]:
-    return {"cards.json": text(cards(), 1) + "\n", "stacks.json": text(stacks(), 2) + "\n"}
+    contents = {"cards": text(cards(), 1), "kernels": text(kernels(), 2), "stacks": text(stacks(), 2)}
+    return {f"{name}.json": part + "\n" for name, part in contents.items()}
 
 
 def main() -> int:

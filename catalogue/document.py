@@ -57,6 +57,15 @@ bitsandbytes has no kernels for capability 8.7. Jetson Orin runs those for 8.0, 
 on); no such run has been reported yet. `LLM.int8()` requires capability 7.5.
 """
 
+COMPILED = """\
+Other packages have code for these capabilities (`./launch plan` compares them with each target). flash-attn is compiled
+during installation. torchao needs its own only for some functions, and has none on arm64.
+"""
+
+TRITON = """\
+Triton, and with it `torch.compile`, compiles for all older GPUs in this document. For newer ones:
+"""
+
 WHEELS = """\
 ## PyTorch's wheels
 
@@ -208,7 +217,24 @@ def formats() -> str:
     ]
     notes += [f"`{recipe['recipe']}` needs CUDA {recipe['cuda']}. " for recipe in PACKAGES["recipes"]["accepted"]]
     head = ["id", "capability", "tensor cores", "Transformer Engine", "bitsandbytes"]
-    return table(head, rows) + "\n" + "".join(notes).strip() + "\n\n" + BITSANDBYTES
+    parts = [table(head, rows), "".join(notes).strip() + "\n", BITSANDBYTES, COMPILED, compiled(), TRITON, triton()]
+    return "\n".join(parts)
+
+
+def compiled() -> str:
+    """The code in packages, besides bitsandbytes, which has a column above."""
+    rows = []
+    for package, facts in PACKAGES["kernels"].items():
+        for arch in ("amd64", "arm64") if package != "bitsandbytes" else ():
+            for cuda, codes in facts.get(arch, {}).items():
+                ptx = [f"PTX {code}" for code in facts.get("ptx", ())]
+                rows.append([f"{package} {facts['version']}", arch, cuda, ", ".join(codes + ptx)])
+    return table(["package", "CPU", "CUDA", "compiled for"], rows)
+
+
+def triton() -> str:
+    rows = [[version, ", ".join(codes) or "none"] for version, codes in PACKAGES["triton"]["from"].items()]
+    return table(["Triton from", "capabilities of 10.0 and newer"], rows)
 
 
 def wheels() -> str:

@@ -25,6 +25,7 @@ DOCUMENTED = {
     "ends",
     "leads",
     "kernels",
+    "triton",
     "recipes",
     "host",
 }  # for documents

@@ -32,7 +32,7 @@ def _number(field: str) -> str:
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """A file that catalogue/data.py wrote, "cards" or "stacks". Works from a wheel too."""
+    """A file that catalogue/data.py wrote, "cards", "kernels", or "stacks". Works from a wheel too."""
     return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")
 
 

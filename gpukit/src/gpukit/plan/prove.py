@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -331,20 +331,25 @@ def has_device_code(path: Path) -> bool:
 
 
 def loaded(paths: list[Path], cuda: str | None = None) -> list[Path]:
-    """Of libraries that exist once per version of CUDA, such as bitsandbytes', the one that is loaded.
-
-    It is the one for torch's CUDA, or else the newest below it, or else the oldest above it, of one major version.
-    """
+    """Of libraries that exist once per version of CUDA, such as bitsandbytes', the one that is loaded."""
     cuda = cuda or torch_cuda()
     built = {path: re.search(r"_cuda(\d+)(\d)\.so$", path.name) for path in paths}
     if not cuda or not any(built.values()):
         return paths
-    wanted = version(cuda)[:2]
-    of = {(int(match[1]), int(match[2])): path for path, match in built.items() if match}
-    same = [each for each in of if each[0] == wanted[0]]
-    below = [each for each in same if each <= wanted]
-    chosen = [of[max(below) if below else min(same)]] if same else []
+    of = {f"{match[1]}.{match[2]}": path for path, match in built.items() if match}
+    chosen = [of[each] for each in of if each == nearest(cuda, of)]
     return [path for path, match in built.items() if not match] + chosen
+
+
+def nearest(cuda: str, built: Iterable[str]) -> str:
+    """Of several versions of CUDA, the one for which a library is loaded; empty if there is none.
+
+    It is torch's, or else the newest below it, or else the oldest above it, of one major version.
+    """
+    wanted = version(cuda)[:2]
+    same = [each for each in built if version(each)[:1] == wanted[:1]]
+    below = [each for each in same if version(each) <= wanted]
+    return max(below, key=version) if below else min(same, key=version, default="")
 
 
 def torch_cuda() -> str | None:

@@ -1,0 +1,102 @@
+"""`plan` for packages with their own code for GPUs: which of it runs on the target, from the facts in the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.host.cards import data
+from gpukit.host.kernels import runs
+from gpukit.plan.prove import FAILS_THERE, INSTALL_NEWER, NEWER_TRITON, Code, nearest
+from gpukit.project.stack import version
+
+ALL_BELOW = "10.0"  # every Triton that we have facts about compiles for older GPUs
+OTHER_CUDA = Cause(
+    "kernels-for-other-cuda",
+    "{package} {version} is compiled for CUDA {built}, and PyTorch there for {cuda}: its kernels cannot be loaded.",
+    "In pyproject.toml, require a build of {package} for CUDA {cuda}, or remove it.",
+)
+WITHOUT_KERNELS = Cause(
+    "kernels-not-for-capability",
+    "{package} {version} has no kernels that run on capability {capability}: they fail with 'no kernel image is "
+    "available'.",
+    "In pyproject.toml, require a release of {package} that supports this GPU, or remove it.",
+)
+ONLY_PTX = Cause(
+    "kernels-only-ptx",
+    "{package} {version} has only PTX for capability {capability}: the driver compiles each kernel at first use, which "
+    "takes time, and needs a driver at least as new as the package's CUDA.",
+    "In pyproject.toml, require a release of {package} with compiled kernels for this GPU.",
+    status=WARN,
+)
+OLD_TRITON = Cause(
+    "triton-not-for-capability",
+    f"Triton {{version}} does not compile for capability {{capability}}: {FAILS_THERE}",
+    NEWER_TRITON,
+    standalone=INSTALL_NEWER,
+)
+CAUSES = (OTHER_CUDA, WITHOUT_KERNELS, ONLY_PTX, OLD_TRITON)
+TRANSFORMER_ENGINE = ("transformer-engine", "transformer-engine-torch")
+
+
+def kernels(packages: Mapping[str, str], capability: str, arch: str, cuda: str) -> list[Finding]:
+    """Findings about the packages with code for GPUs that the target will have: versions by normalized name.
+
+    Nothing is said of releases older than the one that was examined. A version with a local part, such as
+    0.0.35+cu130, is another build.
+    """
+    if not capability:
+        return []
+    known, found = data("kernels"), []
+    for package, facts in known["packages"].items():
+        libraries, installed = facts.get(arch), packages.get(package, "")
+        if libraries and "+" not in installed and version(installed) >= version(facts["version"]):
+            judged = _judged(package, installed, facts, libraries, capability, cuda)
+            found.append(replace(judged, id=f"runs-{package}", title=f"Kernels of {package}"))
+    triton = packages.get("triton", "")
+    since = [each for each in known["triton"] if version(each) <= version(triton)]
+    if since and "+" not in triton:
+        judged = _triton(triton, known["triton"][max(since, key=version)], capability)
+        found.append(replace(judged, id="runs-triton", title="Triton's compiler"))
+    if any(name in packages for name in TRANSFORMER_ENGINE):
+        judged = passed(f"recipes on {capability} with CUDA {cuda}: {_recipes(known['recipes'], capability, cuda)}")
+        found.append(replace(judged, id="runs-transformer-engine", title="Transformer Engine"))
+    return found
+
+
+def _judged(
+    package: str, installed: str, facts: dict[str, Any], libraries: dict[str, list[str]], capability: str, cuda: str
+) -> Finding:
+    names = {"package": package, "version": installed, "capability": capability, "cuda": cuda}
+    library = nearest(cuda, libraries)
+    sass, ptx = tuple(libraries.get(library, ())), tuple(facts.get("ptx", ()))
+    kind = runs(capability, sass, ptx) if library else None
+    seen = f"{package} {facts['version']} has {Code(sass, ptx)}" if library else f"for CUDA {', '.join(libraries)}"
+    optional = facts.get("optional", False)
+    if kind == "sass" or (kind and optional):
+        return passed(f"{seen}, which runs on {capability}")
+    if optional:
+        return passed(f"{seen}: none of it runs on {capability} with CUDA {cuda}. Only functions that need it fail.")
+    if not library:
+        return OTHER_CUDA(seen, f"CUDA {cuda}", built=" and ".join(libraries), **names)
+    return (ONLY_PTX if kind else WITHOUT_KERNELS)(seen, f"code for {capability}", **names)
+
+
+def _triton(installed: str, compiles: list[str], capability: str) -> Finding:
+    if version(capability) < version(ALL_BELOW) or capability in compiles:
+        return passed(f"triton {installed} compiles for {capability}")
+    seen = f"of {ALL_BELOW} and newer, triton {installed} compiles for {', '.join(compiles) or 'none'}"
+    return OLD_TRITON(seen, capability, version=installed, capability=capability)
+
+
+def _recipes(known: list[dict[str, str]], capability: str, cuda: str) -> str:
+    """The low-precision recipes that Transformer Engine accepts there."""
+    own, found = version(capability), []
+    for each in known:
+        above = each["below"] and own >= version(each["below"])
+        if own >= version(each["from"]) and not above and version(cuda) >= version(each["cuda"]):
+            partial = each["partial"] and own >= version(each["partial"])
+            found.append(f"{each['recipe']} (partial: {each['why']})" if partial else each["recipe"])
+    return ", ".join(found) or "none"
