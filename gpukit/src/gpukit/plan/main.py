@@ -34,7 +34,7 @@ from gpukit.findings.private import mask
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.image.guard import RECORD
-from gpukit.plan import checks, image, packages
+from gpukit.plan import checks, image, kernels, packages
 from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.location import find_root, root
@@ -113,6 +113,7 @@ EXPLAINED = (
     checks.torch,
     checks.driver,
     Check("packages", "Packages", one_for_each, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
+    Check("kernels", "Packages' kernels", one_for_each, causes=kernels.CAUSES, about=(kernels.__doc__ or "")),
     Check("prove", "Kernels", one_for_each, causes=proving.CAUSES, about=(proving.__doc__ or "")),
 )
 
@@ -209,6 +210,8 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh)
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
+            versions = {name: each.version for name, each in answer.packages.items()}
+            found += kernels.kernels(versions, probes.target.capability or "", probes.target.arch, stack.cuda or "")
         except RefusalError as error:
             found, answer = [probes.not_asked(error)], None
     if not found[0].id:
