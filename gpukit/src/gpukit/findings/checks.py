@@ -408,15 +408,22 @@ def _report_error(tool: str, reason: str, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, Check], None]]:
-    """Show the running check on one line, which is cleared at the end; only if stderr is a terminal."""
+    """Show the running check."""
+    with status_line() as say:
+        yield lambda number, each: say(f"[{number + 1}/{total}] {each.title}")
+
+
+@contextlib.contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Show what is done on one line, which is cleared at the end; only if stderr is a terminal."""
     shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
-    def show(number: int, each: Check) -> None:
+    def say(text: str) -> None:
         if shown:
-            print(f"\r\033[K[{number + 1}/{total}] {each.title} ...", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{text} ...", end="", file=sys.stderr, flush=True)
 
     try:
-        yield show
+        yield say
     finally:
         if shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)

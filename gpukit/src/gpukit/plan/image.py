@@ -6,14 +6,13 @@ import os
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Cause, Finding, passed, skipped
+from gpukit.findings.finding import Cause, Finding, passed
 from gpukit.host.registry import Registry
 from gpukit.plan import cache
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
 SECONDS = 10  # for one answer of a registry
-NO_IMAGE = "A native environment has no image."
 WITHDRAWN = Cause(
     "image-withdrawn",
     "The registry has no such image: the tag is misspelled, or was withdrawn.",
@@ -28,7 +27,6 @@ OTHER_ARCH = Cause(
     ("no match for platform in manifest", "exec format error"),
     standalone="Use a base image that exists for {arch}.",
 )
-GONE = ("registry-missing",)
 
 
 def name(stack: Stack) -> str:
@@ -54,12 +52,10 @@ def ask(stack: Stack, arch: str, refresh: bool = False) -> tuple[dict[str, Any],
 @check("image", "Base image", causes=(WITHDRAWN, OTHER_ARCH))
 def image(probes: Any, stack: Stack) -> Finding:
     """The build downloads the base image for the CPU of the machine that it runs on."""
-    if probes.native:
-        return skipped(NO_IMAGE)
     arch = probes.target.arch
     found = probes.image
     if isinstance(found, RefusalError):
-        if found.id in GONE:
+        if found.id == "registry-missing":
             return WITHDRAWN(name(stack))
         return probes.not_asked(found)
     if not found["digest"]:

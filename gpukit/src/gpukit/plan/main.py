@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from functools import cached_property
@@ -93,7 +91,7 @@ class Probes:
 @check("disk", "Disk space here", causes=disk.disk.causes)
 def disk_here(probes: Any, stack: Stack) -> Finding:
     """A build on this machine needs room for the image."""
-    if probes.native or RECORD.is_file():
+    if RECORD.is_file():
         return skipped("It is the machine that builds the image whose disk counts: `./launch plan` there checks it.")
     needed = running.run([engine.client, engine.engine], probes.host, stack)
     if any(finding.status in ("FAIL", "SKIP") for finding in needed):
@@ -178,19 +176,18 @@ def for_target(stack: Stack | None, id: str) -> Stack:
 
 def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], Answer | None]:
     """The findings about one target, and its packages."""
+    selected = [each for each in CHECKS if project or not each.project]
     if probes.native:
-        stack = natively(stack)
-    with progress(probes.id) as say:
-        findings = running.run(
-            [each for each in CHECKS if project or not each.project], probes, stack, lambda _, each: say(each.title)
-        )
-        say("Packages")
+        stack, selected = natively(stack), [checks.driver]
+    with running.status_line() as say:
+        findings = running.run(selected, probes, stack, lambda _, each: say(f"{probes.id}: {each.title}"))
+        say(f"{probes.id}: Packages")
         more, answer = look_at_packages(probes, stack)
     return [*findings, *(finish(finding, stack, probes.native) for finding in more)], answer
 
 
 def natively(stack: Stack) -> Stack:
-    """What a native environment of the project has instead of the image."""
+    """What a native environment of the project has instead of the image; verify compares its PyTorch with the GPU."""
     fields = ("torch", "cuda", "driver", "python")
     own = {field: stack.native[field] for field in fields}
     return replace(stack, base="wheel", **own, protected=tuple(stack.native["protected"]))
@@ -231,8 +228,8 @@ def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:
     """The findings about what is installed here, for the capabilities of all targets."""
     targets = [for_target(stack, id) for id in found]
     capabilities = [each for of in targets for each in of.capabilities]
-    with progress("prove") as say:
-        say("compiling kernels and reading libraries")
+    with running.status_line() as say:
+        say("Compiling kernels and reading libraries")
         return [finish(finding, targets[0]) for finding in proving.prove(capabilities)]
 
 
@@ -276,19 +273,3 @@ def listed(answer: Answer) -> str:
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     return "\n".join("  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip() for row in rows)
-
-
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Any]:
-    """Show what is being asked on one line, which is cleared at the end; only if stderr is a terminal."""
-    shown = sys.stderr.isatty()
-
-    def say(text: str) -> None:
-        if shown:
-            print(f"\r\033[K{what}: {text} ...", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield say
-    finally:
-        if shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)

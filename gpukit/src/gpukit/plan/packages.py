@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import date
 from pathlib import Path
 
 from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, plain, skipped
-from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.image.guard import normalised
 from gpukit.plan import cache
 from gpukit.plan.index import Platform
-from gpukit.plan.resolve import PRE_RELEASE, Answer, Question, resolve
+from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, program, resolve
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
@@ -96,10 +95,7 @@ CAUSES = (
 
 def indexes(folder: Path) -> tuple[str, ...]:
     """The addresses of the indexes that uv uses in a folder, in the order in which it asks them."""
-    tool = uv.find()
-    if tool is None:
-        raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
-    command = [tool, "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
+    command = [program(), "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     done = subprocess.run(command, cwd=folder, env=environment, input="", capture_output=True, text=True)
     others = re.findall(r"(?m)^--extra-index-url (\S+)", done.stdout)
@@ -144,7 +140,7 @@ def pytorch_index(stack: Stack, target: Target) -> str:
 
 
 def answer(question: Question, refresh: bool = False) -> tuple[Answer, float]:
-    inputs = {**asdict(question), "code": 1}
+    inputs = {**asdict(question), "fields": [each.name for each in fields(Package)]}  # of the version that asks
     found, asked = cache.kept("packages", inputs, lambda: resolve(question).to_json(), refresh)
     return Answer.from_json(found), asked
 
@@ -183,11 +179,14 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
         reason = f"{answer.without_pytorch} The other packages were resolved with the package index's torch."
         unasked = replace(skipped(reason, remedy="`./launch plan --refresh`"), completed=False)
         found.append(replace(unasked, id="pytorch-index", title="PyTorch's index"))
-    return [_overall(answer, question, own, bool(found)), *found]
+    without_file = [each.title for each in found if each.cause_id == NO_FILE.id]
+    return [_overall(answer, question, own, without_file), *found]
 
 
-def _overall(answer: Answer, question: Question, own: list, named: bool) -> Finding:
-    if answer.error:
+def _overall(answer: Answer, question: Question, own: list, without_file: list[str]) -> Finding:
+    if answer.error and without_file:
+        finding = skipped(f"This depends on {', '.join(without_file)}, which cannot be installed.")
+    elif answer.error:
         finding = _unresolved(answer, question)
     else:
         size = sum(package.size for _, package in own)

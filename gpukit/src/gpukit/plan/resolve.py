@@ -141,6 +141,14 @@ def resolve(question: Question) -> Answer:
     return answer
 
 
+def program() -> str:
+    """uv's path; refuses if it is not installed."""
+    found = uv.find()
+    if found is None:
+        raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
+    return found
+
+
 def unfetched_name(requirement: str) -> str:
     found = re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*@", requirement)
     return normalised(found[1]) if found else ""
@@ -178,10 +186,7 @@ class Index:
     """The index on loopback, with two views of each package: `fit` has what can be installed, `all` every version."""
 
     def __init__(self, question: Question) -> None:
-        tool = uv.find()
-        if tool is None:
-            raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
-        self.uv, self.question = tool, question
+        self.uv, self.question = program(), question
         self.indexes = Indexes(question.indexes, question.platform)
         self.torch_index: tuple[str, ...] = ()
         self.failures: list[RefusalError] = []
