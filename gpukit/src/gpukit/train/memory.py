@@ -1,0 +1,355 @@
+"""The memory that training needs at a batch size, computed without a GPU, and without allocating it.
+
+    python -m gpukit.train.memory --batch-size 64         # for this project, with the options of train.py
+    needed = estimate(build, settings, 64)                # the same from a script or a notebook
+
+Two real steps of the task run on PyTorch's meta device, whose tensors have shapes but no data, under a mode that counts
+the storages that are alive. Weights become meta tensors as modules register them, before they are initialized.
+
+What is as on a GPU: autocast, the optimizer's foreach and fused kernels, flash attention, checkpointing, microbatches.
+What is not counted: workspaces within a kernel (cuDNN, cuBLAS), fragmentation, what torch.compile saves, and fp16's loss
+scaling. An LSTM's gates are counted as PyTorch's own kernels save them, not as cuDNN's reserve space.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.library import Library, fallthrough_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils.data import default_collate
+
+from gpukit.project.stack import StackError, load
+from gpukit.train.batch import Step, first_line
+from gpukit.train.device import DTYPES, Device
+from gpukit.train.task import Task, largest_samples, load_task
+
+# The allocator rounds each size up to this. Source: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp and its copy in
+# torch/distributed/_tools/mem_tracker.py, PyTorch 2.13, 2026-11-24.
+BLOCK = 512
+# An estimate, since it depends on the GPU, the driver, and the kernels in use: 426 MiB were measured on an RTX 6000 Ada
+# with PyTorch 2.10 and CUDA 13.0 (https://github.com/unslothai/unsloth-zoo/pull/1053, 2026-08-12), about 400 MB is what
+# https://github.com/pytorch/pytorch/issues/109888 says of CUDA 11.7 and newer. Rounded up. It is not part of `bytes`.
+CONTEXT = 512 * 2**20
+PARTS = ("weights", "gradients", "optimizer", "activations", "data")
+META = torch.device("meta")
+# What autocast computes in the lower format, and what in float32, as far as it makes a difference to the memory.
+# Source: https://docs.pytorch.org/docs/2.13/amp.html#cuda-op-specific-behavior
+LOWER = (
+    "linear matmul mm bmm addmm mv addmv baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d.input"
+)
+LOWER += " conv_transpose3d.input prelu lstm.input gru.input"
+HIGHER = "layer_norm group_norm softmax.int log_softmax.int nll_loss nll_loss_nd mse_loss l1_loss smooth_l1_loss kl_div"
+HIGHER += " binary_cross_entropy_with_logits exp log pow.Tensor_Scalar rsqrt sum sum.dim_IntList cumsum softplus prod"
+ATTENTION = "scaled_dot_product_attention"
+AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # no kernels of PyTorch's own; meta tensors have no such key
+
+
+class TraceError(Exception):
+    """The task cannot be traced; the message says why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """`bytes`: the peak, the sum of `parts`; `per_sample` and `fixed`: of the line through two batch sizes."""
+
+    batch_size: int
+    bytes: int
+    parts: dict[str, int]
+    per_sample: int
+    fixed: int
+    dtype: str
+    context: int = CONTEXT
+
+
+class MetaDevice(Device):
+    """A device without memory; its batches are counted as data."""
+
+    trace: Trace | None = None
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()  # `_kernels` casts in the whole step, as checkpoints need
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return super()._moved(value)
+        value = torch.empty_like(value, device=META)
+        if self.trace:
+            self.trace.mark("data", value)
+        return value
+
+
+class Trace(TorchDispatchMode):
+    """Counts the bytes of the meta tensors that are alive; `parts` is what they were at the peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, tuple[str, int, Any]] = {}
+        self.now = dict.fromkeys(PARTS, 0)
+        self.parts, self.peak = dict(self.now), 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name.startswith("aten::_fused_") and func._schema.name.endswith("_"):
+            return None  # a fused optimizer allocates nothing, and not all of them have a meta kernel
+        result = func(*args, **kwargs or {})
+        self.mark("activations", result, again=False)
+        return result
+
+    def mark(self, part: str, tensors: Any, again: bool = True) -> None:
+        """Count the storages of these tensors as `part`; `again`: also those that are another part."""
+        for tensor in tree_leaves(tensors):
+            if not isinstance(tensor, Tensor) or tensor.device != META:
+                continue
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key in self.alive:
+                old, size, reference = self.alive[key]
+                if again:
+                    self.now[old] -= size
+                    self.now[part] += size
+                    self.alive[key] = (part, size, reference)
+                continue
+            size = -(-storage.nbytes() // BLOCK) * BLOCK
+            self.alive[key] = (part, size, weakref.ref(storage, lambda _, key=key: self._freed(key)))
+            self.now[part] += size
+        if (total := sum(self.now.values())) >= self.peak:
+            self.peak, self.parts = total, dict(self.now)
+
+    def _freed(self, key: int) -> None:
+        part, size, _ = self.alive.pop(key)
+        self.now[part] -= size
+
+
+def peak(task: Task, device: MetaDevice, batch_size: int, **limits: Any) -> dict[str, int]:
+    """The bytes of each part at the peak of two steps with `batch_size` samples."""
+    samples = largest_samples(task)
+    samples = [samples[number % len(samples)] for number in range(batch_size)]
+    collate = task.collate or default_collate
+    try:  # without the memory of a batch
+        batch = collate(tree_map_only(Tensor, lambda one: one.to(META), samples))
+    except Exception:
+        batch = collate(samples)
+    counted = dataclasses.replace(task, targets=lambda part: 1.0, scheduler=None)  # the number needs values
+    trace, hooks = Trace(), []
+    object.__setattr__(device, "trace", trace)
+    trace.mark("weights", [*task.model.parameters(), *task.model.buffers()])
+    trace.mark("optimizer", _state(task.optimizer))
+    for one in task.model.parameters():
+        if one.requires_grad:
+            hooks.append(one.register_post_accumulate_grad_hook(lambda one: trace.mark("gradients", one.grad)))
+    hooks.append(task.optimizer.register_step_post_hook(lambda *_: trace.mark("optimizer", _state(task.optimizer))))
+    try:
+        with _as_on_gpu(), _kernels(device.dtype), trace:
+            step = Step(counted, device, check=False, **limits)
+            step._first = False  # a meta tensor is neither finite nor infinite
+            for seed in range(2):  # the second with the optimizer's state
+                step(batch, seed)
+    finally:
+        object.__setattr__(device, "trace", None)
+        task.optimizer.zero_grad()
+        for hook in hooks:
+            hook.remove()
+    return trace.parts
+
+
+def _state(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [list(state.values()) for state in optimizer.state.values()]
+
+
+@contextlib.contextmanager
+def _as_on_gpu() -> Iterator[None]:
+    """Meta tensors get the optimizer kernels that tensors on a GPU get."""
+    names = [
+        "torch.optim.optimizer._get_foreach_kernels_supported_devices",
+        "torch.optim.optimizer._get_fused_kernels_supported_devices",
+        "torch.utils._foreach_utils._get_foreach_kernels_supported_devices",
+    ]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(mock.patch(name, lambda: ["cuda", "cpu", "meta"]))
+        yield
+
+
+@contextlib.contextmanager
+def _kernels(dtype: torch.dtype) -> Iterator[None]:
+    """Autocast to `dtype`, and the attention of a GPU: for meta tensors, PyTorch has neither.
+
+    The dispatch key of an autocast that is not in use is switched on, with kernels for it.
+    """
+    keys, library, others = torch._C.DispatchKeySet(AUTOCAST), Library("aten", "IMPL"), Library("_", "IMPL")
+    others.fallback(fallthrough_kernel, AUTOCAST.name)
+
+    def kernel(name: str, to: torch.dtype | None) -> Callable[..., Any]:
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        operator = _attention if name == ATTENTION else operator
+
+        def cast(one: Any) -> Any:
+            floating = isinstance(one, Tensor) and one.device == META and one.is_floating_point()
+            return one.to(to) if to and floating and one.dtype != torch.float64 else one
+
+        def call(*args: Any, **named: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(keys):
+                return operator(*tree_map(cast, args), **tree_map(cast, named))
+
+        return call
+
+    lower = None if dtype == torch.float32 else dtype
+    library.impl(ATTENTION, kernel(ATTENTION, lower), AUTOCAST.name)
+    for names, to in ((LOWER, lower), (HIGHER, torch.float32)) if lower else ():
+        for name in names.split():
+            library.impl(name, kernel(name, to), AUTOCAST.name)
+    try:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(AUTOCAST, False)
+        with torch._C._IncludeDispatchKeyGuard(AUTOCAST):
+            yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(AUTOCAST, True)
+        library._destroy()
+        others._destroy()
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As on a GPU: flash attention, or the memory-efficient one for float32 and masks."""
+    aten = torch.ops.aten
+    if query.device != META or query.ndim != 4:
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        return aten.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, **options)
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value))
+    if mask is None and query.dtype != torch.float32:
+        return aten._scaled_dot_product_flash_attention(query, key, value, dropout, is_causal, scale=scale)[0]
+    if mask is not None:
+        mask = mask.to(META, query.dtype).expand(*query.shape[:3], key.shape[2])
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, mask, query.requires_grad, dropout, is_causal, scale=scale
+    )[0]
+
+
+def built(build: Callable[..., Task], settings: Any, device: MetaDevice) -> Task:
+    """The task with its weights on the meta device; TraceError if that is not possible."""
+    original = nn.Module.register_parameter
+
+    def register(module: nn.Module, name: str, one: nn.Parameter | None) -> None:
+        original(module, name, one)
+        if one is not None and one.device != META:
+            kept = nn.Parameter(one.detach().to(META), one.requires_grad)
+            module._parameters[name] = kept
+
+    try:
+        with _as_on_gpu(), mock.patch.object(nn.Module, "register_parameter", register):
+            return build(settings, device)
+    except (Exception, SystemExit) as error:
+        reason = error
+    try:  # with real weights, which are then dropped
+        with _as_on_gpu():
+            task = build(settings, Device(torch.device("cpu")))
+            old = dict(task.model.named_parameters(remove_duplicate=False))
+            task.model.to(META)
+    except (Exception, SystemExit):
+        raise TraceError(f"The task cannot be built without data in its weights: {first_line(reason)}") from None
+    now = dict(task.model.named_parameters(remove_duplicate=False))
+    new = {id(one): now[name] for name, one in old.items()}
+    for group in task.optimizer.param_groups:
+        group["params"] = [new.get(id(one), one) for one in group["params"]]
+    return task
+
+
+def estimate(build: Callable[..., Task], settings: Any, batch_size: int, dtype: str = "auto") -> Needed:
+    """The memory for `batch_size` samples per step; TraceError if it cannot be traced.
+
+    `dtype`: for autocast; auto: the setting, or the fastest format of the project's first target.
+    """
+    dtype = _format(settings) if dtype == "auto" else dtype
+    device = MetaDevice(META, DTYPES[dtype])
+    task = built(build, settings, device)
+    limits = {name: getattr(settings, name, None) for name in ("clip", "microbatch")}
+    other = batch_size // 2 or 2
+    try:
+        less, parts = (peak(task, device, size, **limits) for size in (other, batch_size))
+    except (Exception, SystemExit) as error:
+        raise TraceError(f"The step cannot be traced without data: {first_line(error)}") from error
+    total = sum(parts.values())
+    per_sample = round((total - sum(less.values())) / (batch_size - other))
+    return Needed(batch_size, total, parts, per_sample, total - batch_size * per_sample, dtype)
+
+
+def _format(settings: Any) -> str:
+    if (chosen := getattr(settings, "dtype", "auto")) != "auto":
+        return chosen
+    with contextlib.suppress(StackError):
+        formats = next((each.precisions for each in load().targets.values()), ())
+        return next((name for name in ("bf16", "fp16") if name in formats), "fp32")
+    return "fp32"
+
+
+def main() -> int:
+    """Run the command; 3: the task cannot be traced."""
+    about = "The memory that training needs, without a GPU. Accepts all options of the training script."
+    parser = argparse.ArgumentParser("python -m gpukit.train.memory", description=about, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--batch-size", type=int, help="samples per step (default: the project's)")
+    parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (default: this project's)")
+    given, rest = parser.parse_known_args()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        with _offline(), contextlib.redirect_stdout(sys.stderr):
+            build, settings = load_task(given.task, rest)
+            size = given.batch_size or getattr(settings, "batch_size", None)
+            if not isinstance(size, int) or size < 1:
+                raise TraceError("The batch size is not a number: use --batch-size 64.")
+            needed = estimate(build, settings, size)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+            raise  # --help, or options that tyro refused
+        why = first_line(error)
+        print(json.dumps({"why": why}) if given.json else f"Cannot be traced: {why}")
+        return 3
+    print(json.dumps(dataclasses.asdict(needed)) if given.json else table(needed))
+    return 0
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("nothing is downloaded to estimate memory")
+
+    with mock.patch.object(socket, "getaddrinfo", refuse):
+        yield
+
+
+def table(needed: Needed) -> str:
+    """The parts, one per line, in GiB."""
+    rows = [*needed.parts.items(), ("total", needed.bytes), ("CUDA context, about", needed.context)]
+    lines = [f"{name:<22}{size / 2**30:9.3f} GiB" for name, size in rows]
+    head = f"Batch size {needed.batch_size}, {needed.dtype}, not compiled, without the workspaces of libraries:"
+    each = f"{needed.per_sample / 2**20:.3f} MiB per sample, {needed.fixed / 2**30:.3f} GiB for any batch size."
+    return "\n".join([head, *lines, each])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
