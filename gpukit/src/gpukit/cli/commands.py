@@ -28,7 +28,7 @@ def act(options: argparse.Namespace) -> int:
         return import_module("gpukit.update.main").update(find_root(), options)
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
-    if command == "plan":
+    if command == "plan" and not given.get("native"):
         if options.prove and ".whl" in __file__ and import_module("gpukit.image.guard").RECORD.is_file():
             os.execvp("gpukit", ["gpukit", *sys.argv[1:]])  # ./launch runs without site-packages, where Triton is
         return import_module("gpukit.plan.main").main(options)

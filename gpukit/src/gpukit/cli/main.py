@@ -53,7 +53,7 @@ COMMANDS = {
     "doctor": ("check this machine, and what its GPU needs", []),
     "plan": (
         "check, before anything is downloaded, that image, packages, and driver fit a GPU that is not here",
-        ["--for", "--driver", "--prove", "--refresh", "--json"],
+        ["--for", "--driver", "--batch-size", "--prove", "--refresh", "--json"],
     ),
     "explain": (
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",
@@ -90,6 +90,7 @@ ARGUMENTS = {
         "help": "a hardware id or a card, such as h100 or h200; repeatable (default: the project's targets)",
     },
     "--driver": {"default": "", "metavar": "N", "help": "the driver of that machine, such as 570"},
+    "--batch-size": {"type": int, "metavar": "N", "help": "samples per step (default: the project's)"},
     "--prove": {
         "action": "store_true",
         "help": "also compile Triton kernels, and read which GPUs the installed packages have code for; needs no GPU",
@@ -241,7 +242,7 @@ examples:
   ./launch plan --for h100 --driver 570
   ./launch plan --json              the findings, and the version of every package
 
-exit code: 0 nothing is wrong, 1 a check fails, 2 something could not be asked""",
+exit code: 0 nothing is wrong, 1 a check fails, 2 something could not be asked, 3 only the memory cannot be computed""",
     "build": """\
 examples:
   ./launch build                                    build what has changed

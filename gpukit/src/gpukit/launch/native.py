@@ -10,6 +10,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -138,6 +139,8 @@ def act(project: Project, options: Any) -> int:
         return run(project, options.rest, values)
     if command in ("verify", "speed"):
         return run(project, ["gpukit", command, *options.rest])
+    if command == "plan":
+        return run(project, ["gpukit", *sys.argv[sys.argv.index("plan") :]], here=False)
     if command == "shell":
         return shell(project, options.rest)
     if command == "notebook":
@@ -151,9 +154,9 @@ def act(project: Project, options: Any) -> int:
     raise RefusalError(f"`{command}` is about containers and images: leave `--native` out.")
 
 
-def run(project: Project, command: list[str], values: dict[str, str] | None = None) -> int:
+def run(project: Project, command: list[str], values: dict[str, str] | None = None, here: bool = True) -> int:
     """Become the command. What holds the environment goes on with it, and signals are its own."""
-    environment = ready(project)
+    environment = ready(project, here=here)
     env = {**variables(project, environment), **(values or {})}
     if project.dry:
         print(shlex.join(["env", *(f"{name}={env[name]}" for name in ("VIRTUAL_ENV", "PYTHONPATH")), *command]))

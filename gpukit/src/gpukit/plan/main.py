@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from functools import cached_property
@@ -32,7 +33,7 @@ from gpukit.findings.private import mask
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.image.guard import RECORD
-from gpukit.plan import checks, image, kernels, packages
+from gpukit.plan import checks, image, kernels, memory, packages
 from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.location import find_root, root
@@ -54,11 +55,14 @@ class Probes:
         refresh: bool = False,
         today: date | None = None,
         answers: str = "",
+        cards: tuple[int, ...] = (),
+        batch_size: int | None = None,
     ) -> None:
-        """`answers`: the options of `./launch update` for a stack that supports this target."""
+        """`answers`: the options of `./launch update` for a stack that supports this target; `cards`: GB of memory."""
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
         self.today, self.answers = today or date.today(), answers or "--answers"
         self.target: Target = stack.targets[id]
+        self.cards, self.batch_size = cards or memories(id), batch_size
         self.asked: dict[str, float] = {}
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
@@ -80,6 +84,10 @@ class Probes:
         except RefusalError as error:
             return error
         return found
+
+    @cached_property
+    def trace(self) -> dict[str, Any]:
+        return memory.trace(self.target.autocast, self.batch_size)
 
     @cached_property
     def host(self) -> Host:
@@ -104,12 +112,13 @@ def one_for_each(probes: Any, stack: Stack) -> Finding:
     return skipped("`./launch plan` reports one for each.")
 
 
-CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here)
+CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here, memory.memory)
 # What `explain` and the documentation describe: also the findings that are one for each package or capability.
 EXPLAINED = (
     image.image,
     checks.torch,
     checks.driver,
+    memory.memory,
     Check("packages", "Packages", one_for_each, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
     Check("kernels", "Packages' kernels", one_for_each, causes=kernels.CAUSES, about=(kernels.__doc__ or "")),
     Check("prove", "Kernels", one_for_each, causes=proving.CAUSES, about=(proving.__doc__ or "")),
@@ -120,7 +129,8 @@ def main(options: argparse.Namespace) -> int:
     """Print one table for each target.
 
     Returns:
-        0 if nothing is wrong, 1 if a check failed, 2 if something could not be asked
+        0 if nothing is wrong, 1 if a check failed, 2 if something could not be asked, 3 if only the memory could not be
+        computed
 
     Raises:
         RefusalError: the hardware is not known, or the project cannot be read
@@ -131,28 +141,37 @@ def main(options: argparse.Namespace) -> int:
         stack = load() if project else None
     except StackError as error:
         raise RefusalError(f"{error}.", code=2) from None
-    ids = [identified(each) for each in given] or (list(stack.targets) if stack else [])
-    if not ids:
+    asked = [identified(each) for each in given] or ([(id, ()) for id in stack.targets] if stack else [])
+    if not asked:
         known = ", ".join(data("cards"))
         raise RefusalError(f"Outside a project, name the hardware with `gpukit plan --for ID`: {known}.", code=2)
     if options.driver and not re.fullmatch(r"\d{3}(\.\d+)*", options.driver):
         raise RefusalError(f"{options.driver!r} is not a driver's version: write it as in `--driver 580`.", code=2)
     found: dict[str, tuple[list[Finding], Answer | None]] = {}
-    for id in dict.fromkeys(ids):
+    untraceable = False
+    for id, cards in dict(asked).items():
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
-        probes = Probes(of, id, options.driver, options.refresh, answers=answers)
+        more = {"answers": answers, "cards": cards, "batch_size": options.batch_size}
+        probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
+        untraceable |= "trace" in vars(probes) and "untraceable" in probes.trace
         found[id] = ([map_texts(finding, hide) for finding in findings], answer)
     proved = prove(found, stack) if options.prove else []
-    return show(found, proved, stack.project if stack else "", options.json)
+    return show(found, proved, stack.project if stack else "", options.json, untraceable)
 
 
-def identified(text: str) -> str:
-    """The hardware id of a text: an id, or the name of a card, such as h200."""
+def memories(id: str, names: Iterable[str] = ()) -> tuple[int, ...]:
+    """How many GB these cards of the hardware have, or all of them."""
+    known = data("cards")[id]["memory_gb"]
+    return tuple(sorted({size for name in known if not names or name in names for size in known[name]}))
+
+
+def identified(text: str) -> tuple[str, tuple[int, ...]]:
+    """The hardware id of a text, and GB of memory: an id, or the name of a card, such as h200."""
     cards = data("cards")
     if text in cards:
-        return text
+        return text, memories(text)
 
     def simple(name: str) -> str:
         return re.sub(r"[^a-z0-9]", "", name.lower())
@@ -163,7 +182,10 @@ def identified(text: str) -> str:
     if len(found) != 1:
         which = f": it can be {' or '.join(found)}" if found else f"; the ids are: {', '.join(cards)}"
         raise RefusalError(f"The hardware {text!r} is not known{which}.", code=2)
-    return found[0]
+    id = found[0]
+    named = [name for name in cards[id]["memory_gb"] if simple(name) == simple(text)]
+    named = named or [name for name in cards[id]["memory_gb"] if simple(text) in simple(name)]
+    return id, memories(id, named)
 
 
 def for_target(stack: Stack | None, id: str) -> Stack:
@@ -178,7 +200,7 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
     """The findings about one target, and its packages."""
     selected = [each for each in CHECKS if project or not each.project]
     if probes.native:
-        stack, selected = natively(stack), [checks.driver]
+        stack, selected = natively(stack), [checks.driver, memory.memory]
     with running.status_line() as say:
         findings = running.run(selected, probes, stack, lambda _, each: say(f"{probes.id}: {each.title}"))
         say(f"{probes.id}: Packages")
@@ -234,11 +256,15 @@ def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:
 
 
 def show(
-    found: dict[str, tuple[list[Finding], Answer | None]], proved: list[Finding], project: str, as_json: bool
+    found: dict[str, tuple[list[Finding], Answer | None]],
+    proved: list[Finding],
+    project: str,
+    as_json: bool,
+    untraceable: bool,
 ) -> int:
     """Print everything; the exit code of all."""
     every = [finding for findings, _ in found.values() for finding in findings] + proved
-    code = exit_code(every)
+    code = exit_code(every) or (memory.UNTRACEABLE if untraceable else 0)
     if as_json:
         targets = {
             id: {

@@ -30,6 +30,11 @@ class Target:
     last_driver: str | None = field(default_factory=lambda: None)
     modules: str | None = field(default_factory=lambda: "either")
 
+    @property
+    def autocast(self) -> str:
+        """What `--dtype auto` trains in."""
+        return next((name for name in ("bf16", "fp16") if name in self.precisions), "fp32")
+
 
 @dataclass(frozen=True)
 class Kernels:

@@ -7,8 +7,8 @@ Two real steps of the task run on PyTorch's meta device, whose tensors have shap
 the storages that are alive. Weights become meta tensors as modules register them, before they are initialized.
 
 What is as on a GPU: autocast, the optimizer's foreach and fused kernels, flash attention, checkpointing, microbatches.
-What is not counted: workspaces within a kernel (cuDNN, cuBLAS), fragmentation, what torch.compile saves, and fp16's loss
-scaling. An LSTM's gates are counted as PyTorch's own kernels save them, not as cuDNN's reserve space.
+What is not counted: workspaces within a kernel (cuDNN, cuBLAS), fragmentation, what torch.compile saves, and the loss
+scaling of fp16. Not traced: RNN, LSTM, and GRU, since only cuDNN knows, on the GPU, how much they keep.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ META = torch.device("meta")
 LOWER = (
     "linear matmul mm bmm addmm mv addmv baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d.input"
 )
-LOWER += " conv_transpose3d.input prelu lstm.input gru.input"
+LOWER += " conv_transpose3d.input prelu"
 HIGHER = "layer_norm group_norm softmax.int log_softmax.int nll_loss nll_loss_nd mse_loss l1_loss smooth_l1_loss kl_div"
 HIGHER += " binary_cross_entropy_with_logits exp log pow.Tensor_Scalar rsqrt sum sum.dim_IntList cumsum softplus prod"
 ATTENTION = "scaled_dot_product_attention"
@@ -282,11 +282,16 @@ def built(build: Callable[..., Task], settings: Any, device: MetaDevice) -> Task
 def estimate(build: Callable[..., Task], settings: Any, batch_size: int, dtype: str = "auto") -> Needed:
     """The memory for `batch_size` samples per step; TraceError if it cannot be traced.
 
-    `dtype`: for autocast; auto: the setting, or the fastest format of the project's first target.
+    `dtype`: of autocast where the settings leave it open; auto: what the project's first target trains in.
     """
-    dtype = _format(settings) if dtype == "auto" else dtype
+    if (chosen := getattr(settings, "dtype", "auto")) != "auto":
+        dtype = chosen
+    elif dtype == "auto":
+        dtype = _first_target()
     device = MetaDevice(META, DTYPES[dtype])
     task = built(build, settings, device)
+    if recurrent := next((one for one in task.model.modules() if isinstance(one, nn.RNNBase)), None):
+        raise TraceError(f"Only cuDNN knows, on the GPU, how much memory {type(recurrent).__name__} keeps.")
     limits = {name: getattr(settings, name, None) for name in ("clip", "microbatch")}
     other = batch_size // 2 or 2
     try:
@@ -298,12 +303,9 @@ def estimate(build: Callable[..., Task], settings: Any, batch_size: int, dtype: 
     return Needed(batch_size, total, parts, per_sample, total - batch_size * per_sample, dtype)
 
 
-def _format(settings: Any) -> str:
-    if (chosen := getattr(settings, "dtype", "auto")) != "auto":
-        return chosen
+def _first_target() -> str:
     with contextlib.suppress(StackError):
-        formats = next((each.precisions for each in load().targets.values()), ())
-        return next((name for name in ("bf16", "fp16") if name in formats), "fp32")
+        return next((each.autocast for each in load().targets.values()), "fp32")
     return "fp32"
 
 
@@ -313,6 +315,9 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m gpukit.train.memory", description=about, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--batch-size", type=int, help="samples per step (default: the project's)")
+    parser.add_argument(
+        "--autocast", default="auto", choices=sorted(DTYPES), help="the format that `--dtype auto` means"
+    )
     parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (default: this project's)")
     given, rest = parser.parse_known_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -322,7 +327,7 @@ def main() -> int:
             size = given.batch_size or getattr(settings, "batch_size", None)
             if not isinstance(size, int) or size < 1:
                 raise TraceError("The batch size is not a number: use --batch-size 64.")
-            needed = estimate(build, settings, size)
+            needed = estimate(build, settings, size, given.autocast)
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):
             raise  # --help, or options that tyro refused

@@ -1,0 +1,87 @@
+"""Whether training fits the memory of the target's cards, from a trace that `gpukit.train.memory` makes elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from gpukit.findings.checks import check
+from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.project.location import root
+from gpukit.project.stack import Stack
+
+SECONDS = 300  # for the trace, which builds the model
+UNTRACEABLE = 3  # its exit code, and that of `plan`
+# Of a card's nominal memory, in GiB. A T4 with 16 GB reports 15360 MiB, as ECC takes 1/16; the driver takes some more.
+USABLE = 0.93
+SMALLER = "Train with `--batch-size {fits}`, or keep the batch and compute it in parts with `--microbatch {fits}`."
+TOO_SMALL = Cause(
+    "card-too-small",
+    "Training at batch size {batch} needs {need:.1f} GiB, more than {cards} can give.",
+    SMALLER,
+)
+SOME_TOO_SMALL = Cause(
+    "some-cards-too-small",
+    "Training at batch size {batch} needs {need:.1f} GiB, more than {cards} can give.",
+    f"On these cards: {SMALLER[0].lower()}{SMALLER[1:]}",
+    status=WARN,
+)
+MODEL_TOO_LARGE = Cause(
+    "model-too-large",
+    "Training needs {need:.1f} GiB for a batch of one sample, more than {cards} can give.",
+    "Use a GPU with more memory, or train fewer parameters, as with LoRA.",
+)
+CAUSES = (MODEL_TOO_LARGE, TOO_SMALL, SOME_TOO_SMALL)
+
+
+@functools.lru_cache
+def trace(dtype: str, batch_size: int | None) -> dict[str, Any]:
+    """What the trace prints; {"why"} if there is none, with "untraceable" if the model is the reason."""
+    command = [sys.executable, "-m", "gpukit.train.memory", "--json", f"--autocast={dtype}"]
+    command += [f"--batch-size={batch_size}"] if batch_size else []
+    try:
+        done = subprocess.run(command, cwd=root(), capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"why": f"The trace took longer than {SECONDS} s."}
+    try:
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"why": f"The trace failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"}
+    return {**found, "untraceable": True} if done.returncode == UNTRACEABLE else found
+
+
+@check("memory", "Memory of the GPU", causes=CAUSES, project=True)
+def memory(probes: Any, stack: Stack) -> Finding:
+    """Weights, gradients, optimizer state, and activations of a training step must fit the card, beside CUDA's own."""
+    if not probes.target.capability:
+        return skipped("The target has no GPU.")
+    if find_spec("torch") is None:
+        return skipped(
+            "PyTorch is not installed here, and the memory is computed with it.",
+            remedy="`./launch --native --cpu plan`",
+        )
+    found = probes.trace
+    if "why" in found:
+        return skipped(found["why"])
+    share = stack.memory.fraction if probes.target.unified_memory and stack.memory.fraction else USABLE
+    fixed, each, batch = found["fixed"] + found["context"], max(1, found["per_sample"]), found["batch_size"]
+    need = fixed + each * batch
+    fits = {size: max(0, int((size * 2**30 * share - fixed) // each)) for size in sorted(probes.cards)}
+    seen = f"batch size {batch} needs {need / 2**30:.1f} GiB in {found['dtype']}; the largest that fits: "
+    seen += ", ".join(f"{most} in {size} GB" for size, most in fits.items())
+    small = [size for size, most in fits.items() if most < batch]
+    if not small:
+        return passed(seen)
+    cards = f"{' or '.join(map(str, small))} GB"
+    if not max(fits.values()):
+        return MODEL_TOO_LARGE(seen, need=(fixed + each) / 2**30, cards=cards)
+    if len(small) == len(fits):
+        return TOO_SMALL(seen, batch=batch, need=need / 2**30, cards=cards, fits=max(fits.values()))
+    possible = [fits[size] for size in small if fits[size]]
+    if not possible:
+        possible = [1]
+    return SOME_TOO_SMALL(seen, batch=batch, need=need / 2**30, cards=cards, fits=min(possible))
