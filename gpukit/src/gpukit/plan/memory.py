@@ -11,6 +11,7 @@ from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.host.memory import usual
 from gpukit.project.location import root
 from gpukit.project.stack import Stack
 
@@ -67,7 +68,7 @@ def memory(probes: Any, stack: Stack) -> Finding:
     found = probes.trace
     if "why" in found:
         return skipped(found["why"])
-    share = stack.memory.fraction if probes.target.unified_memory and stack.memory.fraction else USABLE
+    share = stack.memory.fraction or usual() if probes.target.unified_memory else USABLE
     fixed, each, batch = found["fixed"] + found["context"], max(1, found["per_sample"]), found["batch_size"]
     need = fixed + each * batch
     fits = {size: max(0, int((size * 2**30 * share - fixed) // each)) for size in sorted(probes.cards)}
@@ -81,7 +82,5 @@ def memory(probes: Any, stack: Stack) -> Finding:
         return MODEL_TOO_LARGE(seen, need=(fixed + each) / 2**30, cards=cards)
     if len(small) == len(fits):
         return TOO_SMALL(seen, batch=batch, need=need / 2**30, cards=cards, fits=max(fits.values()))
-    possible = [fits[size] for size in small if fits[size]]
-    if not possible:
-        possible = [1]
-    return SOME_TOO_SMALL(seen, batch=batch, need=need / 2**30, cards=cards, fits=min(possible))
+    fit = min(fits[size] for size in small) or 1
+    return SOME_TOO_SMALL(seen, batch=batch, need=need / 2**30, cards=cards, fits=fit)
