@@ -245,13 +245,12 @@ def measured(settings: Settings, size: int) -> int:
     task = build(settings, device)
     batch = [torch.stack([column] * size) for column in task.dataset[0]]
     tracker = Tracker()
-    with torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is not PyTorch's own
-        step = Step(task, device, clip=settings.clip, check=False)
-        step(batch, 0)
-        task.optimizer.zero_grad()
-        tracker.track_external(task.model, task.optimizer)
-        with tracker:
-            step(batch, 1)
+    step = Step(task, device, clip=settings.clip, check=False)
+    step(batch, 0)
+    task.optimizer.zero_grad()
+    tracker.track_external(task.model, task.optimizer)
+    with tracker:
+        step(batch, 1)
     return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
 
 
@@ -264,9 +263,12 @@ def attention(
 
 def traced(settings: Settings, size: int) -> Needed | None:
     """With the CPU's attention, and without the CUDA allocator's rounding; None: it cannot be traced."""
-    with mock.patch.object(memory, "_attention", attention), mock.patch.object(memory, "BLOCK", 1):
-        with contextlib.suppress(memory.TraceError):
-            return memory.estimate(build, settings, size)
+    with (
+        mock.patch.object(memory, "_attention", attention),
+        mock.patch.object(memory, "BLOCK", 1),
+        contextlib.suppress(memory.TraceError),
+    ):
+        return memory.estimate(build, settings, size)
     return None
 
 

@@ -163,3 +163,27 @@ def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None
             profile.step()
     assert (tmp_path / TRACE).stat().st_size > 1000
     assert "Self CUDA" in (tmp_path / OPERATORS).read_text(encoding="utf-8")
+
+
+def test_the_traced_memory_is_that_of_this_gpu(device: str, measured: dict[str, Any]) -> None:
+    """At most 20 % more than the allocator reserves for five steps, and never more than 5 % less."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from gpukit.train.batch import Step
+    from gpukit.train.device import choose
+    from gpukit.train.memory import estimate
+
+    settings = SimpleNamespace(device=device, samples=4096, clip=1.0)
+    needed, chosen = estimate(small_task, settings, 2048, "fp32"), choose(device=device, dtype="fp32")
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    task = small_task(settings, chosen)
+    step = Step(task, chosen, clip=1.0, check=False)
+    batch = torch.utils.data.default_collate([task.dataset[index] for index in range(2048)])
+    for seed in range(5):
+        step(batch, seed)
+    measured.update(traced=needed.bytes, reserved=torch.cuda.max_memory_reserved(device) - before)
+    assert 0.95 * measured["reserved"] <= needed.bytes <= 1.2 * measured["reserved"]

@@ -13,7 +13,7 @@ BELOW |= {"image": "project", "wheel": ""}
 BELOW |= dict.fromkeys(["doctor", "launch", "verify", "train", "update"], "wheel image host errors findings project")
 BELOW["verify"] += " train"  # cases.py tries it on the GPU, in a process of its own
 BELOW["jobs"] = f"launch {BELOW['launch']}"
-BELOW["plan"] = f"doctor {BELOW['doctor']}"
+BELOW["plan"] = f"doctor train {BELOW['doctor']}"  # train/memory.py, in a process of its own
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from gpukit.host import stacks, uv
 from gpukit.plan import main as plan
-from gpukit.plan import packages
+from gpukit.plan import memory, packages
 from gpukit.plan.index import File, Platform, parse
 from gpukit.plan.resolve import Question, resolve
 from gpukit.project.messages import RefusalError
@@ -288,7 +288,7 @@ def run(
     web.answers["/torch/torch/"] = web.answers["/simple/torch/"]
 
     def called(*ids: str, driver: str = "", refresh: bool = False) -> tuple[int, dict[str, Any]]:
-        options = argparse.Namespace(targets=list(ids), driver=driver, refresh=refresh, prove=False, json=True)
+        options = argparse.Namespace(targets=list(ids), driver=driver, refresh=refresh, prove=False, json=True, batch_size=None)
         code = plan.main(options)
         return code, json.loads(capsys.readouterr().out)
 
@@ -348,3 +348,69 @@ def test_what_is_installed_of_a_project(tmp_path: Path) -> None:
     assert wanted(tmp_path) == ["one>=1", "two", "pytest", "ruff"]
     (tmp_path / "requirements.txt").write_text("# pins\none==1.5\nthree==3 # via two\n")
     assert wanted(tmp_path) == ["one==1.5", "three==3", "two", "pytest", "ruff"]
+
+
+# Memory
+
+TRACED = {"batch_size": 64, "bytes": 0, "fixed": 2**30, "per_sample": 2**28, "context": 2**29, "dtype": "bf16"}
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The finding about a target and its cards: 1.5 GiB and 0.25 for each sample, unless the trace says otherwise."""
+    stack = replace(stacks.stack(["h100"]), project="demo")
+    monkeypatch.setattr("gpukit.plan.memory.find_spec", lambda name: name)
+
+    def found(given: str, **trace: Any) -> Any:
+        id, cards = plan.identified(given)
+        of = plan.for_target(stack, id)
+        probes = plan.Probes(of, id, cards=cards)
+        probes.trace = {**TRACED, **trace}
+        return memory.memory(probes, of)
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("card", "trace", "cause", "fits"),
+    [
+        ("h100", {}, "", 0),
+        ("rtx 5090", {}, "", 0),
+        ("rtx 5080", {}, "card-too-small", int((16 * 0.93 - 1.5) * 4)),
+        ("rtx-50", {}, "some-cards-too-small", int((8 * 0.93 - 1.5) * 4)),
+        ("dgx-spark", {"batch_size": 500}, "card-too-small", int((128 * 0.8 - 1.5) * 4)),
+        ("rtx 5050", {"fixed": 2**33}, "model-too-large", 0),
+    ],
+)
+def test_each_card_is_compared_with_what_training_needs(
+    traced: Callable, card: str, trace: dict[str, int], cause: str, fits: int
+) -> None:
+    finding = traced(card, **trace)
+    assert finding.cause_id == cause
+    assert not fits or f"--batch-size {fits}`" in finding.remedy
+
+
+def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
+    traced: Callable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gpukit/train").mkdir(parents=True)
+    for folder in ("gpukit", "gpukit/train"):
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / "gpukit/train/memory.py").write_text('print(\'{"why": "It reads a value."}\')\nraise SystemExit(3)\n')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(memory, "root", lambda: tmp_path)
+    memory.trace.cache_clear()
+    answer = memory.trace("bf16", None)
+    assert answer == {"why": "It reads a value.", "untraceable": True}
+    assert traced("h100", **answer).status == "SKIP"
+    assert plan.show({}, [], "demo", True, untraceable=True) == memory.UNTRACEABLE
+    assert json.loads(capsys.readouterr().out)["exit_code"] == memory.UNTRACEABLE
+    (tmp_path / "gpukit/train/memory.py").write_text("raise SystemExit('broken')\n")
+    memory.trace.cache_clear()
+    assert "untraceable" not in memory.trace("bf16", None)
+
+
+def test_without_pytorch_the_command_that_brings_it_is_named(traced: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpukit.plan.memory.find_spec", lambda name: None)
+    finding = traced("h100")
+    assert finding.status == "SKIP" and "--native" in finding.remedy

@@ -52,13 +52,14 @@ if "CARD_MIB" in os.environ:
 
 @dataclass(frozen=True)
 class Settings:
-    """`each`: MiB that a sample takes. `wrong`: what goes wrong, with more than `most` samples."""
+    """`each`: MiB that a sample takes, and `traced` of that without data. `wrong`: with more than `most` samples."""
 
     each: float = 1.0
     samples: int = 10_000
     wrong: str = ""
     most: int = 0
     compile: bool = False
+    traced: float = 0.5
 
 
 class Rows(Dataset):
@@ -84,15 +85,17 @@ def build(settings: Settings, device: Device) -> Task:
     model = device.prepare(nn.Linear(1, 1))
 
     def loss(model: nn.Module, batch: Tensor) -> Tensor:
-        if len(batch) > settings.most:
+        traced = batch.device.type == "meta"
+        if len(batch) > settings.most and not traced:
             if settings.wrong == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if settings.wrong == "launch":
                 raise RuntimeError("CUDA error: invalid configuration argument")
-        if devices.GpuMemory is Card:
+        if devices.GpuMemory is Card and not traced:
             Card.take(int(len(batch) * settings.each * MIB))
             return model(batch).sum()
-        taken = torch.ones(int(len(batch) * settings.each * 2**18), device=batch.device)
+        seen = settings.traced if traced else 1
+        taken = torch.ones(int(len(batch) * settings.each * seen * 2**18), device=batch.device)
         return model(batch).sum() + taken.sum()
 
     return Task(model, torch.optim.AdamW(model.parameters()), Rows(settings.samples), loss)

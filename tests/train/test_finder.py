@@ -184,6 +184,15 @@ def test_what_fits_is_verified_in_a_fresh_process(card: None) -> None:
     assert find(finder_tasks.build, Settings(each=4), limit=100 * MIB) <= 90 / 4
 
 
+def test_the_traced_size_is_the_first(card: None) -> None:
+    """Traced exactly, it needs no other process."""
+    messages: list[str] = []
+    found = find(finder_tasks.build, Settings(each=4, traced=1), progress=messages.append)
+    assert 0.9 * 490 / 4 <= found <= 490 / 4
+    assert int(messages[2].split()[0]) >= 0.85 * 490 / 4
+    assert not any("in a fresh process" in line for line in messages)
+
+
 def test_all_ranks_use_the_least(card: None) -> None:
     messages: list[str] = []
     settings = Settings(samples=7)

@@ -4,8 +4,8 @@
     found = find(build, settings)                     # the same from a script or a notebook
 
 A trial is a process that trains a few steps of the project, compiled if the settings say so, and reads the peak from
-PyTorch's allocator. In the first trial, two sizes predict the largest, and a few more correct that. The next trial
-verifies it in a fresh process, as training will start. A size that was not verified is never returned.
+PyTorch's allocator. The first begins with the size that gpukit.train.memory computes; two sizes predict the largest,
+and a few more correct that. The next verifies it in a fresh process, as training will start: others are not returned.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from gpukit.train import device as devices
 from gpukit.train.batch import Step, first_line, is_oom
 from gpukit.train.data import length
 from gpukit.train.errors import TrainingError
+from gpukit.train.memory import largest
 from gpukit.train.ranks import Ranks
 from gpukit.train.task import Task, largest_samples, load_task
 
-TRIALS, SIZES, START, STEPS = 5, 12, 64, 5  # processes; sizes in the first one at most; the first size; steps of a size
+TRIALS, SIZES, STEPS, START = 5, 12, 5, 64  # processes; sizes in the first one; steps of a size; first size if untraced
 MARGIN = 0.04  # of the memory, left free unless a size takes exactly the same memory twice: covers 2 % of noise
 WORTH = 0.9  # if the margin costs more than this of the size, a size without it is verified
 CLOSE, BEYOND, LEAP = 0.97, 0.88, 16  # of the prediction; then one larger size is tried; at most this many times larger
@@ -59,21 +60,19 @@ class Search:
 
     budget: int = 0
     ceiling: int = 0
+    start: int = START
     tried: list[Outcome] = field(default_factory=list)
 
     @property
-    def began(self) -> list[int]:
-        """The size with which each trial began."""
+    def began(self) -> list[int]:  # the sizes with which trials began
         return [each.size for each in self.tried if each.fresh]
 
     @property
-    def bound(self) -> int:
-        """The smallest size that failed."""
+    def bound(self) -> int:  # the smallest size that failed
         return min((each.size for each in self.tried if each.peak_bytes is None), default=self.ceiling + 1)
 
     @property
-    def peaks(self) -> dict[int, list[int]]:
-        """The peaks of each size below all that failed, ascending."""
+    def peaks(self) -> dict[int, list[int]]:  # of each size below all that failed, ascending
         found: dict[int, list[int]] = {}
         for each in sorted(self.tried, key=lambda each: each.size):
             if each.size < self.bound:
@@ -118,7 +117,7 @@ class Search:
     def next(self) -> int:
         """The size to try next in a process; 0: the largest is known, or nothing fits."""
         if not self.tried:
-            return min(START, self.ceiling or START)
+            return min(self.start, self.ceiling or self.start)
         bound, peaks = self.bound, self.peaks
         if bound == 1 or len(self.tried) >= SIZES:
             return 0
@@ -184,12 +183,12 @@ def _search(search: Search, build: Callable[..., Task], settings: Any, ranks: Ra
         raise TrainingError("Other processes import the task: define it and its settings in a module.")
     say("Finding the largest batch that fits: training with several sizes in separate processes.")
     while size := search.size():
-        with _process(build, settings, ranks.local_rank, ranks.world, search.budget) as ask:
+        with _process(build, settings, ranks.local_rank, ranks.world, search.budget, not search.tried) as ask:
             answer, fresh = ask(), True
             if isinstance(answer, str):
                 raise TrainingError(answer)
             if not search.tried:
-                search.budget, search.ceiling, line = answer
+                search.budget, search.ceiling, search.start, line = answer
                 say(line)
                 if not search.ceiling:
                     raise TrainingError("The data set has fewer samples than there are processes: start fewer.")
@@ -239,14 +238,14 @@ def _process(*request: Any) -> Iterator[Callable[..., Any]]:
         pipe.close()
 
 
-def _child(pipe: Any, build: Callable[..., Task], settings: Any, local_rank: int, world: int, most: int) -> None:
-    """Send the budget, the ceiling, and a line about both, then an Outcome for each size; a text if that cannot be."""
+def _child(pipe: Any, build: Callable[..., Task], settings: Any, rank: int, world: int, most: int, first: bool) -> None:
+    """Send the budget, the ceiling, the first size, and a line, then an Outcome for each size; a text if it cannot."""
     os.setsid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the finder
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RUN_ID"):
         os.environ.pop(name, None)
     try:
-        device = devices.from_settings(settings, local_rank)
+        device = devices.from_settings(settings, rank)
         memory = devices.GpuMemory(device, most or None)
         task = build(settings, device)
         samples, total = largest_samples(task), length(task.dataset)
@@ -260,7 +259,9 @@ def _child(pipe: Any, build: Callable[..., Task], settings: Any, local_rank: int
         pipe.send(f"{what}: {first_line(error)}")
         return
     about = f"{memory.budget / GIB:.2f} GiB available ({memory.how}); {total} samples"
-    pipe.send((memory.budget, total // world, f"{device.device}: {about}{f' for {world} processes' * (world > 1)}."))
+    start = min(LEAP * START, largest(build, settings, int(memory.budget * (1 - 2 * MARGIN)))) if first else 0
+    about += f" for {world} processes" * (world > 1)
+    pipe.send((memory.budget, total // world, start or START, f"{device.device}: {about}."))
 
     def peak(size: int) -> int:
         memory.start()

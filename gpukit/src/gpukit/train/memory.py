@@ -47,6 +47,9 @@ BLOCK = 512
 CONTEXT = 512 * 2**20
 PARTS = ("weights", "gradients", "optimizer", "activations", "data")
 META = torch.device("meta")
+READ, INDEX = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.index.Tensor
+NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+MOST_KNOWN = 2**22  # elements of a tensor whose values are computed
 # What autocast computes in the lower format, and what in float32, as far as it makes a difference to the memory.
 # Source: https://docs.pytorch.org/docs/2.13/amp.html#cuda-op-specific-behavior
 LOWER = (
@@ -87,14 +90,23 @@ class MetaDevice(Device):
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return super()._moved(value)
-        value = torch.empty_like(value, device=META)
+        moved = torch.empty_like(value, device=META)
+        if value.device != META and not value.is_floating_point():
+            moved.known = value
         if self.trace:
-            self.trace.mark("data", value)
-        return value
+            self.trace.mark("data", moved)
+        return moved
 
 
 class Trace(TorchDispatchMode):
-    """Counts the bytes of the meta tensors that are alive; `parts` is what they were at the peak."""
+    """Counts the bytes of the meta tensors that are alive; `parts` is what they were at the peak.
+
+    Masks, lengths, and other integers of a batch, and what is computed from them alone, have their values beside them
+    (`known`, on the CPU), since models ask for them. A float that the loss function reads after the model, as for a
+    metric, is 1.
+    """
+
+    in_model = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +117,23 @@ class Trace(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name.startswith("aten::_fused_") and func._schema.name.endswith("_"):
             return None  # a fused optimizer allocates nothing, and not all of them have a meta kernel
-        result = func(*args, **kwargs or {})
+        kwargs = kwargs or {}
+        given = _on_meta((args, kwargs))
+        known = all(hasattr(one, "known") for one in given)
+        if func is READ and not known and given[0].is_floating_point() and not self.in_model:
+            return 1.0
+        if func is INDEX:
+            args = (args[0], [each for one in args[1] for each in _positions(one)])
+        values = _values(func, args, kwargs) if given and known and NEEDS_VALUES & {*func.tags} else None
+        result = func(*args, **kwargs) if values is None else tree_map_only(Tensor, lambda one: one.to(META), values)
+        created = _on_meta(result)
+        if values is None and known and created and max(one.numel() for one in created) <= MOST_KNOWN:
+            values = _values(func, args, kwargs) if given or not created[0].is_floating_point() else None
+        for one, value in zip(created, tree_leaves(values) if values is not None else [], strict=False):
+            one.known = value
+        if not known and func._schema.is_mutable:
+            for one in created:
+                vars(one).pop("known", None)
         self.mark("activations", result, again=False)
         return result
 
@@ -134,13 +162,30 @@ class Trace(TorchDispatchMode):
         self.now[part] -= size
 
 
+def _on_meta(values: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(values) if isinstance(one, Tensor) and one.device == META]
+
+
+def _values(func: Any, args: Any, kwargs: Any) -> Any:
+    """The result on the CPU, from the values of all tensors."""
+    there, named = tree_map_only(Tensor, lambda one: getattr(one, "known", one), (args, kwargs))
+    return func(*there, **(named | ({"device": "cpu"} if "device" in named else {})))
+
+
+def _positions(index: Tensor | None) -> list[Tensor | None]:
+    """The positions that a mask of known values selects; any other index as it is."""
+    if index is None or index.dtype != torch.bool or not hasattr(index, "known"):
+        return [index]
+    return [each.to(META) for each in index.known.nonzero(as_tuple=True)]
+
+
 def peak(task: Task, device: MetaDevice, batch_size: int, **limits: Any) -> dict[str, int]:
     """The bytes of each part at the peak of two steps with `batch_size` samples."""
     samples = largest_samples(task)
     samples = [samples[number % len(samples)] for number in range(batch_size)]
     collate = task.collate or default_collate
     try:  # without the memory of a batch
-        batch = collate(tree_map_only(Tensor, lambda one: one.to(META), samples))
+        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, samples))
     except Exception:
         batch = collate(samples)
     counted = dataclasses.replace(task, targets=lambda part: 1.0, scheduler=None)  # the number needs values
@@ -151,6 +196,8 @@ def peak(task: Task, device: MetaDevice, batch_size: int, **limits: Any) -> dict
     for one in task.model.parameters():
         if one.requires_grad:
             hooks.append(one.register_post_accumulate_grad_hook(lambda one: trace.mark("gradients", one.grad)))
+    hooks.append(task.model.register_forward_pre_hook(lambda *_: setattr(trace, "in_model", True)))
+    hooks.append(task.model.register_forward_hook(lambda *_: setattr(trace, "in_model", False)))
     hooks.append(task.optimizer.register_step_post_hook(lambda *_: trace.mark("optimizer", _state(task.optimizer))))
     try:
         with _as_on_gpu(), _kernels(device.dtype), trace:
@@ -190,6 +237,11 @@ def _kernels(dtype: torch.dtype) -> Iterator[None]:
 
     The dispatch key of an autocast that is not in use is switched on, with kernels for it.
     """
+    asked = torch.is_autocast_enabled
+
+    def enabled(device: str | None = None) -> bool:  # models ask for the device of their tensors, and PyTorch refuses
+        return False if device == "meta" else asked(*[device] * (device is not None))
+
     keys, library, others = torch._C.DispatchKeySet(AUTOCAST), Library("aten", "IMPL"), Library("_", "IMPL")
     others.fallback(fallthrough_kernel, AUTOCAST.name)
 
@@ -215,7 +267,7 @@ def _kernels(dtype: torch.dtype) -> Iterator[None]:
             library.impl(name, kernel(name, to), AUTOCAST.name)
     try:
         torch._C._dispatch_tls_set_dispatch_key_excluded(AUTOCAST, False)
-        with torch._C._IncludeDispatchKeyGuard(AUTOCAST):
+        with torch._C._IncludeDispatchKeyGuard(AUTOCAST), mock.patch("torch.is_autocast_enabled", enabled):
             yield
     finally:
         torch._C._dispatch_tls_set_dispatch_key_excluded(AUTOCAST, True)
@@ -301,6 +353,15 @@ def estimate(build: Callable[..., Task], settings: Any, batch_size: int, dtype: 
     total = sum(parts.values())
     per_sample = round((total - sum(less.values())) / (batch_size - other))
     return Needed(batch_size, total, parts, per_sample, total - batch_size * per_sample, dtype)
+
+
+def largest(build: Callable[..., Task], settings: Any, budget: int) -> int:
+    """The largest batch size that `budget` bytes are predicted to hold, at least 1; 0 if the task cannot be traced."""
+    try:
+        needed = estimate(build, settings, 64)
+    except TraceError:
+        return 0
+    return max(1, (budget - needed.fixed) // max(1, needed.per_sample))
 
 
 def _first_target() -> str:
