@@ -18,6 +18,8 @@ ORDER = [
     "verify",
     "explain",
     "prove",
+    "plan",
+    "memory",
     "rebuild",
     "launchers",
     "resume",

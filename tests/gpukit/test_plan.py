@@ -288,7 +288,9 @@ def run(
     web.answers["/torch/torch/"] = web.answers["/simple/torch/"]
 
     def called(*ids: str, driver: str = "", refresh: bool = False) -> tuple[int, dict[str, Any]]:
-        options = argparse.Namespace(targets=list(ids), driver=driver, refresh=refresh, prove=False, json=True, batch_size=None)
+        options = argparse.Namespace(
+            targets=list(ids), driver=driver, refresh=refresh, prove=False, json=True, batch_size=None
+        )
         code = plan.main(options)
         return code, json.loads(capsys.readouterr().out)
 
@@ -331,6 +333,13 @@ def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) 
     assert status(first, "h100") == status(second, "h100")
     web.answers.clear()
     assert status(run("h100", refresh=True)[1], "h100")["packages"] == "package-not-found"
+
+
+def test_targets_of_one_run_share_what_the_index_sent(web: Web, run: Callable) -> None:
+    """Another architecture is another resolution, of the same pages."""
+    document = run("h100", "gh200")[1]
+    assert document["targets"]["gh200"]["packages"]["one"]["version"] == "1.0"
+    assert [each for each in web.asked if each.startswith("/simple/")] == ["/simple/one/"]
 
 
 def test_hardware_that_is_not_known_is_refused(run: Callable) -> None:

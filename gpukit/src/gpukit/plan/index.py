@@ -107,8 +107,11 @@ class Release:
 class Indexes:
     """The indexes of this machine, in the order in which they are asked: the first one with a package counts."""
 
-    def __init__(self, urls: Iterable[str], platform: Platform) -> None:
-        self.platform = platform
+    def __init__(
+        self, urls: Iterable[str], platform: Platform, received: dict[object, Response | None] | None = None
+    ) -> None:
+        """`received`: answers that are not asked for again, of another platform in the same run."""
+        self.platform, self.received = platform, {} if received is None else received
         self.urls = [url.rstrip("/") for url in urls]
         self.client = Client(SECONDS)
         self.read: dict[tuple[str, str], bytes] = {}
@@ -198,6 +201,9 @@ class Indexes:
         shown = parts.hostname or url
         address = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
         headers = {"User-Agent": "gpukit", "Accept-Encoding": "gzip", **headers, **self._credentials(parts)}
+        key = (method, address, headers.get("Range"))
+        if key in self.received:
+            return self.received[key]
         for left in reversed(range(TRIES)):
             try:
                 answer = self.client.ask(method, address, headers)
@@ -213,9 +219,9 @@ class Indexes:
                     ) from None
             else:
                 if answer.status < 300:
-                    return answer
+                    return self.received.setdefault(key, answer)
                 if missing and answer.status in (404, 410):
-                    return None
+                    return self.received.setdefault(key, None)
                 if answer.status < 500 and answer.status != 429:
                     break
             if left:

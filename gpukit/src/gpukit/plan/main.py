@@ -57,6 +57,7 @@ class Probes:
         answers: str = "",
         cards: tuple[int, ...] = (),
         batch_size: int | None = None,
+        received: dict[object, object] | None = None,
     ) -> None:
         """`answers`: the options of `./launch update` for a stack that supports this target; `cards`: GB of memory."""
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
@@ -64,6 +65,7 @@ class Probes:
         self.target: Target = stack.targets[id]
         self.cards, self.batch_size = cards or memories(id), batch_size
         self.asked: dict[str, float] = {}
+        self.received: dict[object, object] = {} if received is None else received  # of the package indexes
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
     def not_asked(self, error: RefusalError) -> Finding:
@@ -148,11 +150,11 @@ def main(options: argparse.Namespace) -> int:
     if options.driver and not re.fullmatch(r"\d{3}(\.\d+)*", options.driver):
         raise RefusalError(f"{options.driver!r} is not a driver's version: write it as in `--driver 580`.", code=2)
     found: dict[str, tuple[list[Finding], Answer | None]] = {}
-    untraceable = False
+    untraceable, received = False, dict[object, object]()
     for id, cards in dict(asked).items():
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
-        more = {"answers": answers, "cards": cards, "batch_size": options.batch_size}
+        more = {"answers": answers, "cards": cards, "batch_size": options.batch_size, "received": received}
         probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
         untraceable |= "trace" in vars(probes) and "untraceable" in probes.trace
@@ -226,7 +228,7 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
         requirements = wanted(folder)
         try:
             asked = packages.question(stack, probes.target, requirements, folder, probes.native)
-            answer, probes.asked["packages"] = packages.answer(asked, probes.refresh)
+            answer, probes.asked["packages"] = packages.answer(asked, probes.refresh, probes.received)
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}

@@ -139,9 +139,9 @@ def pytorch_index(stack: Stack, target: Target) -> str:
     return re.sub(r"[^/]+$", backend, own) if re.fullmatch(r"cu\d+|cpu", backend) else own
 
 
-def answer(question: Question, refresh: bool = False) -> tuple[Answer, float]:
+def answer(question: Question, refresh: bool, received: dict[object, object]) -> tuple[Answer, float]:
     inputs = {**asdict(question), "fields": [each.name for each in fields(Package)]}  # of the version that asks
-    found, asked = cache.kept("packages", inputs, lambda: resolve(question).to_json(), refresh)
+    found, asked = cache.kept("packages", inputs, lambda: resolve(question, received).to_json(), refresh)
     return Answer.from_json(found), asked
 
 

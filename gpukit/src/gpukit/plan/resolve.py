@@ -92,9 +92,9 @@ class Answer:
         return cls(**{**data, "packages": {name: Package(**each) for name, each in data["packages"].items()}})
 
 
-def resolve(question: Question) -> Answer:
+def resolve(question: Question, received: dict[object, object] | None = None) -> Answer:
     """Resolve once as it is installed. Where versions were withheld because no file of theirs can be installed, resolve
-    with them too, to name the packages that fall back to others.
+    with them too, to name the packages that fall back to others. `received`: see Indexes.
 
     Raises:
         RefusalError: an index cannot be queried, or uv is not installed.
@@ -105,7 +105,7 @@ def resolve(question: Question) -> Answer:
     ]
     answer.unfetched = [line for line in question.requirements if line not in named]
     torch = list(question.torch)
-    with serving(question) as index:
+    with serving(question, received) as index:
         if "torch" not in question.provided:
             try:
                 index.torch_index = (question.torch_index,)
@@ -169,8 +169,8 @@ def pins(output: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serving(question: Question) -> Iterator[Index]:
-    index = Index(question)
+def serving(question: Question, received: dict[object, object] | None) -> Iterator[Index]:
+    index = Index(question, received)
     thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -185,9 +185,9 @@ def serving(question: Question) -> Iterator[Index]:
 class Index:
     """The index on loopback, with two views of each package: `fit` has what can be installed, `all` every version."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, received: dict[object, object] | None) -> None:
         self.uv, self.question = program(), question
-        self.indexes = Indexes(question.indexes, question.platform)
+        self.indexes = Indexes(question.indexes, question.platform, received)
         self.torch_index: tuple[str, ...] = ()
         self.failures: list[RefusalError] = []
         self.unread: set[str] = set()
