@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from gpukit.host import stacks, uv
@@ -302,8 +303,9 @@ def status(document: dict[str, Any], id: str) -> dict[str, str]:
     return {each["id"]: each["cause_id"] or each["status"] for each in findings if each["id"] != "disk"}
 
 
-def test_the_command_outside_a_project(web: Web, run: Callable) -> None:
+def test_the_command_outside_a_project(web: Web, run: Callable, findings_schema: dict[str, Any]) -> None:
     _, document = run("h200")
+    jsonschema.validate(document["targets"]["h100"], findings_schema)
     assert set(status(document, "h100").values()) == {"PASS"}
     assert document["targets"]["h100"]["packages"]["one"]["version"] == "1.0"
 

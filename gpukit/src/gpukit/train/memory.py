@@ -62,6 +62,12 @@ ATTENTION = "scaled_dot_product_attention"
 AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # no kernels of PyTorch's own; meta tensors have no such key
 
 
+NOT_HERE = (
+    "The task downloads files while it is built, and nothing is downloaded to compute memory: they must be in the "
+    "cache, as after a first run."
+)
+
+
 class TraceError(Exception):
     """The task cannot be traced; the message says why, in one sentence."""
 
@@ -323,7 +329,7 @@ def built(build: Callable[..., Task], settings: Any, device: MetaDevice) -> Task
             old = dict(task.model.named_parameters(remove_duplicate=False))
             task.model.to(META)
     except (Exception, SystemExit):
-        raise TraceError(f"The task cannot be built without data in its weights: {first_line(reason)}") from None
+        raise TraceError(f"The task cannot be built without data in its weights: {first_line(reason)}") from reason
     now = dict(task.model.named_parameters(remove_duplicate=False))
     new = {id(one): now[name] for name, one in old.items()}
     for group in task.optimizer.param_groups:
@@ -392,17 +398,33 @@ def main() -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):
             raise  # --help, or options that tyro refused
-        why = first_line(error)
+        why = NOT_HERE if _downloads(error) else first_line(error)
         print(json.dumps({"why": why}) if given.json else f"Cannot be traced: {why}")
         return 3
     print(json.dumps(dataclasses.asdict(needed)) if given.json else table(needed))
     return 0
 
 
+class OfflineError(OSError):
+    """Nothing is downloaded to compute memory."""
+
+
+def _downloads(error: BaseException | None) -> bool:
+    """Whether the error, or one that it was raised from, is about a file that is not here."""
+    while error:
+        if isinstance(error, OfflineError) or type(error).__name__ in (
+            "LocalEntryNotFoundError",
+            "OfflineModeIsEnabled",
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
     def refuse(*_: Any, **__: Any) -> Any:
-        raise OSError("nothing is downloaded to estimate memory")
+        raise OfflineError(OfflineError.__doc__)
 
     with mock.patch.object(socket, "getaddrinfo", refuse):
         yield
