@@ -26,6 +26,7 @@ def cards() -> dict[str, Any]:
             "label": machine["label"],
             "capability": machine["capability"],
             "arch": machine["arch"],
+            "min_cuda": machine["min_cuda"],
             "name": machine.get("name", ""),
             "chips": machine.get("chips", ""),
             "driver": machine["driver"]["first"],

@@ -327,6 +327,11 @@ def test_a_target_that_the_stack_has_no_kernels_for(run: Callable) -> None:
     assert finding.cause_id == "torch-without-kernels" and re.search("launch update --answers", finding.remedy)
 
 
+def test_a_target_that_needs_a_newer_cuda(run: Callable) -> None:
+    of = plan.for_target(replace(stacks.stack(["dgx-spark"]), project="demo", cuda="12.8.2"), "dgx-spark")
+    assert plan.checks.torch(plan.Probes(of, "dgx-spark"), of).cause_id == "cuda-below-floor"
+
+
 def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) -> None:
     first = run("h100")[1]
     web.asked.clear()

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.host.cards import data
 from gpukit.host.kernels import runs
 from gpukit.project.stack import Stack, version
 
@@ -14,6 +15,12 @@ OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
 NOT_FOR_ARCH = Cause(
     "torch-not-for-this-cpu",
     "This release of {base} is not for {arch}.",
+    OTHER_STACK,
+    standalone=OUTSIDE,
+)
+OLD_CUDA = Cause(
+    "cuda-below-floor",
+    "This stack has CUDA {cuda}, and {label} needs {least} or newer.",
     OTHER_STACK,
     standalone=OUTSIDE,
 )
@@ -45,7 +52,7 @@ LAST_BRANCH = Cause(
 )
 
 
-@check("torch", "PyTorch", causes=(NOT_FOR_ARCH, WITHOUT_KERNELS, ONLY_PTX))
+@check("torch", "PyTorch", causes=(NOT_FOR_ARCH, OLD_CUDA, WITHOUT_KERNELS, ONLY_PTX))
 def torch(probes: Any, stack: Stack) -> Finding:
     """PyTorch runs on a GPU only if it has code compiled for its capability, or PTX for an older one."""
     target, answers = probes.target, probes.answers
@@ -54,6 +61,10 @@ def torch(probes: Any, stack: Stack) -> Finding:
         return NOT_FOR_ARCH(seen, target.arch, base=stack.base, arch=target.arch, answers=answers, id=probes.id)
     if not target.capability:
         return passed(f"torch {stack.torch}, on the CPU")
+    least = data("cards")[probes.id]["min_cuda"]
+    if stack.cuda and least and version(stack.cuda)[:2] < version(least)[:2]:
+        facts = {"cuda": stack.cuda, "label": target.label, "least": least}
+        return OLD_CUDA(f"CUDA {stack.cuda}", f"{least} or newer", answers=probes.answers, id=probes.id, **facts)
     kernels = stack.kernels[target.arch]
     has = f"SASS {' '.join(kernels.sass) or 'none'}" + (f", PTX {' '.join(kernels.ptx)}" if kernels.ptx else "")
     seen, expected = f"torch {stack.torch} has {has}", f"capability {target.capability}"

@@ -187,7 +187,7 @@ class Indexes:
 
     def _from_end(self, file: File) -> bytes:
         """METADATA out of the wheel itself, by requests for parts of it."""
-        with zipfile.ZipFile(io.BufferedReader(_Parts(self, without_fragment(file.url)), 1 << 16)) as wheel:
+        with zipfile.ZipFile(io.BufferedReader(_Parts(self, without_fragment(file.url)), 1 << 14)) as wheel:
             inside = next(each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
             return wheel.read(inside)
 
