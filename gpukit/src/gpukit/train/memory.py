@@ -130,8 +130,16 @@ class Trace(TorchDispatchMode):
             return 1.0
         if func is INDEX:
             args = (args[0], [each for one in args[1] for each in _positions(one)])
-        values = _values(func, args, kwargs) if given and known and NEEDS_VALUES & {*func.tags} else None
-        result = func(*args, **kwargs) if values is None else tree_map_only(Tensor, lambda one: one.to(META), values)
+        needs = bool(NEEDS_VALUES & {*func.tags})
+        values = _values(func, args, kwargs) if given and known and needs else None
+        try:
+            result = (
+                func(*args, **kwargs) if values is None else tree_map_only(Tensor, lambda one: one.to(META), values)
+            )
+        except RuntimeError as error:
+            if needs:
+                raise ValueError(f"{func} needs a value that the model computes") from error
+            raise
         created = _on_meta(result)
         if values is None and known and created and max(one.numel() for one in created) <= MOST_KNOWN:
             values = _values(func, args, kwargs) if given or not created[0].is_floating_point() else None
