@@ -797,6 +797,14 @@ def test_a_place_for_environments_that_cannot_be_written(fresh: Native, place: s
     assert "GPUKIT_NATIVE names another place" in fresh.refused("run", "--", "true")
 
 
+def test_plan_needs_no_gpu_here(fresh: Native) -> None:
+    """It is about other machines, so that a missing driver is no reason to refuse it."""
+    fresh.cpu = False
+    done = fresh.launch("--dry-run", "plan", "--for", "h200", "--batch-size", "8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" gpukit plan --for h200 --batch-size 8\n")
+
+
 # In the background
 
 

@@ -404,7 +404,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:
-        options.rest = rest
+        options.rest = argv[argv.index("plan") + 1 :] if options.command == "plan" else rest
     if options.command == "run" and options.name and not options.detach:
         main.error("`--name` goes with `-d`")
     if options.command == "run" and not options.rest:

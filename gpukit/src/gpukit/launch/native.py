@@ -10,7 +10,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -137,10 +136,8 @@ def act(project: Project, options: Any) -> int:
         if options.detach:
             return detach(project, options.rest, options.name, values)
         return run(project, options.rest, values)
-    if command in ("verify", "speed"):
-        return run(project, ["gpukit", command, *options.rest])
-    if command == "plan":
-        return run(project, ["gpukit", *sys.argv[sys.argv.index("plan") :]], here=False)
+    if command in ("verify", "speed", "plan"):
+        return run(project, ["gpukit", command, *options.rest], here=command != "plan")
     if command == "shell":
         return shell(project, options.rest)
     if command == "notebook":
