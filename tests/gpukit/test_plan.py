@@ -349,6 +349,11 @@ def test_targets_of_one_run_share_what_the_index_sent(web: Web, run: Callable) -
     assert [each for each in web.asked if each.startswith("/simple/")] == ["/simple/one/"]
 
 
+def test_cards_of_the_same_hardware_are_one_target() -> None:
+    (id, cards), (same, others) = map(plan.identified, ("h200", "h100 nvl"))
+    assert id == same == "h100" and not cards & others and cards | others < plan.memories("h100")
+
+
 def test_hardware_that_is_not_known_is_refused(run: Callable) -> None:
     with pytest.raises(RefusalError):
         run("h900")
@@ -419,7 +424,7 @@ def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
     answer = memory.trace("bf16", None)
     assert answer == {"why": "It reads a value.", "untraceable": True}
     assert traced("h100", **answer).status == "SKIP"
-    assert plan.show({}, [], "demo", True, untraceable=True) == memory.UNTRACEABLE
+    assert plan.show({"h100": plan.Planned([], None, answer)}, [], "demo", True) == memory.UNTRACEABLE
     assert json.loads(capsys.readouterr().out)["exit_code"] == memory.UNTRACEABLE
     (tmp_path / "gpukit/train/memory.py").write_text("raise SystemExit('broken')\n")
     memory.trace.cache_clear()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukit.doctor import disk, engine, support
 from gpukit.doctor.host import Host
@@ -55,7 +55,7 @@ class Probes:
         refresh: bool = False,
         today: date | None = None,
         answers: str = "",
-        cards: tuple[int, ...] = (),
+        cards: Iterable[int] = (),
         batch_size: int | None = None,
         received: dict[object, object] | None = None,
     ) -> None:
@@ -127,6 +127,14 @@ EXPLAINED = (
 )
 
 
+class Planned(NamedTuple):
+    """About one target; `memory`: what the trace prints, empty where there is none."""
+
+    findings: list[Finding]
+    answer: Answer | None
+    memory: dict[str, Any]
+
+
 def main(options: argparse.Namespace) -> int:
     """Print one table for each target.
 
@@ -143,33 +151,35 @@ def main(options: argparse.Namespace) -> int:
         stack = load() if project else None
     except StackError as error:
         raise RefusalError(f"{error}.", code=2) from None
-    asked = [identified(each) for each in given] or ([(id, ()) for id in stack.targets] if stack else [])
+    asked: dict[str, set[int]] = {} if given or not stack else {id: memories(id) for id in stack.targets}
+    for id, cards in map(identified, given):
+        asked.setdefault(id, set()).update(cards)
     if not asked:
         known = ", ".join(data("cards"))
         raise RefusalError(f"Outside a project, name the hardware with `gpukit plan --for ID`: {known}.", code=2)
     if options.driver and not re.fullmatch(r"\d{3}(\.\d+)*", options.driver):
         raise RefusalError(f"{options.driver!r} is not a driver's version: write it as in `--driver 580`.", code=2)
-    found: dict[str, tuple[list[Finding], Answer | None]] = {}
-    untraceable, received = False, dict[object, object]()
-    for id, cards in dict(asked).items():
+    if options.batch_size is not None and options.batch_size < 1:
+        raise RefusalError("A batch has at least one sample: write it as in `--batch-size 64`.", code=2)
+    found, received = dict[str, Planned](), dict[object, object]()
+    for id, cards in asked.items():
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
         more = {"answers": answers, "cards": cards, "batch_size": options.batch_size, "received": received}
         probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
-        untraceable |= "trace" in vars(probes) and "untraceable" in probes.trace
-        found[id] = ([map_texts(finding, hide) for finding in findings], answer)
+        found[id] = Planned([map_texts(finding, hide) for finding in findings], answer, vars(probes).get("trace", {}))
     proved = prove(found, stack) if options.prove else []
-    return show(found, proved, stack.project if stack else "", options.json, untraceable)
+    return show(found, proved, stack.project if stack else "", options.json)
 
 
-def memories(id: str, names: Iterable[str] = ()) -> tuple[int, ...]:
+def memories(id: str, names: Iterable[str] = ()) -> set[int]:
     """How many GB these cards of the hardware have, or all of them."""
     known = data("cards")[id]["memory_gb"]
-    return tuple(sorted({size for name in known if not names or name in names for size in known[name]}))
+    return {size for name in known if not names or name in names for size in known[name]}
 
 
-def identified(text: str) -> tuple[str, tuple[int, ...]]:
+def identified(text: str) -> tuple[str, set[int]]:
     """The hardware id of a text, and GB of memory: an id, or the name of a card, such as h200."""
     cards = data("cards")
     if text in cards:
@@ -257,33 +267,29 @@ def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:
         return [finish(finding, targets[0]) for finding in proving.prove(capabilities)]
 
 
-def show(
-    found: dict[str, tuple[list[Finding], Answer | None]],
-    proved: list[Finding],
-    project: str,
-    as_json: bool,
-    untraceable: bool,
-) -> int:
+def show(found: dict[str, Planned], proved: list[Finding], project: str, as_json: bool) -> int:
     """Print everything; the exit code of all."""
-    every = [finding for findings, _ in found.values() for finding in findings] + proved
+    every = [finding for each in found.values() for finding in each.findings] + proved
+    untraceable = any("untraceable" in each.memory for each in found.values())
     code = exit_code(every) or (memory.UNTRACEABLE if untraceable else 0)
     if as_json:
         targets = {
             id: {
-                **to_json("plan", project, findings),
-                "packages": answer.to_json()["packages"] if answer else {},
-                "bytes": answer.bytes if answer else 0,
+                **to_json("plan", project, each.findings),
+                "packages": each.answer.to_json()["packages"] if each.answer else {},
+                "bytes": each.answer.bytes if each.answer else 0,
+                "memory": each.memory,
             }
-            for id, (findings, answer) in found.items()
+            for id, each in found.items()
         }
         document = {"schema": 1, "tool": "plan", "project": project, "exit_code": code, "targets": targets}
         print(json.dumps({**document, **({"prove": to_json("plan", project, proved)} if proved else {})}, indent=2))
         return code
     width, color = shutil.get_terminal_size().columns, use_color(sys.stdout)
     sections = []
-    for id, (findings, answer) in found.items():
-        lines = [f"{id}: {data('cards')[id]['label']}", "", table(findings, width, color)]
-        if answer and (named := listed(answer)):
+    for id, each in found.items():
+        lines = [f"{id}: {data('cards')[id]['label']}", "", table(each.findings, width, color)]
+        if each.answer and (named := listed(each.answer)):
             lines += ["", named]
         sections.append("\n".join(lines))
     if proved:
