@@ -181,8 +181,8 @@ def main() -> None:
         ],
         notes=[
             "A first run is one without a cache; each row is a stack and use case, which several machines share.",
-            "Beyond the index data, the proxy counts TLS, headers, and the registry's answers. No wheel, source "
-            "archive, or image can be among them: they are larger.",
+            "Index data: pages, metadata, and parts of wheels, as they are sent, perhaps uncompressed. Beyond it, the "
+            "proxy counts TLS, headers, and the registry's answers. A test checks that no file is fetched whole.",
             "Not counted as alarms: the free disk space of this machine."
             + (f" It cannot reach what these ask: {', '.join(sorted(unasked))}." if unasked else ""),
             *([f"Unlike the catalogue: {'; '.join(disagreements)}."] if disagreements else []),

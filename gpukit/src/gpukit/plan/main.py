@@ -168,7 +168,8 @@ def main(options: argparse.Namespace) -> int:
         more = {"answers": answers, "cards": cards, "batch_size": options.batch_size, "received": received}
         probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
-        found[id] = Planned([map_texts(finding, hide) for finding in findings], answer, vars(probes).get("trace", {}))
+        traced = {name: hide(each) if name == "why" else each for name, each in vars(probes).get("trace", {}).items()}
+        found[id] = Planned([map_texts(finding, hide) for finding in findings], answer, traced)
     proved = prove(found, stack) if options.prove else []
     return show(found, proved, stack.project if stack else "", options.json)
 
