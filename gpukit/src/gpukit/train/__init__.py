@@ -8,6 +8,7 @@
     ranks       one process or several
     batch       a training step that recovers from running out of memory (parts)
     finder      the largest batch that fits in a GPU's memory                   python -m gpukit.train.finder
+    memory      the memory that training needs, computed without a GPU          python -m gpukit.train.memory
     data        batches that depend only on the seed and the step, and their loader (seeds, workers)
     tuner       the batches of a training loop, with the number of loader processes chosen during the first steps
     checkpoint  checkpoints that are verified when they are loaded (hashed)

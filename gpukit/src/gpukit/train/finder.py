@@ -194,8 +194,7 @@ def _search(search: Search, build: Callable[..., Task], settings: Any, ranks: Ra
                     raise TrainingError("The data set has fewer samples than there are processes: start fewer.")
                 size = search.size()
             while size:
-                since = time.monotonic()
-                one = ask(size)
+                since, one = time.monotonic(), ask(size)
                 if isinstance(one, str):
                     one = Outcome(size, None, one, memory="SIGKILL" in one, ended=True)
                 less = max(0, search.budget - answer[0])  # is free than for the first process
