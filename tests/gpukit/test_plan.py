@@ -401,6 +401,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ("rtx-50", {}, "some-cards-too-small", int((8 * 0.93 - 1.5) * 4)),
         ("dgx-spark", {"batch_size": 500}, "card-too-small", int((128 * 0.8 - 1.5) * 4)),
         ("rtx 5050", {"fixed": 2**33}, "model-too-large", 0),
+        ("rtx-50", {"fixed": 2**33, "batch_size": 8}, "model-too-large-for-some-cards", 0),
+        ("rtx-50", {"fixed": 2**33, "batch_size": 900}, "card-too-small", int((32 * 0.93 - 8.5) * 4)),
     ],
 )
 def test_each_card_is_compared_with_what_training_needs(

@@ -286,6 +286,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
         lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
+        option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
         common = _shared_causes(checks)
         if common:
             lines += [
@@ -297,7 +298,7 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
                 *_causes(common, often),
             ]
         for each in checks:
-            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`--only {each.id}`)"]
+            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{option}{each.id}`)"]
             if each.about:
                 lines += ["", each.about]
             own = [cause for cause in each.causes if cause not in common]
