@@ -246,9 +246,10 @@ def _child(pipe: Any, build: Callable[..., Task], settings: Any, rank: int, worl
     try:
         device = devices.from_settings(settings, rank)
         memory = devices.GpuMemory(device, most or None)
+        # Before the task: what libraries keep for the whole process, such as accelerate's device, is then the task's.
+        start = min(LEAP * START, largest(build, settings, int(memory.budget * (1 - 2 * MARGIN)))) if first else 0
         task = build(settings, device)
-        samples, total = largest_samples(task), length(task.dataset)
-        task.scheduler = None  # it may have an end
+        samples, total, task.scheduler = largest_samples(task), length(task.dataset), None  # a scheduler may end
         for group in task.optimizer.param_groups:
             group["lr"] = 1e-12  # so that the losses stay finite
         limits = {name: getattr(settings, name, None) for name in ("clip", "microbatch")}
@@ -258,7 +259,6 @@ def _child(pipe: Any, build: Callable[..., Task], settings: Any, rank: int, worl
         pipe.send(f"{what}: {first_line(error)}")
         return
     about = f"{memory.budget / GIB:.2f} GiB available ({memory.how}); {total} samples"
-    start = min(LEAP * START, largest(build, settings, int(memory.budget * (1 - 2 * MARGIN)))) if first else 0
     about += f" for {world} processes" * (world > 1)
     pipe.send((memory.budget, total // world, start or START, f"{device.device}: {about}."))
 
