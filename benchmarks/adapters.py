@@ -170,8 +170,8 @@ def trl(folder: Path, workers: int, accumulate: int) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
+    from gpukit.script.tiny import conversations, make_model
     from gpukit.train.adapters.huggingface import exact
-    from gpukit.train.adapters.tiny import conversations, make_model
 
     if not (folder / "tiny").exists():
         make_model(folder / ".tiny")

@@ -236,7 +236,7 @@ def models(of_each: int, seed: int) -> list[Model]:
 
 
 def ours(device: Simulated) -> int:
-    from gpukit.train.finder import Outcome, Search
+    from gpukit.script.finder import Outcome, Search
 
     search = Search(int(device.model.budget), 2**40)
     while size := search.size():

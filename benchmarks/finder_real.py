@@ -30,11 +30,11 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gpukit.train.batch import Step, is_oom  # noqa: E402
-from gpukit.train.data import Loading, loader  # noqa: E402
-from gpukit.train.device import Device, choose  # noqa: E402
-from gpukit.train.finder import find  # noqa: E402
-from gpukit.train.task import Task  # noqa: E402
+from gpukit.script.device import Device, choose  # noqa: E402
+from gpukit.script.finder import find  # noqa: E402
+from gpukit.script.loader import Loading, loader  # noqa: E402
+from gpukit.script.step import Step, is_oom  # noqa: E402
+from gpukit.script.task import Task  # noqa: E402
 
 PATIENCE = 3000  # seconds for one process
 SAMPLES = 1_000_000

@@ -24,10 +24,10 @@ from torch.nn import functional
 
 sys.path.insert(0, str(ROOT / "gpukit/src"))
 
-from gpukit.train.batch import Step
-from gpukit.train.device import choose
+from gpukit.script.device import choose
+from gpukit.script.step import Step
+from gpukit.script.task import Task
 from gpukit.train.ranks import Ranks
-from gpukit.train.task import Task
 
 PADDING = -100  # the label that cross_entropy ignores
 WORDS, LENGTH, CLASSES = 50, 12, 7

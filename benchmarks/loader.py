@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT / "gpukit/src"))
 import torch
 from loader_kinds import KINDS, MEMORY, Kind
 
-from gpukit.train.data import Loading, loader
-from gpukit.train.tuner import Feed
+from gpukit.script.loader import Loading, loader
+from gpukit.script.tuner import Feed
 from gpukit.train.workers import close, usable_cpus
 
 COUNTS = (0, 1, 2, 3, 4, 8)

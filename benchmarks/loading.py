@@ -34,10 +34,11 @@ os.environ |= {"HF_HUB_OFFLINE": "1"}
 from accelerate import Accelerator
 from lightning.fabric import Fabric
 
-from gpukit.train.batch import Step
-from gpukit.train.data import Loading, loader, seed_step
-from gpukit.train.device import choose
-from gpukit.train.task import Task
+from gpukit.script.device import choose
+from gpukit.script.loader import Loading, loader
+from gpukit.script.step import Step
+from gpukit.script.task import Task
+from gpukit.train.data import seed_step
 
 CLIP = 1.0  # maximum norm of the gradient
 BATCHES = 2_000  # of each data set, so that no loop needs a second epoch

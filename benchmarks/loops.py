@@ -227,7 +227,7 @@ def main() -> None:
     random.seed(0)
     package = given.package
     settings = importlib.import_module(f"{package}.config").Settings(batch_size=BATCH)
-    from gpukit.train import device
+    from gpukit.script import device
 
     task = importlib.import_module(f"{package}.task").build(settings, device.choose(device="cpu"))
     LIBRARIES[given.library](task, given)

@@ -25,11 +25,11 @@ from torch.utils.data import Dataset
 
 sys.path.insert(0, str(ROOT / "gpukit/src"))
 
-from gpukit.train import memory
-from gpukit.train.batch import Step
-from gpukit.train.device import Device
-from gpukit.train.memory import Needed
-from gpukit.train.task import Task
+from gpukit.script import memory
+from gpukit.script.device import Device
+from gpukit.script.memory import Needed
+from gpukit.script.step import Step
+from gpukit.script.task import Task
 
 CLASSES, WORDS = 10, 1000
 SIZES = (2, 5, 16)

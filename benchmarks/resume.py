@@ -48,7 +48,8 @@ class Subject:
 
 
 def read_project(folder: Path) -> Trained:
-    from gpukit.train import checkpoint, track
+    from gpukit.track import metrics as track
+    from gpukit.train import checkpoint
 
     run = folder / "run"
     rows = track.read(run) if (run / "metrics.jsonl").exists() else []

@@ -16,7 +16,9 @@ import numpy
 import torch
 from torch.utils.data import Dataset
 
-from gpukit.train.data import Keyed, Order, mix
+from gpukit.script.loader import Order
+from gpukit.train.data import Keyed
+from gpukit.train.seeds import mix
 
 LOOPS, ROUNDS = 20, 20  # many short rounds, most of which are not interrupted by other processes
 BATCH = 64

@@ -32,9 +32,9 @@ import transformers
 from accelerate import Accelerator
 from lightning.fabric import Fabric
 
-from gpukit.train.batch import Step
-from gpukit.train.device import choose
-from gpukit.train.task import Task
+from gpukit.script.device import choose
+from gpukit.script.step import Step
+from gpukit.script.task import Task
 
 CLIP = 1.0  # maximum norm of the gradient
 SETTLE = 3  # first steps of a run, which are not measured

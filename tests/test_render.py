@@ -373,7 +373,7 @@ CREATED = {
 def test_documents_are_short_and_what_they_name_exists(everything: dict[str, Path]) -> None:
     """The commands: launch accepts them, training has their options, and the image has their programs."""
     seen: set[tuple[str, ...]] = set()
-    common = (ROOT / "gpukit/src/gpukit/train/settings.py").read_text(encoding="utf-8")
+    common = (ROOT / "gpukit/src/gpukit/script/settings.py").read_text(encoding="utf-8")
     for name, project in everything.items():
         (source,) = (project / "src").iterdir()
         settings = (source / "config.py").read_text(encoding="utf-8") + common

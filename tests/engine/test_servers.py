@@ -212,7 +212,7 @@ def test_predictions_of_an_exported_model(plain: Engine, project: Callable[..., 
     done = one.run("docker", "build", "--quiet", "--target=predict", f"--tag={image}", ".", timeout=600)
     assert done.returncode == 0, done.stderr
     assert plain.inspect(image)["Size"] - plain.inspect(PUBLIC["wheel"])["Size"] < 200e6
-    # onnx.helper (onnx 1.23.2): the product with [[1, 2], [3, 4]], and the metadata that gpukit.train.export writes
+    # onnx.helper (onnx 1.23.2): the product with [[1, 2], [3, 4]], and the metadata that gpukit.script.export writes
     shutil.copy(ROOT / "tests/data/two.onnx", one.path / "model.onnx")
     mount = f"--volume={one.path}/model.onnx:/model.onnx:ro"
     container = plain.get("run", "--detach", "--read-only", "--network=none", mount, image)

@@ -77,7 +77,7 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
 
     import torch
 
-    from gpukit.train.monitor import Monitor
+    from gpukit.track.monitor import Monitor
 
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     x = torch.randn(4096, 4096, device=device)
@@ -96,7 +96,7 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
 def small_task(settings: Any, device: Any) -> Any:
     import torch
 
-    from gpukit.train.task import Task
+    from gpukit.script.task import Task
 
     torch.manual_seed(20)
     layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten()]
@@ -116,7 +116,7 @@ def test_speed_compares_the_settings_of_this_gpu(device: str, measured: dict[str
     """Eager candidates have the losses of fp32, within what their formats allow; lower precision is not slower."""
     from types import SimpleNamespace
 
-    from gpukit.train.speed import recommended, speed, table
+    from gpukit.script.speed import recommended, speed, table
 
     rows, _ = speed(small_task, SimpleNamespace(batch_size=128, device=device), seconds=90, say=lambda text: None)
     measured["table"] = table(rows).splitlines()
@@ -132,8 +132,8 @@ def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, A
 
     import torch
 
-    from gpukit.train.device import choose
-    from gpukit.train.finder import find
+    from gpukit.script.device import choose
+    from gpukit.script.finder import find
 
     def peak(size: int) -> int:
         torch.cuda.empty_cache()
@@ -154,7 +154,7 @@ def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, A
 def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
     import torch
 
-    from gpukit.train.profile import OPERATORS, TRACE, profiled
+    from gpukit.track.profile import OPERATORS, TRACE, profiled
 
     x = torch.randn(512, 512, device=device)
     with profiled(tmp_path, 2, skip=1, say=lambda text: None) as profile:
@@ -171,9 +171,9 @@ def test_the_traced_memory_is_that_of_this_gpu(device: str, measured: dict[str, 
 
     import torch
 
-    from gpukit.train.batch import Step
-    from gpukit.train.device import choose
-    from gpukit.train.memory import estimate
+    from gpukit.script.device import choose
+    from gpukit.script.memory import estimate
+    from gpukit.script.step import Step
 
     settings = SimpleNamespace(device=device, samples=4096, clip=1.0)
     needed, chosen = estimate(small_task, settings, 2048, "fp32"), choose(device=device, dtype="fp32")

@@ -10,10 +10,12 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit"
 BELOW = {"project": "", "findings": "project", "errors": "findings project", "host": "errors findings project"}
 BELOW |= {"image": "project", "wheel": ""}
-BELOW |= dict.fromkeys(["doctor", "launch", "verify", "train", "update"], "wheel image host errors findings project")
-BELOW["verify"] += " train"  # cases.py tries it on the GPU, in a process of its own
+BELOW |= dict.fromkeys(["doctor", "launch", "verify", "track", "update"], "wheel image host errors findings project")
+BELOW["train"] = "track host errors findings project"
+BELOW["script"] = f"train {BELOW['train']}"
+BELOW["verify"] += " script"  # cases.py tries it on the GPU, in a process of its own
 BELOW["jobs"] = f"launch {BELOW['launch']}"
-BELOW["plan"] = f"doctor train {BELOW['doctor']}"  # train/memory.py, in a process of its own
+BELOW["plan"] = f"doctor script {BELOW['doctor']}"  # script/memory.py, in a process of its own
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

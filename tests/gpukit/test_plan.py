@@ -416,10 +416,10 @@ def test_each_card_is_compared_with_what_training_needs(
 def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
     traced: Callable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "gpukit/train").mkdir(parents=True)
-    for folder in ("gpukit", "gpukit/train"):
+    (tmp_path / "gpukit/script").mkdir(parents=True)
+    for folder in ("gpukit", "gpukit/script"):
         (tmp_path / folder / "__init__.py").touch()
-    (tmp_path / "gpukit/train/memory.py").write_text('print(\'{"why": "It reads a value."}\')\nraise SystemExit(3)\n')
+    (tmp_path / "gpukit/script/memory.py").write_text('print(\'{"why": "It reads a value."}\')\nraise SystemExit(3)\n')
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(memory, "root", lambda: tmp_path)
     memory.trace.cache_clear()
@@ -428,7 +428,7 @@ def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
     assert traced("h100", **answer).status == "SKIP"
     assert plan.show({"h100": plan.Planned([], None, answer)}, [], "demo", True) == memory.UNTRACEABLE
     assert json.loads(capsys.readouterr().out)["exit_code"] == memory.UNTRACEABLE
-    (tmp_path / "gpukit/train/memory.py").write_text("raise SystemExit('broken')\n")
+    (tmp_path / "gpukit/script/memory.py").write_text("raise SystemExit('broken')\n")
     memory.trace.cache_clear()
     assert "untraceable" not in memory.trace("bf16", None)
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from gpukit.train import device as devices
-from gpukit.train.device import Device
-from gpukit.train.task import Task
+from gpukit.script import device as devices
+from gpukit.script.device import Device
+from gpukit.script.task import Task
 
 MIB = 2**20
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
+from gpukit.host.limits import Budget  # noqa: E402
 from gpukit.train import checkpoint, hashed, saver  # noqa: E402
 from gpukit.train.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
 from gpukit.train.saver import Saver  # noqa: E402
@@ -806,7 +807,7 @@ def test_a_save_waits_for_the_previous_one_and_reports_it_once(tmp_path: Path, m
 
 def test_without_memory_for_a_copy_it_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Saver(tmp_path, about=ABOUT)
-    monkeypatch.setattr(saver, "budget", lambda device: type("Budget", (), {"free": 1000}))
+    monkeypatch.setattr(saver, "host_memory", lambda: Budget(1000, 1000, "a test"))
     ours.save(1, weights(1), state(1))
     assert_of_step(newest(tmp_path), 1)
     ours.save(2, weights(2), state(2))

@@ -17,9 +17,10 @@ import pytest
 import torch
 from torch import nn
 
+from gpukit.host import limits
 from gpukit.project.stack import Memory, Target
-from gpukit.train import device as module
-from gpukit.train.device import Budget, Device, budget, choose, limit
+from gpukit.script import device as module
+from gpukit.script.device import Budget, Device, budget, choose, limit
 
 GIB = 1 << 30
 FORMATS = {"12.1": ("fp16", "bf16", "tf32", "fp8", "fp4"), "7.5": ("fp16",), "6.1": ()}  # catalogue/hardware.yml
@@ -88,7 +89,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text, encoding="ascii")
 
-    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
     return put
 
 
@@ -335,7 +336,7 @@ def test_this_machine():
 FIRST_CALLS = """
 import os, sys, torch
 if sys.argv[1:]:
-    from gpukit.train import device
+    from gpukit.script import device
 x, wrong = torch.linspace(0.01, 0.99, 8192), {}
 for name in "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh".split() * 20:
     child = os.fork()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gpukit.train import export
+from gpukit.script import export
 from gpukit.train.errors import TrainingError
 from tests.conftest import ROOT
 from tests.train.test_script import sentence

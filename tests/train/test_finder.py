@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpukit.train import device as devices
-from gpukit.train import finder
+from gpukit.script import device as devices
+from gpukit.script import finder
+from gpukit.script.finder import TRIALS, Outcome, Search, find
+from gpukit.script.task import Task, _size, largest_samples
 from gpukit.train.errors import TrainingError
-from gpukit.train.finder import TRIALS, Outcome, Search, find
 from gpukit.train.ranks import Ranks
-from gpukit.train.task import Task, _size, largest_samples
 from tests.train import finder_tasks
 from tests.train.conftest import ROOT
 from tests.train.finder_tasks import MIB, Settings
@@ -247,7 +247,7 @@ def test_without_a_gpu_the_size_is_set() -> None:
 
 def test_interrupted_the_command_leaves_nothing_behind() -> None:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    code = "import tests.train.finder_tasks\nfrom gpukit.train import finder\nfinder.main()"
+    code = "import tests.train.finder_tasks\nfrom gpukit.script import finder\nfinder.main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "--task", "tests.train.finder_tasks:build", "--each", "0.01"],
         env={**os.environ, "PYTHONPATH": path, "CARD_MIB": "500"},

@@ -132,7 +132,7 @@ def little_memory() -> None:
     """The second part of steps 2 and 3 runs out, as long as it has more than 1 or 2 samples."""
     import torch
 
-    from gpukit.train.adapters import trl
+    from gpukit.script import trl
 
     def split(inputs, most):
         for number, part in enumerate(whole(inputs, most)):
@@ -145,7 +145,7 @@ def little_memory() -> None:
 
 
 def no_memory() -> None:
-    from gpukit.train.adapters import trl
+    from gpukit.script import trl
 
     def split(inputs, most):
         raise MemoryError
@@ -155,7 +155,7 @@ def no_memory() -> None:
 
 def soon() -> None:
     """The microbatch grows after two steps."""
-    from gpukit.train.adapters import trl
+    from gpukit.script import trl
 
     trl.GROW_AFTER = 2
 
@@ -274,9 +274,9 @@ def test_the_batch_finder_gets_the_step_of_trl(project: Trainee) -> None:
 def finder_sees(folder: Path, arguments: list[str], expected: float) -> None:
     sys.path.insert(0, str(folder / "src"))
     os.chdir(folder)
-    from gpukit.train.batch import Step
-    from gpukit.train.device import choose
-    from gpukit.train.task import load_task
+    from gpukit.script.device import choose
+    from gpukit.script.step import Step
+    from gpukit.script.task import load_task
 
     build, settings = load_task(None, [*arguments, "--dropout", "0", "--output-dir", str(folder / "finder")])
     device = choose(device="cpu")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpukit.train import memory
-from gpukit.train.memory import TraceError, estimate
-from gpukit.train.task import Task
+from gpukit.script import memory
+from gpukit.script.memory import TraceError, estimate
+from gpukit.script.task import Task
 from tests.train.conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -142,7 +142,7 @@ def test_nothing_of_the_trace_is_left() -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [("", 0), ("item", 3), ("download", 3)])
 def test_the_command(kind: str, code: int) -> None:
-    command = [sys.executable, "-m", "gpukit.train.memory", "--json", "--task", "tests.train.test_memory:build"]
+    command = [sys.executable, "-m", "gpukit.script.memory", "--json", "--task", "tests.train.test_memory:build"]
     command += ["--batch-size=4", *(["--kind", kind] if kind else [])]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     found = json.loads(done.stdout)

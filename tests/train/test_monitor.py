@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpukit.train.monitor import Monitor, flops_per_token
+from gpukit.track.monitor import Monitor, flops_per_token
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda:0")
@@ -178,8 +178,8 @@ parent = os.getpid()
 sys.addaudithook(hook)
 import torch
 from torch.utils.data import TensorDataset
-from gpukit.train.monitor import Monitor
-from gpukit.train.tuner import Feed
+from gpukit.track.monitor import Monitor
+from gpukit.script.tuner import Feed
 
 with Monitor(torch.device("cpu")) as monitor:
     next(iter(Feed(TensorDataset(torch.zeros(8)), 4, 0)))

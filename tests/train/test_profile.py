@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gpukit.train.profile import OPERATORS, TRACE, profiled
+from gpukit.track.profile import OPERATORS, TRACE, profiled
 
 
 def train(steps: int, folder: Path, *given: int, **options) -> None:

@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpukit.train import progress as module
-from gpukit.train.batch import describe_batch
+from gpukit.script.errors import error_message, report_errors
+from gpukit.script.step import describe_batch
+from gpukit.track import progress as module
+from gpukit.track.curve import curve
+from gpukit.track.progress import Progress
 from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.curve import curve
 from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError, error_message, report_errors
-from gpukit.train.progress import Progress
+from gpukit.train.errors import TrainingError
 from gpukit.train.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -246,7 +247,7 @@ def test_what_is_known_is_one_sentence(error: Exception, words: str, capsys: pyt
 def test_one_of_several_processes_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what Python does at its end, in which gloo's threads may abort it."""
     left: list[int] = []
-    monkeypatch.setattr("gpukit.train.errors.end", left.append)
+    monkeypatch.setattr("gpukit.script.errors.end", left.append)
     with report_errors():
         pass
     assert not left

@@ -23,11 +23,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from gpukit.track.metrics import Tracker
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.data import DataError
 from gpukit.train.errors import TrainingError
 from gpukit.train.run import Run
-from gpukit.train.track import Tracker
 from tests.train.loops import LOOPS
 
 

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpukit.train import checkpoint, session
+from gpukit.script import session
+from gpukit.script.settings import RunSettings
+from gpukit.train import checkpoint
 from gpukit.train.folder import Folder
 from gpukit.train.ranks import Ranks
-from gpukit.train.settings import RunSettings
 from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
@@ -234,13 +235,6 @@ def test_another_dataset_length(saved: Trainee) -> None:
 def test_another_batch_size(saved: Trainee) -> None:
     sentence(saved.run(*GO_ON, "--batch-size", "128"), "--batch-size 256")
     still_whole(saved)
-
-
-def test_checkpoints_of_the_template_before_this_one(saved: Trainee) -> None:
-    (saved.run_folder("old")).mkdir()
-    (saved.run_folder("old") / "step-00000200.pt").write_bytes(b"x")
-    sentence(saved.run("--name", "old"), "another format", "--name")
-    assert [path.name for path in saved.run_folder("old").iterdir()] == ["step-00000200.pt"]
 
 
 def test_a_name_that_is_taken(saved: Trainee) -> None:

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from gpukit.project.stack import load
+from gpukit.script import runs
+from gpukit.script.settings import LoopSettings, parse
 from gpukit.train import checkpoint
 from gpukit.train.errors import TrainingError
-from gpukit.train.folder import Folder, as_json
-from gpukit.train.settings import LoopSettings, parse
+from gpukit.train.folder import as_json
 from tests.train.test_folder import DATA
 
 
@@ -37,7 +38,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def started(*options: str, save: bool = True) -> Settings:
         settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])
         place = settings.output_dir, settings.name, settings.resume
-        with Folder.start(*place, asdict(settings), stack) as run:
+        with runs.start(*place, asdict(settings), stack) as run:
             run.keep(settings=as_json(asdict(settings)))
             if save:
                 checkpoint.save(run.path, 1, {"w": torch.ones(2)}, {}, about={})

@@ -18,11 +18,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from gpukit.cli import main as cli
-from gpukit.train import device as device_module
-from gpukit.train import speed as module
-from gpukit.train.device import Device
-from gpukit.train.speed import Candidate, Row, flags, recommended, speed, table
-from gpukit.train.task import Task
+from gpukit.script import device as device_module
+from gpukit.script import speed as module
+from gpukit.script.device import Device
+from gpukit.script.speed import Candidate, Row, flags, recommended, speed, table
+from gpukit.script.task import Task
 
 
 @dataclass(frozen=True)

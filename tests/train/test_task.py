@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpukit.train import task
+from gpukit.script import task
 
 MODULE = """
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_what_is_not_there_is_one_sentence(sources: Path, spec: str, sentence: s
 def test_another_rate_reaches_schedulers_within_one():
     from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
-    from gpukit.train.task import scale_lr
+    from gpukit.script.task import scale_lr
 
     def rates(lr: float, factor: float) -> list[float]:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)

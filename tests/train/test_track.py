@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.train import track
-from gpukit.train.track import Tracker, read
+from gpukit.track import metrics as track
+from gpukit.track.metrics import Tracker, read
 
 GPUKIT = Path(track.__file__).resolve().parents[2]
 STAGES = ("start", "log", "artifact", "finish")
@@ -335,7 +335,7 @@ def python(code: str, run: Path, path: Path | None = None, **environment: str) -
         import sys
         from pathlib import Path
         sys.path.insert(0, {str(GPUKIT)!r})
-        from gpukit.train import track
+        from gpukit.track import metrics as track
         run = Path(sys.argv[1])
         """
     known = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
@@ -410,7 +410,7 @@ def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str,
     )
     code = """
         import os, threading, time
-        from gpukit.train.errors import report_errors, tracked
+        from gpukit.script.errors import report_errors, tracked
         track.PATIENCE = PATIENCE
         with report_errors():
             if AFTER:

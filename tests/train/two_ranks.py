@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpukit.train.batch import Step
-from gpukit.train.device import choose
+from gpukit.script.device import choose
+from gpukit.script.step import Step
+from gpukit.script.task import Task
 from gpukit.train.ranks import Ranks
-from gpukit.train.task import Task
 
 CPU = choose(device="cpu")
 
@@ -162,4 +162,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # as a training run ends with several ranks (gpukit/train/errors.py): gloo may abort the exit
+    os._exit(0)  # as a training run ends with several ranks (gpukit/script/errors.py): gloo may abort the exit

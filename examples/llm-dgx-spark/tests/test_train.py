@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpukit.script.trl import quiet
+from gpukit.track.metrics import Tracker
 from gpukit.train import checkpoint
-from gpukit.train.adapters.trl import quiet
 from gpukit.train.errors import TrainingError
-from gpukit.train.track import Tracker
 
 from spark_fine_tuning.config import Settings
 from spark_fine_tuning.train import train

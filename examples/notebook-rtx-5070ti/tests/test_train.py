@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpukit.track.metrics import Tracker
 from gpukit.train import checkpoint
 from gpukit.train.errors import TrainingError
-from gpukit.train.track import Tracker
 
 from neural_notebook.config import Settings
 from neural_notebook.train import train

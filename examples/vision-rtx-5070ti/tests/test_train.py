@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpukit.track.metrics import Tracker
 from gpukit.train import checkpoint
 from gpukit.train.errors import TrainingError
-from gpukit.train.track import Tracker
 
 from plate_reader.config import Settings
 from plate_reader.train import train

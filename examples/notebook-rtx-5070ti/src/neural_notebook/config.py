@@ -1,12 +1,12 @@
 """The settings of a run. Every field is a command-line option: `--batch-size 512`.
 
-Those that every run has, such as --name, are in gpukit.train.settings; `--help` lists them all.
+Those that every run has, such as --name, are in gpukit.script.settings; `--help` lists them all.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from gpukit.train.settings import LoopSettings
+from gpukit.script.settings import LoopSettings
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import timm
 import torch
-from gpukit.train.errors import report_errors
-from gpukit.train.export import export
+from gpukit.script.errors import report_errors
+from gpukit.script.export import export
 from torch import Tensor, nn
 
 from .config import Settings

@@ -43,7 +43,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "speed" and (inside or find_root() is None):
         if not find_spec("torch"):
             raise RefusalError("`speed` needs PyTorch, which is not installed here: run it in a project.")
-        return import_module("gpukit.train.speed").main(
+        return import_module("gpukit.script.speed").main(
             options.task or None, options.rest, options.minutes, options.json
         )
     if inside:

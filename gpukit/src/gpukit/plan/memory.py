@@ -1,4 +1,4 @@
-"""Whether training fits the memory of the target's cards, from a trace that `gpukit.train.memory` makes elsewhere."""
+"""Whether training fits the memory of the target's cards, from a trace that `gpukit.script.memory` makes elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CAUSES = (MODEL_TOO_LARGE, TOO_SMALL, TOO_LARGE_FOR_SOME, SOME_TOO_SMALL)
 @functools.lru_cache
 def trace(dtype: str, batch_size: int | None) -> dict[str, Any]:
     """What the trace prints; {"why"} if there is none, with "untraceable" if the model is the reason."""
-    command = [sys.executable, "-m", "gpukit.train.memory", "--json", f"--autocast={dtype}"]
+    command = [sys.executable, "-m", "gpukit.script.memory", "--json", f"--autocast={dtype}"]
     command += [f"--batch-size={batch_size}"] if batch_size else []
     try:
         done = subprocess.run(command, cwd=root(), capture_output=True, text=True, errors="replace", timeout=SECONDS)

@@ -1,7 +1,4 @@
-"""The folder of a run: which run to resume, its settings and versions (run.json), and a lock against other processes.
-
-Existing runs are never overwritten: a start resumes a run or creates a new folder.
-"""
+"""The folder of a run: its settings and versions (run.json), and a lock against other processes."""
 
 from __future__ import annotations
 
@@ -13,27 +10,23 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from gpukit.project.location import root
-from gpukit.project.stack import Stack
 from gpukit.train import checkpoint
-from gpukit.train.checkpoint import CheckpointError, Loaded
-from gpukit.train.errors import DISK, TrainingError
+from gpukit.train.checkpoint import DISK, Loaded
+from gpukit.train.errors import TrainingError
 from gpukit.train.ranks import Ranks
 
 FACTS = "run.json"
 FORMAT = 1
 KINDS = {"settings": dict, "starts": list, "number": int}  # of what a later start reads
-OF_A_START = {"config", "name", "output_dir", "resume", "profile"}  # settings that a later start does not take over
 MOST_OF_A_PATCH = 1 << 20
 
 Result = TypeVar("Result")
@@ -69,26 +62,6 @@ class Folder:
     claim: contextlib.ExitStack | None = None
 
     @classmethod
-    def start(cls, output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Folder:
-        """Resume a run, or create a new one.
-
-        With a name, it is the folder of that name, created if it does not exist. Without one, it is the latest run
-        without a name; if there is none, if it is in use, or without `resume`, a new folder is named after the time.
-
-        Raises:
-            TrainingError: the named run exists and `resume` is false, another process trains in it, the folder cannot
-                be written, or the latest run has checkpoints but no readable run.json.
-        """
-        with _writable(output_dir):
-            output_dir.mkdir(parents=True, exist_ok=True)
-            run = cls._named(output_dir / name, resume) if name else cls._unnamed(output_dir, resume)
-            run.facts.setdefault("stack", _of(stack))
-            others = [_read(path).get("number", 0) for path in output_dir.glob(f"*/{FACTS}")]
-            run.facts["number"] = 1 + max(others, default=0)  # of this start: a clock may be set back
-            run.begin(settings)
-        return run
-
-    @classmethod
     def open(cls, path: Path, settings: dict[str, Any], ranks: Ranks) -> Folder:
         """The run in this folder, which is created if it does not exist; all ranks call this.
 
@@ -97,9 +70,9 @@ class Folder:
         """
 
         def start() -> Folder:
-            with _writable(path):
+            with writable(path):
                 path.mkdir(parents=True, exist_ok=True)
-                run = cls._open(path)
+                run = cls.claimed(path)
                 run.begin(settings)
             return run
 
@@ -112,58 +85,11 @@ class Folder:
         self.keep()
 
     @classmethod
-    def _named(cls, folder: Path, resume: bool) -> Folder:
-        if any(folder.glob("step-*.pt")):
-            raise TrainingError(
-                f"{folder} has checkpoints in another format (step-*.pt), which this version cannot read: use another "
-                "--name."
-            )
-        if checkpoint.exists(folder) and not resume:
-            raise TrainingError(f"{folder} already has a run: resume it without --no-resume, or use another --name.")
-        folder.mkdir(parents=True, exist_ok=True)
-        run = cls._open(folder)
-        run.facts.setdefault("named", True)
-        return run
-
-    @classmethod
-    def latest(cls, output_dir: Path) -> Path | None:
-        """The run without a name that was started last, None if there is none; TrainingError if it cannot be known."""
-        known = {path.parent: _read(path) for path in output_dir.glob(f"*/{FACTS}")}
-        ours = [folder for folder, facts in known.items() if facts.get("named") is False and facts.get("starts")]
-        lost = [folder for folder, facts in known.items() if not facts and checkpoint.exists(folder)]
-        last = max((*ours, *lost), key=lambda folder: (folder / FACTS).stat().st_mtime, default=None)
-        if last in lost:
-            raise TrainingError(
-                f"{last} has checkpoints, but its {FACTS} cannot be read: resume it with --name {last.name}, or "
-                "start a new run with --no-resume."
-            )
-        return max(ours, key=lambda folder: known[folder].get("number", 0), default=None)
-
-    @classmethod
-    def _unnamed(cls, output_dir: Path, resume: bool) -> Folder:
-        run = None
-        if resume and (last := cls.latest(output_dir)):
-            with contextlib.suppress(CheckpointError):  # in use: create a new run
-                run = cls._open(last)
-        return run or cls._created(output_dir)
-
-    @classmethod
-    def _created(cls, output_dir: Path) -> Folder:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        for number in count(1):
-            folder = output_dir / (stamp if number == 1 else f"{stamp}-{number}")
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                run = cls._open(folder)
-                run.facts["named"] = False
-                return run
-        raise AssertionError
-
-    @classmethod
-    def _open(cls, folder: Path) -> Folder:
+    def claimed(cls, folder: Path) -> Folder:
+        """The run in an existing folder, which no other process can train in from now on."""
         claim = contextlib.ExitStack()
         claim.enter_context(checkpoint.claim(folder))
-        return cls(folder, _read(folder / FACTS), claim)
+        return cls(folder, read(folder / FACTS), claim)
 
     def keep(self, **facts: Any) -> None:
         """Add facts to run.json, atomically. Values that JSON does not support are written as strings."""
@@ -176,20 +102,6 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(self.path / FACTS)
-
-    def changed(self, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ from those in run.json: name -> (then, now)."""
-        then, now = self.facts["settings"], as_json(settings)
-        names = [name for name in now if name in then and name not in OF_A_START]
-        return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
-
-    @classmethod
-    def resumed(cls, output_dir: Path, name: str) -> dict[str, Any]:
-        """The contents of run.json of the run that `start` would resume; empty if it would create one."""
-        folder = output_dir / name if name else cls.latest(output_dir)
-        if folder is None or not checkpoint.exists(folder) or (not name and checkpoint.claimed(folder)):
-            return {}
-        return _read(folder / FACTS)
 
     def newest(self, ranks: Ranks, about: dict[str, Any] | None = None) -> Loaded | None:
         """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
@@ -214,7 +126,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def _writable(folder: Path) -> Iterator[None]:
+def writable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -222,7 +134,7 @@ def _writable(folder: Path) -> Iterator[None]:
         raise TrainingError(f"Cannot write to {error.filename or folder} ({error.strerror}): {remedy}.") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -234,11 +146,6 @@ def _read(path: Path) -> dict[str, Any]:
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with values that JSON supports; others become strings."""
     return json.loads(json.dumps(settings, default=str))
-
-
-def _of(stack: Stack) -> dict[str, Any]:
-    names = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
-    return {**{name: getattr(stack, name) for name in names}, "targets": list(stack.targets)}
 
 
 def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gpukit.train.progress import announce
+from gpukit.track.progress import announce
 
 # Bytes: few collectives, with a small copy (DDP: https://arxiv.org/abs/2006.15704)
 BUCKET = 32 << 20

@@ -36,22 +36,22 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from gpukit.track.metrics import TRACKER_FAILED, Tracker, end
+from gpukit.track.monitor import Monitor
+from gpukit.track.profile import profiled
+from gpukit.track.progress import Progress, announce
 from gpukit.train import checkpoint, checks
 from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.errors import TRACKER_FAILED, TrainingError, check_finite
+from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
-from gpukit.train.monitor import Monitor
 from gpukit.train.passes import Sources
-from gpukit.train.profile import profiled
-from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
 from gpukit.train.state import capture, generators_now, like, put_back, restored, set_generators, unwrapped
 from gpukit.train.state import values as plain
 from gpukit.train.stop import StopSignals
-from gpukit.train.track import Tracker, end
 
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from threading import Event, Thread, main_thread
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.serialization import config
 
+from gpukit.host.limits import host_memory
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
-from gpukit.train.device import Device, budget
 from gpukit.train.hashed import Sink, Written
 
 RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
@@ -90,7 +89,7 @@ class Saver:
 
     def _copy(self, contents: Contents, needed: int) -> bool:
         """Copy the files to memory; False if it is too small."""
-        if needed - sum(memory.size for memory in self._memory.values()) > budget(Device(torch.device("cpu"))).free:
+        if needed - sum(memory.size for memory in self._memory.values()) > host_memory().free:
             return False
         try:
             with config.patch({"save.use_pinned_memory_for_d2h": True}):

@@ -1,16 +1,14 @@
-"""The processes that load data: the CPUs they can use, how they start and end, and why they fail."""
+"""The processes that load data: how they start and end, and why they fail."""
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 from gpukit.errors.rules import cause, named
@@ -111,32 +109,3 @@ def failure(error: BaseException) -> str | None:
         if any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames):
             return "worker-crashed"
     return None
-
-
-def usable_cpus(root: Path = Path("/")) -> int:
-    """CPUs that this process may use: its affinity and the CPU quotas of its control groups, rounded up.
-
-    `docker run --cpus 2` sets a quota, which affinity does not show. `root`: the folder that contains proc and sys.
-    """
-    found = [float(len(os.sched_getaffinity(0)))]
-    for group in control_groups("cpu", root):
-        with suppress(OSError, ValueError):  # "max 100000" or "200000 100000"
-            quota, period = (group / "cpu.max").read_text().split()
-            found.append(int(quota) / int(period))
-    return max(1, math.ceil(min(found)))
-
-
-def control_groups(kind: str, root: Path = Path("/")) -> list[Path]:
-    """The folders of this process's control groups of version 2, or of a kind of version 1, and of those above them.
-
-    In a container, the path of the group is often the host's and does not exist; the top of the mount is then its
-    group.
-    """
-    found, file = list[Path](), root / "proc/self/cgroup"
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        number, controllers, path = line.split(":", 2)
-        if number == "0" or kind in controllers.split(","):
-            top = root / "sys/fs/cgroup" / (kind if number != "0" else "")
-            folder = top / path.lstrip("/")
-            found += [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
-    return found

@@ -1,7 +1,7 @@
-"""Test gpukit.train on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
+"""Test gpukit.script on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
 
 Runs in verify's worker, and in tests/gpu. On the CPU, the out-of-memory error is simulated. No other module of verify
-uses gpukit.train, and this one imports it inside its functions, because the import takes a second.
+uses gpukit.script, and this one imports it inside its functions, because the import takes a second.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def replay(device: str) -> dict[str, Any]:
     """
     import torch
 
-    from gpukit.train.batch import Step
-    from gpukit.train.device import choose
-    from gpukit.train.task import Task
+    from gpukit.script.device import choose
+    from gpukit.script.step import Step
+    from gpukit.script.task import Task
 
     place = choose(device=device, dtype="fp32", tf32=False)
     gpu = place.device.type == "cuda"
@@ -78,8 +78,8 @@ def pinned(device: str, workers: int = 2) -> dict[str, Any]:
     import torch
     from torch.utils.data import TensorDataset
 
-    from gpukit.train.data import Loading, loader
-    from gpukit.train.device import choose
+    from gpukit.script.device import choose
+    from gpukit.script.loader import Loading, loader
 
     place = choose(device=device, dtype="fp32", tf32=False)
     numbers = torch.arange(512)
@@ -98,9 +98,9 @@ def scaler(device: str) -> dict[str, Any]:
     """Twenty steps in fp16, then one whose gradients overflow, then one with the scaler of a resumed run."""
     import torch
 
-    from gpukit.train.batch import Step
-    from gpukit.train.device import choose
-    from gpukit.train.task import Task
+    from gpukit.script.device import choose
+    from gpukit.script.step import Step
+    from gpukit.script.task import Task
 
     place = choose(device=device, dtype="fp16", tf32=False)
     torch.manual_seed(19)

@@ -1,4 +1,4 @@
-"""What gpukit.train does on a GPU that it cannot do without one."""
+"""What gpukit.script does on a GPU that it cannot do without one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCALER_WRONG = Cause(
 
 @check(
     "train",
-    "gpukit.train",
+    "training step",
     needs=("tensor", "shm"),
     causes=(NO_REPLAY, REPLAY_DIFFERS, NOT_PINNED, LOADER_DIFFERS, SCALER_WRONG, *COMMON, FAILS),
     level="full",

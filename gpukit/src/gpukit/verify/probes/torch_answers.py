@@ -172,7 +172,7 @@ class TorchAnswers(Machine):
 
     @cached_property
     def library(self) -> tuple[Outcome, ...]:
-        """gpukit.train's replay, loader, and scaler on the first GPU, up to the first that fails."""
+        """gpukit.script's replay, loader, and scaler on the first GPU, up to the first that fails."""
         outcomes: list[Outcome] = []
         for what in ("replay", "pinned", "scaler"):
             outcomes.append(self._ask(self._torch, what, "cuda:0", "cuda:0", limit=LOAD_LIMIT))

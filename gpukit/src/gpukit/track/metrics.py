@@ -39,6 +39,7 @@ ROOM = 10_000  # length of a tracker's queue, and lines that wait for a full dis
 LONGEST = 300  # characters of an error message
 PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
 HUNG: list[Tracker] = []  # if there are any, the process must exit with `end`
+TRACKER_FAILED = 3  # its exit code if training finished, but a tracker did not accept its metrics
 Rows = list[tuple[int, dict[str, float]]]
 
 

@@ -38,27 +38,29 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from gpukit.project.stack import load
+from gpukit.script import runs
+from gpukit.script.device import Device
+from gpukit.script.errors import tracked
+from gpukit.script.loader import length, loader
+from gpukit.script.settings import RunSettings
+from gpukit.script.step import describe_batch, is_oom
+from gpukit.script.task import Task
+from gpukit.script.text import is_chat
+from gpukit.track.curve import curve
+from gpukit.track.metrics import Tracker
+from gpukit.track.monitor import Monitor, flops_per_token
+from gpukit.track.profile import profiled
+from gpukit.track.progress import Progress
 from gpukit.train import checkpoint
 from gpukit.train.adapters import sharded
 from gpukit.train.adapters.huggingface import seed_part
 from gpukit.train.adapters.sharded import Sharded, local
-from gpukit.train.adapters.text import is_chat
-from gpukit.train.batch import describe_batch, is_oom
 from gpukit.train.checkpoint import Loaded
-from gpukit.train.curve import curve
-from gpukit.train.data import length, loader
-from gpukit.train.device import Device
-from gpukit.train.errors import TrainingError, check_finite, tracked
+from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json, on_main
-from gpukit.train.monitor import Monitor, flops_per_token
-from gpukit.train.profile import profiled
-from gpukit.train.progress import Progress
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
-from gpukit.train.settings import RunSettings
 from gpukit.train.stop import StopSignals
-from gpukit.train.task import Task
-from gpukit.train.track import Tracker
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
@@ -360,7 +362,7 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
         progress.say(f"{run.path} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}.")
         return
     progress.say(f"Resuming {run.path} at step {step}." if saved else f"Starting {run.path}.")
-    if saved and (changed := run.changed(asdict(settings))):
+    if saved and (changed := runs.changed(run, asdict(settings))):
         values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
         progress.say(f"Settings changed: {', '.join(values)}.")
     run.keep(settings=as_json(asdict(settings)))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gpukit.project.location import root
+from gpukit.script import runs
 from gpukit.train.errors import TrainingError
-from gpukit.train.folder import OF_A_START, Folder
 
 Kind = TypeVar("Kind", bound="RunSettings")
 
@@ -107,7 +107,7 @@ def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Ki
     given = tyro.cli(kind, prog=prog, args=arguments)
     found: dict[str, Any] = {}
     if given.resume:
-        own = Folder.resumed(given.output_dir, given.name)
+        own = runs.resumed(given.output_dir, given.name)
         found |= _possible(kind, own.get("settings", {}), "the run's run.json")
     if given.config is not None:
         found |= _possible(kind, _read(given.config), str(given.config))
@@ -139,7 +139,7 @@ def _possible(kind: type[Kind], values: dict[str, Any], where: str) -> dict[str,
     if (unknown := sorted(values.keys() - names)) and os.environ.get("RANK", "0") == "0":
         print(f"Ignored, since this version has no such settings: {', '.join(unknown)} ({where}).", file=sys.stderr)
     found = {}
-    for name in values.keys() & names - OF_A_START:
+    for name in values.keys() & names - runs.OF_A_START:
         if not _fits(values[name], hints[name]):
             raise TrainingError(f"{where}: {name} cannot be {values[name]!r}; correct it, or set --{_option(name)}.")
         path = isinstance(values[name], str) and Path in (hints[name], *typing.get_args(hints[name]))

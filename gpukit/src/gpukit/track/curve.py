@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpukit.train.track import read
+from gpukit.track.metrics import read
 
 PICTURE = "loss.png"
 

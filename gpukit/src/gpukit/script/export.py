@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from gpukit.project.location import root
+from gpukit.script.settings import RunSettings, parse
 from gpukit.train import checkpoint
 from gpukit.train.errors import TrainingError
-from gpukit.train.settings import RunSettings, parse
 
 Kind = TypeVar("Kind", bound=RunSettings)
 BATCHES = 1, 17

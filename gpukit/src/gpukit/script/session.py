@@ -25,19 +25,21 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from gpukit.project.stack import load
+from gpukit.script import runs
+from gpukit.script.device import Device, from_settings
+from gpukit.script.finder import find
+from gpukit.script.loader import length, loader
+from gpukit.script.settings import RunSettings
+from gpukit.script.step import Step, describe_batch
+from gpukit.script.task import Task, scale_lr
+from gpukit.script.tuner import Feed
+from gpukit.track.curve import curve
 from gpukit.train import checkpoint
-from gpukit.train.batch import Step, describe_batch
-from gpukit.train.curve import curve
-from gpukit.train.data import length, loader, seed_all, seed_step
-from gpukit.train.device import Device, from_settings
+from gpukit.train.data import seed_all, seed_step
 from gpukit.train.errors import TrainingError, check_finite
-from gpukit.train.finder import find
 from gpukit.train.folder import Folder, as_json, on_main
 from gpukit.train.ranks import Ranks
 from gpukit.train.run import Loop, Run
-from gpukit.train.settings import RunSettings
-from gpukit.train.task import Task, scale_lr
-from gpukit.train.tuner import Feed
 
 
 def choose_batch_size(settings: RunSettings, build: Callable[..., Task], ranks: Ranks, folder: Folder) -> int:
@@ -55,7 +57,7 @@ def start(settings: RunSettings) -> tuple[Ranks, Device, Folder]:
     ranks = Ranks.start("cuda" if on_gpu else "cpu")
     device = from_settings(settings, ranks.local_rank)
     place = settings.output_dir, settings.name, settings.resume
-    return ranks, device, on_main(ranks, lambda: Folder.start(*place, asdict(settings), load()))
+    return ranks, device, on_main(ranks, lambda: runs.start(*place, asdict(settings), load()))
 
 
 class Session(Run):
@@ -151,7 +153,7 @@ class Session(Run):
             if factor != 1:
                 scale_lr(factor, *self._objects.values())
             self._restore_generators()
-            if changed := self.files.changed(self.settings):
+            if changed := runs.changed(self.files, self.settings):
                 values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
                 self._say(f"Settings changed: {', '.join(values)}.")
         self.files.keep(settings=as_json(self.settings))

@@ -1,6 +1,6 @@
 """The memory that training needs at a batch size, computed without a GPU, and without allocating it.
 
-    python -m gpukit.train.memory --batch-size 64         # for this project, with the options of train.py
+    python -m gpukit.script.memory --batch-size 64         # for this project, with the options of train.py
     needed = estimate(build, settings, 64)                # the same from a script or a notebook
 
 Two real steps of the task run on PyTorch's meta device, whose tensors have shapes but no data, under a mode that counts
@@ -34,9 +34,9 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import default_collate
 
 from gpukit.project.stack import StackError, load
-from gpukit.train.batch import Step, first_line
-from gpukit.train.device import DTYPES, Device
-from gpukit.train.task import Task, largest_samples, load_task
+from gpukit.script.device import DTYPES, Device
+from gpukit.script.step import Step, first_line
+from gpukit.script.task import Task, largest_samples, load_task
 
 # The allocator rounds each size up to this. Source: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp and its copy in
 # torch/distributed/_tools/mem_tracker.py, PyTorch 2.13, 2026-11-24.
@@ -387,7 +387,7 @@ def _first_target() -> str:
 def main() -> int:
     """Run the command; 3: the task cannot be traced."""
     about = "The memory that training needs, without a GPU. Accepts all options of the training script."
-    parser = argparse.ArgumentParser("python -m gpukit.train.memory", description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser("python -m gpukit.script.memory", description=about, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--batch-size", type=int, help="samples per step (default: the project's)")
     parser.add_argument(

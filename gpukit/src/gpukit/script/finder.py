@@ -1,10 +1,10 @@
 """Finds the largest batch that fits in a GPU's memory, by training with several sizes in separate processes.
 
-    python -m gpukit.train.finder                     # for this project, with the options of train.py
+    python -m gpukit.script.finder                     # for this project, with the options of train.py
     found = find(build, settings)                     # the same from a script or a notebook
 
 A trial is a process that trains a few steps of the project, compiled if the settings say so, and reads the peak from
-PyTorch's allocator. The first begins with the size that gpukit.train.memory computes; two sizes predict the largest,
+PyTorch's allocator. The first begins with the size that gpukit.script.memory computes; two sizes predict the largest,
 and a few more correct that. The next verifies it in a fresh process, as training will start: others are not returned.
 """
 
@@ -27,13 +27,13 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from gpukit.train import device as devices
-from gpukit.train.batch import Step, first_line, is_oom
-from gpukit.train.data import length
+from gpukit.script import device as devices
+from gpukit.script.loader import length
+from gpukit.script.memory import largest
+from gpukit.script.step import Step, first_line, is_oom
+from gpukit.script.task import Task, largest_samples, load_task
 from gpukit.train.errors import TrainingError
-from gpukit.train.memory import largest
 from gpukit.train.ranks import Ranks
-from gpukit.train.task import Task, largest_samples, load_task
 
 TRIALS, SIZES, STEPS, START = 5, 12, 5, 64  # processes; sizes in the first one; steps of a size; first size if untraced
 MARGIN = 0.04  # of the memory, left free unless a size takes exactly the same memory twice: covers 2 % of noise
@@ -285,7 +285,7 @@ def _child(pipe: Any, build: Callable[..., Task], settings: Any, rank: int, worl
 def main() -> None:
     """Run the command."""
     about = "Find the largest batch that fits in a GPU's memory. Accepts all options of the training script."
-    parser = argparse.ArgumentParser("python -m gpukit.train.finder", description=about, allow_abbrev=False)
+    parser = argparse.ArgumentParser("python -m gpukit.script.finder", description=about, allow_abbrev=False)
     parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (default: this project's)")
     given, rest = parser.parse_known_args()
     try:
@@ -295,6 +295,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from gpukit.train import finder
+    from gpukit.script import finder
 
     finder.main()  # not this module, `__main__`, which its processes would import again

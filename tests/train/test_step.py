@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpukit.train.batch import Step, is_oom
-from gpukit.train.device import Device, choose
-from gpukit.train.task import Task
+from gpukit.script.device import Device, choose
+from gpukit.script.step import Step, is_oom
+from gpukit.script.task import Task
 
 HERE = Path(__file__).parent
 BLOCKS = [block.split("\n") for block in (HERE / "oom-words.txt").read_text(encoding="utf-8").strip().split("\n\n")[1:]]
@@ -515,9 +515,9 @@ def test_memory_that_really_runs_out(tmp_path: Path):
         textwrap.dedent("""
             import resource, torch
             from torch import nn
-            from gpukit.train.batch import Step
-            from gpukit.train.device import choose
-            from gpukit.train.task import Task
+            from gpukit.script.step import Step
+            from gpukit.script.device import choose
+            from gpukit.script.task import Task
 
             torch.manual_seed(0)
             model = nn.Sequential(nn.Linear(16, 1024), *[nn.Tanh() for _ in range(10)], nn.Linear(1024, 4))

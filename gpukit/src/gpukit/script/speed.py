@@ -27,10 +27,10 @@ from torch.utils.data import default_collate
 from tqdm import tqdm
 
 from gpukit.project.stack import StackError, load
-from gpukit.train.batch import is_oom
-from gpukit.train.device import Device, _compile, choose, limit
+from gpukit.script.device import Device, _compile, choose, limit
+from gpukit.script.step import is_oom
+from gpukit.script.task import load_task
 from gpukit.train.seeds import seed_all
-from gpukit.train.task import load_task
 
 PARITY_STEPS = 3
 # The largest relative difference to the losses in fp32. Reordered sums in fp32; else four times the spacing of the

@@ -18,12 +18,12 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.utils._pytree import tree_map_only
 
 from gpukit.errors.rules import named
+from gpukit.script.device import Device
+from gpukit.script.task import Task
 from gpukit.train.checks import WHOLE, Checked, check, place, split_result
-from gpukit.train.device import Device
 from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks, state_buffers
 from gpukit.train.seeds import seed_all
-from gpukit.train.task import Task
 
 # The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
 MEMORY = named("gpu-memory-full", "library-memory", "host-memory-refused", "bad-alloc", "memory-out")

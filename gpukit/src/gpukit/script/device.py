@@ -9,17 +9,15 @@ import os
 import shutil
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gpukit.host import limits
+from gpukit.host.limits import Budget as Budget
 from gpukit.project.stack import Stack, StackError, load
-from gpukit.train.workers import control_groups
 
-ROOT = Path("/")  # where /proc and /sys are
-RESERVE = 0.05  # of the memory is left free, since the kernel kills the process that uses the last of it
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PLAIN = contextlib.nullcontext()
 # What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
@@ -255,15 +253,6 @@ def _compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++", "c++"))
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Memory in bytes: `free` for this process, of `total`; `how`: what sets the limit."""
-
-    free: int
-    total: int
-    how: str
-
-
 def budget(device: Device) -> Budget:
     """How much more memory this process may allocate for tensors, including what its allocator has cached.
 
@@ -273,13 +262,13 @@ def budget(device: Device) -> Budget:
     Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html
     """
     if device.device.type != "cuda":
-        return min(_host(), key=lambda bound: bound.free)
+        return limits.host_memory()
     place = device.device
     free, total = torch.cuda.mem_get_info(place)
     held, cached = torch.cuda.memory_allocated(place), torch.cuda.memory_reserved(place)
     bounds = [Budget(free + cached - held, total, "cudaMemGetInfo")]
     if unified(device):
-        bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in _host()]
+        bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in limits.memory()]
     share = torch.cuda.get_per_process_memory_fraction(place)
     if share < 1:
         bounds.append(Budget(int(share * total) - held, total, f"the limit of {share:.0%} for this process"))
@@ -354,30 +343,3 @@ class GpuMemory:
 
     def _retries(self) -> int:
         return torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
-
-
-def _host() -> list[Budget]:
-    """The limits on this process's memory: the machine's, and those of its control groups.
-
-    What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-    """
-    meminfo = _table(ROOT / "proc/meminfo", 1024)
-    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
-    bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
-    for group in control_groups("memory", ROOT):
-        names = ("memory.max", "memory.current", "inactive_file")
-        if not (group / names[0]).exists():  # version 1, or the group of the whole machine
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        with contextlib.suppress(OSError, ValueError):  # "max"
-            most, used = (int((group / name).read_text(encoding="ascii")) for name in names[:2])
-            cache = _table(group / "memory.stat").get(names[2], 0)
-            if most < 1 << 60:  # version 1 says "none" with a number near 2**63
-                bounds.append((int(most * (1 - RESERVE)) - used + cache, most, "the container's limit"))
-    return [Budget(max(0, free), total, how) for free, total, how in bounds]
-
-
-def _table(file: Path, unit: int = 1) -> dict[str, int]:
-    """A file with names and numbers, as the kernel writes them."""
-    rows = (line.replace(":", " ").split() for line in file.read_text(encoding="ascii").splitlines())
-    return {row[0]: int(row[1]) * unit for row in rows if len(row) > 1}

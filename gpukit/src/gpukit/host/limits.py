@@ -1,0 +1,83 @@
+"""The CPUs and the memory that this process may use: of the machine, by its affinity, and by its control groups."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpukit.host.memory import RESERVE, parse
+
+ROOT = Path("/")  # where /proc and /sys are
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory in bytes: `free` for this process, of `total`; `how`: what sets the limit."""
+
+    free: int
+    total: int
+    how: str
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """CPUs that this process may use: its affinity and the CPU quotas of its control groups, rounded up.
+
+    `docker run --cpus 2` sets a quota, which affinity does not show. `root`: the folder that contains proc and sys.
+    """
+    found = [float(len(os.sched_getaffinity(0)))]
+    for group in control_groups("cpu", root):
+        with contextlib.suppress(OSError, ValueError):  # "max 100000" or "200000 100000"
+            quota, period = (group / "cpu.max").read_text().split()
+            found.append(int(quota) / int(period))
+    return max(1, math.ceil(min(found)))
+
+
+def memory() -> list[Budget]:
+    """The limits on this process's memory: the machine's, and those of its control groups.
+
+    What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+    """
+    meminfo = parse((ROOT / "proc/meminfo").read_text(encoding="utf-8"))
+    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
+    bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
+    for group in control_groups("memory", ROOT):
+        names = ("memory.max", "memory.current", "inactive_file")
+        if not (group / names[0]).exists():  # version 1, or the group of the whole machine
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        with contextlib.suppress(OSError, ValueError):  # "max"
+            most, used = (int((group / name).read_text(encoding="utf-8")) for name in names[:2])
+            lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+            cache = next((int(line.split()[1]) for line in lines if line.startswith(f"{names[2]} ")), 0)
+            if most < 1 << 60:  # version 1 says "none" with a number near 2**63
+                bounds.append((int(most * (1 - RESERVE)) - used + cache, most, "the container's limit"))
+    return [Budget(max(0, free), total, how) for free, total, how in bounds]
+
+
+def host_memory() -> Budget:
+    """The smallest of these limits."""
+    return min(memory(), key=lambda bound: bound.free)
+
+
+def control_groups(kind: str, root: Path = Path("/")) -> list[Path]:
+    """The folders of this process's control groups of version 2, or of a kind of version 1, and of those above them.
+
+    In a container, the path of the group is often the host's and does not exist; the top of the mount is then its
+    group.
+    """
+    found: list[Path] = []
+    file = root / "proc/self/cgroup"
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or kind in controllers.split(","):
+            top = root / "sys/fs/cgroup" / (kind if number != "0" else "")
+            folder = top / path.lstrip("/")
+            found += [each for each in (folder, *folder.parents) if _inside(each, top)]
+    return found
+
+
+def _inside(folder: Path, top: Path) -> bool:
+    return folder == top or top in folder.parents

@@ -1,0 +1,101 @@
+"""How a training script ends: known errors are reported in one sentence, with a remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+from gpukit.errors.rules import named
+from gpukit.script.step import is_oom
+from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
+from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
+from gpukit.train.data import DataError
+from gpukit.train.errors import TrainingError, lost_rank
+from gpukit.train.workers import explain
+
+RAISED_IN_WORKER = named("worker-raised")
+
+
+def error_message(error: BaseException) -> str | None:
+    """One sentence for a known error; None for any other, whose traceback is needed."""
+    if isinstance(error, (TrainingError, CheckpointError, DataError)):
+        text = str(error)
+        if any(rule.matches(text) for rule in RAISED_IN_WORKER):  # its traceback stands before it
+            return text.strip().splitlines()[-1].partition(": ")[2]
+        return text
+    if isinstance(error, OSError) and error.errno in DISK:
+        what = error.filename or "A file"
+        return f"{what} cannot be read or written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
+    if message := explain(error):
+        return f"{message} Run the same command again to resume from the last checkpoint."
+    if is_oom(error):
+        return (
+            f"Out of memory outside of a training step ({_short(error)}): use a smaller model, or stop other programs "
+            "on this device."
+        )
+    if isinstance(error, RuntimeError) and lost_rank(error):
+        return f"Another process of this run has ended; its own message says why ({_short(error)})."
+    return None
+
+
+def _short(error: object) -> str:
+    return str(error).strip().partition("\n")[0][:160]
+
+
+@contextlib.contextmanager
+def tracked(tracker: Tracker) -> Iterator[Tracker]:
+    """Finish the tracker however the run ends, and print to stderr which metrics it lacks.
+
+    `report_errors` handles a tracker that hangs.
+    """
+    status = "failed"
+    try:
+        yield tracker
+        status = "finished"
+    except (SystemExit, KeyboardInterrupt) as stopped:
+        status = "failed" if isinstance(getattr(stopped, "code", 0), str) else "stopped"
+        raise
+    finally:
+        for sentence in tracker.finish(status):
+            print(sentence, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def report_errors() -> Iterator[None]:
+    """Wrap a script: a known error ends it with one sentence on stderr and exit code 1.
+
+    Any other error is raised. If a tracker hangs, the process ends without waiting for it, with exit code 3 if nothing
+    else failed.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        _leave(error.code)
+    except KeyboardInterrupt:  # before the first step, or after the last one
+        if os.environ.get("RANK", "0") == "0":
+            print("\nStopped. Run the same command again to resume from the last checkpoint, if any.", file=sys.stderr)
+        _leave(128 + signal.SIGINT)
+    except Exception as error:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise torch raises the death of another worker here
+        message = error_message(error)
+        if message is None:
+            raise
+        _leave(message)
+    _leave(0)
+
+
+def _leave(code: int | str | None) -> None:
+    sys.stdout.flush()
+    if isinstance(code, str):
+        print(code, file=sys.stderr, flush=True)
+        code = 1
+    if HUNG:
+        end(code or TRACKER_FAILED)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # gloo's threads may abort the interpreter during its shutdown, after a successful run
+        end(code or 0)
+    if code:
+        raise SystemExit(code) from None
