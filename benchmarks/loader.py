@@ -26,9 +26,10 @@ sys.path.insert(0, str(ROOT / "gpukit/src"))
 import torch
 from loader_kinds import KINDS, MEMORY, Kind
 
+from gpukit.host.limits import usable_cpus
 from gpukit.script.loader import Loading, loader
 from gpukit.script.tuner import Feed
-from gpukit.train.workers import close, usable_cpus
+from gpukit.train.workers import close
 
 COUNTS = (0, 1, 2, 3, 4, 8)
 STEPS = {"no step": (0.0, None), "GPU step of 10 ms": (0.01, None), "CPU step of 10 ms": (0.01, "cpu")}

@@ -12,10 +12,9 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from gpukit.host.limits import usable_cpus
-from gpukit.script.loader import Loading, Order, loader
+from gpukit.script.loader import Loading, Order, explain, failure, loader
 from gpukit.train import data, seeds
 from gpukit.train.data import Collated, DataError, Keyed, mix
-from gpukit.train.workers import explain, failure
 
 NAMED = numpy.random.default_rng()
 

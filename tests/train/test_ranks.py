@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpukit.train.ranks import Ranks, state_buffers
+from gpukit.script.reduction import Reduction, state_buffers
+from gpukit.train.ranks import Ranks
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
@@ -92,9 +93,10 @@ def test_one_process_has_no_group():
     assert (ranks.rank, ranks.world, ranks.local_rank, ranks.main) == (0, 1, 0, True)
     assert ranks.any(True) is True and ranks.sum(2) == 2 and ranks.least(3) == 3 and ranks.share("x") == "x"
     model = nn.Linear(2, 2)
-    ranks.same_start(model)
-    ranks.reduce(model.parameters())
-    ranks.share_buffers(model)
+    reduction = Reduction(ranks)
+    reduction.same_start(model)
+    reduction.reduce(model.parameters())
+    reduction.share_buffers(model)
     ranks.barrier()
     ranks.stop()
     assert not torch.distributed.is_initialized() and model.weight.grad is None

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpukit.script.device import choose
+from gpukit.script.reduction import Reduction
 from gpukit.script.step import Step
 from gpukit.script.task import Task
 from gpukit.train.ranks import Ranks
@@ -87,7 +88,7 @@ def training(ranks: Ranks) -> dict[str, object]:
     with torch.no_grad():
         for parameter in step.parameters:
             parameter += ranks.rank  # not the same start
-    ranks.same_start(step.task.model)
+    Reduction(ranks).same_start(step.task.model)
     for number in range(10):
         x, labels = batch_of(20 + number)
         step.task.model.hungry = int(ranks.rank == 1 and number in (3, 6))
@@ -117,7 +118,7 @@ def agreements(ranks: Ranks) -> dict[str, object]:
     large = nn.Parameter(torch.zeros(9 << 20))  # more than a bucket
     large.grad = torch.full_like(large, 2.0)
     also = torch.tensor(0.5 + ranks.rank)
-    ranks.reduce([*parameters, large], also)
+    Reduction(ranks).reduce([*parameters, large], also)
     return {
         "any": ranks.any(ranks.rank == 1),
         "none": ranks.any(False),

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 
 from gpukit.errors.rules import named
+from gpukit.script.loader import explain
 from gpukit.script.step import is_oom
 from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
 from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
 from gpukit.train.data import DataError
 from gpukit.train.errors import TrainingError, lost_rank
-from gpukit.train.workers import explain
 
 RAISED_IN_WORKER = named("worker-raised")
 

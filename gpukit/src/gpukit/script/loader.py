@@ -1,4 +1,4 @@
-"""Batches that depend only on the seed and the step, and their loader.
+"""Batches that depend only on the seed and the step, their loader, and why it fails.
 
     order = Order(len(dataset), batch_size=256, seed=0, first_step=1000)     # continues at step 1000
     batches = loader(dataset, 256, seed=0, first_step=1000, loading=Loading(workers=2))
@@ -10,6 +10,7 @@ sample from the epoch's key and its index (gpukit.train.data). So are those of t
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,24 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from gpukit.errors.rules import cause, named
 from gpukit.train.data import Collated, DataError, Keyed
 from gpukit.train.seeds import ORDER, mix
 from gpukit.train.workers import begin, signals_later
 
 EMPTY = "The data set is empty."
+# The cause of a failure to load data, by the rule that matches its text; the first one that does counts.
+CAUSES = {
+    "open-files": "open-files",
+    **dict.fromkeys(("shared-memory", "shared-object", "shared-object-gone", "bus-error"), "shared-memory"),
+    "worker-killed": "host-memory-full",
+    "worker-crashed": "library-crashed",
+    **dict.fromkeys(("worker-gone", "worker-ended"), "worker-crashed"),
+    "worker-slow": "loader-timeout",
+    "fork-after-cuda": "cuda-after-fork",
+    "not-picklable": "not-picklable",
+}
+RULES = {rule.id: rule for rule in named(*CAUSES, "worker-raised")}
 
 
 class Order(Sampler[list[tuple[int, int]]]):
@@ -164,3 +178,38 @@ class _Loader(DataLoader):
 
     def check_worker_number_rationality(self) -> None:
         """Suppress the warning about more workers than CPUs: that is right if they wait for a disk."""
+
+
+def explain(error: BaseException) -> str | None:
+    """Why the data loader failed, and the remedy; None for any other error, such as the data set's own.
+
+    Use this for every error that the loop raises: torch reports the death of a worker by a signal, during a step.
+    """
+    if (id := failure(error)) is None:
+        return None
+    text = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    return f"Loading data failed ({text[:160]}). {cause(id).why} {cause(id).remedy}"
+
+
+def stays(error: BaseException) -> bool:
+    """Whether only workers fail with this error, so that loading in the training process may succeed."""
+    return failure(error) in ("shared-memory", "cuda-after-fork", "not-picklable")
+
+
+def failure(error: BaseException) -> str | None:
+    """The id of the cause, if the data loader failed; None if the error is not the loader's."""
+    text, each = str(error), error
+    while each := each.__cause__:
+        text += f"\n{each}"
+    raised = RULES["worker-raised"].matches(text)
+    if isinstance(error, MemoryError) or (raised and raised[1] == "MemoryError"):
+        return "host-memory-full"
+    for id in CAUSES:
+        whose = "DataLoader worker" in text or not id.startswith("worker-") or id == "worker-slow"
+        if whose and RULES[id].matches(text) and not (id == "not-picklable" and raised):
+            return CAUSES[id]
+    if isinstance(error, ConnectionError | EOFError | FileNotFoundError):
+        frames = traceback.extract_tb(error.__traceback__)  # of the sockets through which workers send their tensors
+        if any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames):
+            return "worker-crashed"
+    return None

@@ -29,6 +29,7 @@ from gpukit.script import runs
 from gpukit.script.device import Device, from_settings
 from gpukit.script.finder import find
 from gpukit.script.loader import length, loader
+from gpukit.script.reduction import Reduction
 from gpukit.script.settings import RunSettings
 from gpukit.script.step import Step, describe_batch
 from gpukit.script.task import Task, scale_lr
@@ -89,7 +90,7 @@ class Session(Run):
         """As Run.keep; models start with the values of the first process, and a Step reports its messages."""
         for one in objects.values():
             if isinstance(one, nn.Module):
-                self.ranks.same_start(one)
+                Reduction(self.ranks).same_start(one)
         super().keep(**objects)
         self._notes += [one for one in objects.values() if isinstance(one, Step)]
 

@@ -19,10 +19,11 @@ from torch.utils._pytree import tree_map_only
 
 from gpukit.errors.rules import named
 from gpukit.script.device import Device
+from gpukit.script.reduction import Reduction, state_buffers
 from gpukit.script.task import Task
 from gpukit.train.checks import WHOLE, Checked, check, place, split_result
 from gpukit.train.parts import Batches, SplitError, even
-from gpukit.train.ranks import Ranks, state_buffers
+from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import seed_all
 
 # The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
@@ -93,6 +94,7 @@ class Step:
         if accumulate < 1 or (microbatch is not None and microbatch < 1):
             raise ValueError(f"microbatch and accumulate must be at least 1, not {microbatch} and {accumulate}")
         self.task, self.device, self.ranks, self.clip = task, device, ranks or Ranks(), clip
+        self.reduction = Reduction(self.ranks)
         self.microbatch = self.most = microbatch
         self.accumulate = accumulate
         self.retries, self.notes, self.metrics = 0, list[str](), list[Any]()
@@ -111,7 +113,7 @@ class Step:
     def _collect(self) -> None:
         groups = self.task.optimizer.param_groups
         self.parameters, self._groups = [each for group in groups for each in group["params"]], len(groups)
-        self.ranks.reserve(self.parameters)
+        self.reduction.reserve(self.parameters)
 
     def __call__(self, batch: Any, seed: int) -> Tensor:
         """Run the step; return the mean loss over the valid targets of the global batch (0-d, detached, on the device).
@@ -339,9 +341,9 @@ class Step:
         loss = torch.zeros((), device=self.device.device, dtype=torch.float64)
         if share is not None:
             loss += share
-        self.ranks.reduce(self.parameters, loss)
+        self.reduction.reduce(self.parameters, loss)
         if self._buffers.places:
-            self.ranks.share_buffers(self.task.model)
+            self.reduction.share_buffers(self.task.model)
         likely = torch.promote_types(self.parameters[0].dtype, torch.float32)
         return loss.to(likely if share is None else share.dtype)
 

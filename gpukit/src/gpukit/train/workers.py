@@ -1,4 +1,4 @@
-"""The processes that load data: how they start and end, and why they fail."""
+"""The processes that load data: how they start and end."""
 
 from __future__ import annotations
 
@@ -6,26 +6,11 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpukit.errors.rules import cause, named
-
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
-# The cause of a failure to load data, by the rule that matches its text; the first one that does counts.
-CAUSES = {
-    "open-files": "open-files",
-    **dict.fromkeys(("shared-memory", "shared-object", "shared-object-gone", "bus-error"), "shared-memory"),
-    "worker-killed": "host-memory-full",
-    "worker-crashed": "library-crashed",
-    **dict.fromkeys(("worker-gone", "worker-ended"), "worker-crashed"),
-    "worker-slow": "loader-timeout",
-    "fork-after-cuda": "cuda-after-fork",
-    "not-picklable": "not-picklable",
-}
-RULES = {rule.id: rule for rule in named(*CAUSES, "worker-raised")}
 
 
 @contextmanager
@@ -74,38 +59,3 @@ def _await_end() -> None:
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
         pass
     os._exit(0)
-
-
-def explain(error: BaseException) -> str | None:
-    """Why the data loader failed, and the remedy; None for any other error, such as the data set's own.
-
-    Use this for every error that the loop raises: torch reports the death of a worker by a signal, during a step.
-    """
-    if (id := failure(error)) is None:
-        return None
-    text = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    return f"Loading data failed ({text[:160]}). {cause(id).why} {cause(id).remedy}"
-
-
-def stays(error: BaseException) -> bool:
-    """Whether only workers fail with this error, so that loading in the training process may succeed."""
-    return failure(error) in ("shared-memory", "cuda-after-fork", "not-picklable")
-
-
-def failure(error: BaseException) -> str | None:
-    """The id of the cause, if the data loader failed; None if the error is not the loader's."""
-    text, each = str(error), error
-    while each := each.__cause__:
-        text += f"\n{each}"
-    raised = RULES["worker-raised"].matches(text)
-    if isinstance(error, MemoryError) or (raised and raised[1] == "MemoryError"):
-        return "host-memory-full"
-    for id in CAUSES:
-        whose = "DataLoader worker" in text or not id.startswith("worker-") or id == "worker-slow"
-        if whose and RULES[id].matches(text) and not (id == "not-picklable" and raised):
-            return CAUSES[id]
-    if isinstance(error, ConnectionError | EOFError | FileNotFoundError):
-        frames = traceback.extract_tb(error.__traceback__)  # of the sockets through which workers send their tensors
-        if any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames):
-            return "worker-crashed"
-    return None
