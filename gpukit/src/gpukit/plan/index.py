@@ -15,9 +15,11 @@ import io
 import json
 import netrc
 import re
+import struct
 import time
 import urllib.parse
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +36,9 @@ ACCEPT = f"{JSON}, text/html;q=0.1"
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 METADATA_LIMIT = 16 << 20  # bytes of the end of a wheel; torch's table of contents has about 1 MB
+TAILS = (1 << 13, 1 << 16)  # bytes of the end of a wheel in which its METADATA is looked for
+# The entry of METADATA in a wheel's table of contents: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+ENTRY = re.compile(rb"PK\x01\x02(.{42})[^/\0]+\.dist-info/METADATA", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,6 @@ class Indexes:
         self.urls = [url.rstrip("/") for url in urls]
         self.client = Client(SECONDS)
         self.read: dict[tuple[str, str], bytes] = {}
-        self.beside: dict[str, bool] = {}  # by host: whether metadata stands beside its wheels
         self.pages: dict[tuple[str, ...], dict[str, Release]] = {}
 
     def releases(self, name: str, first: tuple[str, ...] = ()) -> dict[str, Release]:
@@ -160,14 +164,8 @@ class Indexes:
         file = release.wheel or release.other
         if file is None:
             return self._of_source(name, release)
-        host = urllib.parse.urlsplit(file.url).netloc
-        if self.beside.get(host, True):
-            answer = self.ask(f"{without_fragment(file.url)}.metadata", {}, missing=True)
-            if answer is not None:
-                self.beside[host] = True
-                return answer.body
-            self.beside.setdefault(host, False)
-        return self._from_end(file)
+        beside = self.ask(f"{without_fragment(file.url)}.metadata", {}, missing=True)
+        return beside.body if beside else self._from_end(file)
 
     def _of_source(self, name: str, release: Release) -> bytes:
         """A source archive's requirements are known before it is built only where the index has read them."""
@@ -187,7 +185,10 @@ class Indexes:
 
     def _from_end(self, file: File) -> bytes:
         """METADATA out of the wheel itself, by requests for parts of it."""
-        with zipfile.ZipFile(io.BufferedReader(_Parts(self, without_fragment(file.url)), 1 << 14)) as wheel:
+        parts = _Parts(self, without_fragment(file.url))
+        if near := parts.metadata():
+            return near
+        with zipfile.ZipFile(io.BufferedReader(parts, 1 << 14)) as wheel:
             inside = next(each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
             return wheel.read(inside)
 
@@ -271,19 +272,40 @@ class _Parts(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self.size, self.at + len(buffer))
-        if end <= self.at:
-            return 0
-        self.read_bytes += end - self.at
+        body = self.part(self.at, self.at + len(buffer))
+        buffer[: len(body)] = body
+        self.at += len(body)
+        return len(body)
+
+    def part(self, start: int, end: int) -> bytes:
+        end = min(self.size, end)
+        if end <= start:
+            return b""
+        self.read_bytes += end - start
         if self.read_bytes > METADATA_LIMIT:
             raise RefusalError("The metadata of this wheel is not near its end.", id="index-no-parts")
-        headers = {"Range": f"bytes={self.at}-{end - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         answer = self.indexes.ask(self.url, headers)
         if answer is None or answer.status != 206:
             raise RefusalError("The index sends whole wheels instead of parts.", id="index-no-parts")
-        buffer[: len(answer.body)] = answer.body
-        self.at += len(answer.body)
-        return len(answer.body)
+        return answer.body
+
+    def metadata(self) -> bytes | None:
+        """METADATA without all of the table of contents; None if its entry there is not near the end."""
+        for size in TAILS:
+            first = max(0, self.size - size)
+            tail = self.part(first, self.size)
+            for found in ENTRY.finditer(tail):
+                method, crc, packed, _, name, _, _, at = struct.unpack("<6xH4x3L3H8xL", found[1])
+                end = at + 30 + name + packed + 64  # between name and body, few archives have more than 64 bytes
+                data = tail[at - first : end - first] if at >= first else self.part(at, end)
+                with contextlib.suppress(struct.error, zlib.error):
+                    start = 30 + sum(struct.unpack_from("<2H", data, 26))
+                    body = data[start : start + packed]
+                    text = zlib.decompress(body, -zlib.MAX_WBITS) if method == zipfile.ZIP_DEFLATED else body
+                    if zlib.crc32(text) == crc:
+                        return text
+        return None
 
 
 def without_fragment(url: str) -> str:
