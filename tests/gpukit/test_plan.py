@@ -34,11 +34,12 @@ ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
 
 @dataclass
 class Web:
-    """What is served, and what was asked for. `dropped`: how many connections are cut before an answer;
-    `ranges`: whether parts can be asked for.
+    """What is served, and what was asked for. `pages`: instead of `answers`, for who asks for HTML; `dropped`: how many
+    connections are cut before an answer; `ranges`: whether parts can be asked for.
     """
 
     answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    pages: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     dropped: int = 0
     ranges: bool = False
@@ -62,6 +63,8 @@ class Web:
             )
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed}
         self.answers[f"/simple/{name}/"] = ("application/vnd.pypi.simple.v1+json", json.dumps(page).encode())
+        links = [f'<a href="{each["url"]}#sha256=0">{each["filename"]}</a>' for each in listed]
+        self.pages[f"/simple/{name}/"] = "\n".join(links).encode()
 
     def image(self, name: str, *archs: str) -> str:
         """An image with a layer of 1000 bytes for each architecture."""
@@ -91,6 +94,8 @@ def web() -> Iterator[Web]:
                 self.close_connection = True
                 return
             kind, body = served.answers.get(self.path, ("", None))
+            if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
+                kind, body = "text/html", served.pages[self.path]
             part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
             self.send_response(404 if body is None else 206 if part else 200)
             if served.ranges:
@@ -187,7 +192,9 @@ def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) 
 def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}", f"2.0-{ANY}")
     web.package("two", f"1.0-{ANY}", v1_0=["one<2"])
-    assert alarms(ask("one>=1", "two")[0]) == {"package-one": "package-held-back"}
+    found, answer = ask("one>=1", "two")
+    assert alarms(found) == {"package-one": "package-held-back"}
+    assert answer.packages["one"].uploaded == "2023-01-01" and answer.packages["one"].size == 1000
 
 
 @pytest.mark.parametrize(
