@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import http.server
+import io
 import json
+import os
 import re
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,11 +34,15 @@ ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
 
 @dataclass
 class Web:
-    """What is served, and what was asked for. `dropped`: how many connections are cut before an answer."""
+    """What is served, and what was asked for. `pages`: instead of `answers`, for who asks for HTML; `dropped`: how many
+    connections are cut before an answer; `ranges`: whether parts can be asked for.
+    """
 
     answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    pages: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     dropped: int = 0
+    ranges: bool = False
     url: str = ""
 
     def package(self, name: str, *files: str, **requires: list[str]) -> None:
@@ -49,12 +56,15 @@ class Web:
             text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
             text += "".join(f"Requires-Dist: {need}\n" for need in needs)
             self.answers[f"/files/{filename}.metadata"] = ("text/plain", text.encode())
+            self.answers[f"/files/{filename}"] = ("application/zip", b"0" * 1000)
             year = 2026 if version >= "2" else 2023
             listed.append(
                 {"filename": filename, "url": f"/files/{filename}", "size": 1000, "upload-time": f"{year}-01-01T00:00Z"}
             )
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed}
         self.answers[f"/simple/{name}/"] = ("application/vnd.pypi.simple.v1+json", json.dumps(page).encode())
+        links = [f'<a href="{each["url"]}#sha256=0">{each["filename"]}</a>' for each in listed]
+        self.pages[f"/simple/{name}/"] = "\n".join(links).encode()
 
     def image(self, name: str, *archs: str) -> str:
         """An image with a layer of 1000 bytes for each architecture."""
@@ -78,13 +88,20 @@ def web() -> Iterator[Web]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            served.asked.append(self.path)
+            served.asked.append(self.path if self.command == "GET" else f"{self.command} {self.path}")
             if served.dropped:
                 served.dropped -= 1
                 self.close_connection = True
                 return
             kind, body = served.answers.get(self.path, ("", None))
-            self.send_response(404 if body is None else 200)
+            if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
+                kind, body = "text/html", served.pages[self.path]
+            part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
+            self.send_response(404 if body is None else 206 if part else 200)
+            if served.ranges:
+                self.send_header("Accept-Ranges", "bytes")
+            if body and part:
+                body = body[int(part[1]) : int(part[2]) + 1]
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
@@ -139,7 +156,7 @@ def test_a_project_with_wheels_for_everything_has_no_alarm_and_no_body_is_fetche
         "extra": "1.0",
         "torch": "2.14.1",
     }
-    assert [path for path in web.asked if path.endswith((".whl", ".gz"))] == []
+    assert [path for path in web.asked if path.startswith("/") and path.endswith((".whl", ".gz"))] == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +192,9 @@ def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) 
 def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}", f"2.0-{ANY}")
     web.package("two", f"1.0-{ANY}", v1_0=["one<2"])
-    assert alarms(ask("one>=1", "two")[0]) == {"package-one": "package-held-back"}
+    found, answer = ask("one>=1", "two")
+    assert alarms(found) == {"package-one": "package-held-back"}
+    assert answer.packages["one"].uploaded == "2023-01-01" and answer.packages["one"].size == 1000
 
 
 @pytest.mark.parametrize(
@@ -235,8 +254,27 @@ def test_a_private_index_comes_first_and_its_html_and_password_are_used(web: Web
 def test_metadata_that_the_index_does_not_have_is_not_replaced_by_the_wheel(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}")
     web.answers = {path: answer for path, answer in web.answers.items() if not path.endswith(".metadata")}
-    web.answers[f"/files/one-1.0-{ANY}.whl"] = ("application/zip", b"0" * 1000)
     assert alarms(ask("one")[0]) == {"package-one": "SKIP"}
+
+
+@pytest.mark.parametrize(("before", "after", "most"), [(0, 0, 1 << 11), (9000, 300, 1 << 17), (0, 9000, 1 << 20)])
+def test_metadata_is_read_out_of_parts_of_a_wheel(web: Web, ask: Callable, before: int, after: int, most: int) -> None:
+    web.package("one", f"1.0-{ANY}")
+    web.package("two", f"1.0-{ANY}")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for number in range(before):
+            wheel.writestr(f"one/{number}.py", os.urandom(100))
+        text = "Metadata-Version: 2.1\nName: one\nVersion: 1.0\nRequires-Dist: two\n"
+        wheel.writestr("one-1.0.dist-info/METADATA", text)
+        for number in range(after):
+            wheel.writestr(f"onetest/{number}.py", "")
+    web.answers[f"/files/one-1.0-{ANY}.whl"] = ("application/zip", file.getvalue())
+    del web.answers[f"/files/one-1.0-{ANY}.whl.metadata"]
+    web.ranges = True
+    found, answer = ask("one")
+    assert alarms(found) == {} and answer.packages["two"].version == "1.0"
+    assert answer.bytes < most
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ import io
 import json
 import netrc
 import re
+import struct
 import time
 import urllib.parse
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,10 +32,14 @@ from gpukit.project.messages import RefusalError
 SECONDS = 20  # for one answer
 TRIES = 3  # a proxy may drop a connection
 JSON = "application/vnd.pypi.simple.v1+json"
-ACCEPT = f"{JSON}, text/html;q=0.1"
+DATED = f"{JSON}, text/html;q=0.1"
+PAGE = "text/html, */*;q=0.1"  # a quarter smaller than JSON, which alone has sizes and dates
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 METADATA_LIMIT = 16 << 20  # bytes of the end of a wheel; torch's table of contents has about 1 MB
+TAILS = (1 << 13, 1 << 16)  # bytes of the end of a wheel in which its METADATA is looked for
+# The entry of METADATA in a wheel's table of contents: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+ENTRY = re.compile(rb"PK\x01\x02(.{42})[^/\0]+\.dist-info/METADATA", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class File:
 
     @property
     def filename(self) -> str:
-        return urllib.parse.unquote(urllib.parse.urlsplit(self.url).path.rpartition("/")[2])
+        return filename(self.url)
 
 
 @dataclass(frozen=True)
@@ -115,38 +121,42 @@ class Indexes:
         self.urls = [url.rstrip("/") for url in urls]
         self.client = Client(SECONDS)
         self.read: dict[tuple[str, str], bytes] = {}
-        self.beside: dict[str, bool] = {}  # by host: whether metadata stands beside its wheels
         self.pages: dict[tuple[str, ...], dict[str, Release]] = {}
 
-    def releases(self, name: str, first: tuple[str, ...] = ()) -> dict[str, Release]:
-        """All versions of a package, by version; empty if no index has it. `first`: indexes that are asked before."""
-        key = (name, *first)
+    def releases(self, name: str, first: tuple[str, ...] = (), accept: str = PAGE) -> dict[str, Release]:
+        """All versions of a package, by version; empty if no index has it. `first`: indexes that are asked before;
+        `accept`: DATED if dates are needed.
+        """
+        key = (accept, name, *first)
         if key not in self.pages:
             found: dict[str, Release] = {}
             for url in (*first, *self.urls):
                 page = f"{url}/{name}/"
-                answer = self.ask(page, {"Accept": ACCEPT}, missing=True)
+                answer = self.ask(page, {"Accept": accept}, missing=True)
                 if answer is not None and (found := self._releases(name, page, answer)):
                     break
             self.pages[key] = found
         return self.pages[key]
 
     def _releases(self, name: str, page: str, answer: Response) -> dict[str, Release]:
-        found: dict[str, Release] = {}
+        versions: dict[str, list[File]] = {}
         for file in files(name, page, answer):
-            old = found.get(file.version, Release(file.version, yanked=True))
-            new = replace(old, yanked=old.yanked and file.yanked, uploaded=max(old.uploaded, file.uploaded))
-            if not file.tags:
-                new = replace(new, source=file)
-            elif self.platform.fits(file):
-                # one for this Python alone before one for any
-                better = old.wheel is None or (old.wheel.tags[2] == "any" and file.tags[2] != "any")
-                new = replace(new, wheel=file if better else old.wheel)
-            else:
-                new = replace(new, other=file)
-            new = replace(new, compiled=new.compiled or bool(file.tags and file.tags[2] != "any"))
-            found[file.version] = new
-        return found
+            versions.setdefault(file.version, []).append(file)
+        return {version: self._release(version, listed) for version, listed in versions.items()}
+
+    def _release(self, version: str, listed: list[File]) -> Release:
+        wheels = [file for file in listed if file.tags]
+        fitting = [file for file in wheels if self.platform.fits(file)]
+        fitting.sort(key=lambda file: file.tags[2] == "any")  # one for this platform alone before one for any
+        return Release(
+            version,
+            next(iter(fitting), None),
+            next((file for file in listed if not file.tags), None),
+            next((file for file in wheels if file not in fitting), None),
+            any(file.tags[2] != "any" for file in wheels),
+            all(file.yanked for file in listed),
+            max(file.uploaded for file in listed),
+        )
 
     def metadata(self, name: str, release: Release) -> bytes:
         """The same as `_metadata`, asked once."""
@@ -160,14 +170,8 @@ class Indexes:
         file = release.wheel or release.other
         if file is None:
             return self._of_source(name, release)
-        host = urllib.parse.urlsplit(file.url).netloc
-        if self.beside.get(host, True):
-            answer = self.ask(f"{without_fragment(file.url)}.metadata", {}, missing=True)
-            if answer is not None:
-                self.beside[host] = True
-                return answer.body
-            self.beside.setdefault(host, False)
-        return self._from_end(file)
+        beside = self.ask(f"{without_fragment(file.url)}.metadata", {}, missing=True)
+        return beside.body if beside else self._from_end(file)
 
     def _of_source(self, name: str, release: Release) -> bytes:
         """A source archive's requirements are known before it is built only where the index has read them."""
@@ -185,9 +189,24 @@ class Indexes:
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {release.version}"]
         return "\n".join([*lines, *(f"Requires-Dist: {each}" for each in requires), ""]).encode()
 
+    def size(self, file: File) -> int:
+        """What the page says, or else the file's server; 0 if neither does."""
+        if file.size:
+            return file.size
+        with contextlib.suppress(RefusalError, ValueError):
+            answer = self.head(without_fragment(file.url))
+            return int(answer.headers.get("Content-Length") or 0) if answer else 0
+        return 0
+
+    def head(self, url: str) -> Response | None:
+        return self.ask(url, {"Accept-Encoding": "identity"}, missing=True, method="HEAD")
+
     def _from_end(self, file: File) -> bytes:
         """METADATA out of the wheel itself, by requests for parts of it."""
-        with zipfile.ZipFile(io.BufferedReader(_Parts(self, without_fragment(file.url)), 1 << 14)) as wheel:
+        parts = _Parts(self, without_fragment(file.url))
+        if near := parts.metadata():
+            return near
+        with zipfile.ZipFile(io.BufferedReader(parts, 1 << 14)) as wheel:
             inside = next(each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
             return wheel.read(inside)
 
@@ -201,7 +220,7 @@ class Indexes:
         shown = parts.hostname or url
         address = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
         headers = {"User-Agent": "gpukit", "Accept-Encoding": "gzip", **headers, **self._credentials(parts)}
-        key = (method, address, headers.get("Range"))
+        key = (method, address, headers.get("Range"), headers.get("Accept"))
         if key in self.received:
             return self.received[key]
         for left in reversed(range(TRIES)):
@@ -251,7 +270,7 @@ class _Parts(io.RawIOBase):
 
     def __init__(self, indexes: Indexes, url: str) -> None:
         self.indexes, self.url, self.at, self.read_bytes = indexes, url, 0, 0
-        answer = indexes.ask(url, {}, method="HEAD")
+        answer = indexes.head(url)
         self.size = int(answer.headers.get("Content-Length") or 0) if answer else 0
         if not self.size or (answer and answer.headers.get("Accept-Ranges", "").lower() != "bytes"):
             host = urllib.parse.urlsplit(url).hostname
@@ -271,23 +290,48 @@ class _Parts(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self.size, self.at + len(buffer))
-        if end <= self.at:
-            return 0
-        self.read_bytes += end - self.at
+        body = self.part(self.at, self.at + len(buffer))
+        buffer[: len(body)] = body
+        self.at += len(body)
+        return len(body)
+
+    def part(self, start: int, end: int) -> bytes:
+        end = min(self.size, end)
+        if end <= start:
+            return b""
+        self.read_bytes += end - start
         if self.read_bytes > METADATA_LIMIT:
             raise RefusalError("The metadata of this wheel is not near its end.", id="index-no-parts")
-        headers = {"Range": f"bytes={self.at}-{end - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         answer = self.indexes.ask(self.url, headers)
         if answer is None or answer.status != 206:
             raise RefusalError("The index sends whole wheels instead of parts.", id="index-no-parts")
-        buffer[: len(answer.body)] = answer.body
-        self.at += len(answer.body)
-        return len(answer.body)
+        return answer.body
+
+    def metadata(self) -> bytes | None:
+        """METADATA without all of the table of contents; None if its entry there is not near the end."""
+        for size in TAILS:
+            first = max(0, self.size - size)
+            tail = self.part(first, self.size)
+            for found in ENTRY.finditer(tail):
+                method, crc, packed, _, name, _, _, at = struct.unpack("<6xH4x3L3H8xL", found[1])
+                end = at + 30 + name + packed + 64  # between name and body, few archives have more than 64 bytes
+                data = tail[at - first : end - first] if at >= first else self.part(at, end)
+                with contextlib.suppress(struct.error, zlib.error):
+                    start = 30 + sum(struct.unpack_from("<2H", data, 26))
+                    body = data[start : start + packed]
+                    text = zlib.decompress(body, -zlib.MAX_WBITS) if method == zipfile.ZIP_DEFLATED else body
+                    if zlib.crc32(text) == crc:
+                        return text
+        return None
 
 
 def without_fragment(url: str) -> str:
     return url.partition("#")[0]
+
+
+def filename(url: str) -> str:
+    return urllib.parse.unquote(without_fragment(url).partition("?")[0].rpartition("/")[2])
 
 
 def files(name: str, page: str, answer: Response) -> list[File]:
@@ -311,15 +355,14 @@ def files(name: str, page: str, answer: Response) -> list[File]:
         ) from None
     found = []
     for each in listed:
-        url = urllib.parse.urljoin(page, str(each.get("url") or ""))
-        filename = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
-        known = parse(name, filename)
+        url = str(each.get("url") or "")
+        known = parse(name, filename(url))
         if known:
             version, tags = known
             found.append(
                 File(
                     version,
-                    url,
+                    url if url.startswith("https:") else urllib.parse.urljoin(page, url),
                     tags,
                     int(each.get("size") or 0),
                     str(each.get("requires-python") or ""),

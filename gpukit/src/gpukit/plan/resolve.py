@@ -17,13 +17,15 @@ import tempfile
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpukit.host import uv
 from gpukit.image.guard import normalised
-from gpukit.plan.index import JSON, Indexes, Platform, Release
+from gpukit.plan.client import CONNECTIONS
+from gpukit.plan.index import DATED, JSON, PAGE, Indexes, Platform, Release
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import REQUIREMENT
 from gpukit.project.stack import version
@@ -55,7 +57,7 @@ class Question:
 class Package:
     """One package of the result. `newest`: the newest version that the project's own range allows; "" if the project
     does not name the package. `kind`: of what is installed (wheel, source, base); `newest_kind`: of `newest`, which may
-    be none.
+    be none. `uploaded`, `newest_uploaded`: the days, only where `newest` is another version.
     """
 
     version: str
@@ -131,11 +133,11 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
             ideal_code, ideal_output = index.run("all", [*torch, *named])
             index.raise_failures()
             ideal = pins(ideal_output) if ideal_code == 0 else {}
-        for name, pin in resolved.items():
-            answer.packages[name] = index.package(name, pin, newest.get(name) or ideal.get(name, ""))
         if code:  # what the project names, so that a version without a wheel can be told from a conflict
-            for name, pin in newest.items():
-                answer.packages[name] = index.package(name, pin, pin)
+            resolved = newest
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            best = [newest.get(name) or ideal.get(name, "") for name in resolved]
+            answer.packages = dict(zip(resolved, pool.map(index.package, resolved, resolved.values(), best)))
         answer.unread = sorted(index.unread)
         answer.bytes = index.indexes.client.bytes
     return answer
@@ -201,12 +203,12 @@ class Index:
         if self.failures:
             raise self.failures[0]
 
-    def of(self, name: str) -> dict[str, Release]:
-        """The versions of a package, by their names in uv's output."""
+    def of(self, name: str, accept: str = PAGE) -> dict[str, Release]:
+        """The versions of a package, by their names in uv's output. `accept`: see Indexes.releases."""
         given = self.question.provided.get(name)
         if given:
             return {same(given): Release(given)}
-        found = self.indexes.releases(name, self.torch_index if name in FROM_PYTORCH else ())
+        found = self.indexes.releases(name, self.torch_index if name in FROM_PYTORCH else (), accept)
         return {same(each): release for each, release in found.items()}
 
     def withheld_above(self, name: str, pin: str) -> bool:
@@ -250,20 +252,27 @@ class Index:
 
     def package(self, name: str, pin: str, newest: str) -> Package:
         releases = self.of(name)
+        dates = self.dates(name) if newest and newest != pin else {}
         release, best = releases.get(same(pin)), releases.get(same(newest)) if newest else None
         file = release.file if release else None
         return Package(
             pin,
             self.kind(name, release),
-            file.size if file else 0,
+            self.indexes.size(file) if file else 0,
             file.filename if file else "",
             release.compiled if release else False,
-            release.uploaded if release else "",
+            dates.get(same(pin), ""),
             release.yanked if release else False,
             newest,
             self.kind(name, best) if newest else "",
-            best.uploaded if best else "",
+            dates.get(same(newest), ""),
         )
+
+    def dates(self, name: str) -> dict[str, str]:
+        """When the versions were uploaded; {} if the index does not tell."""
+        with contextlib.suppress(RefusalError):
+            return {each: release.uploaded for each, release in self.of(name, DATED).items()}
+        return {}
 
     def kind(self, name: str, release: Release | None) -> str:
         if name in self.question.provided:
