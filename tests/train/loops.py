@@ -10,9 +10,10 @@ import os
 import random
 import socket
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -234,16 +235,29 @@ def second_order(folder: Path, report: Report) -> None:
             run.step(loss=loss)
 
 
+class Transition(NamedTuple):
+    state: torch.Tensor
+    reward: float
+
+
+@dataclass
+class Event:
+    number: int
+    rows: list[float]
+
+
 class Buffer:
     """A replay buffer."""
 
     def __init__(self) -> None:
         self.rows, self.size, self.recent = numpy.zeros((50, 9)), 0, deque(maxlen=5)
+        self.events = deque[Event](maxlen=3)
 
     def add(self, row: numpy.ndarray) -> None:
         self.rows[self.size % 50] = row
         self.size += 1
-        self.recent.append(float(row[-1]))
+        self.recent.append(Transition(torch.from_numpy(row[:-1]), float(row[-1])))
+        self.events.append(Event(self.size, [float(row[-1])]))
 
 
 @loop
@@ -267,7 +281,9 @@ def reinforcement(folder: Path, report: Report) -> None:
         with torch.no_grad():
             for one, other in zip(average.parameters(), model.parameters(), strict=True):
                 one.lerp_(other, 0.1)
-        report(i, loss.item(), sum(buffer.recent), *(one.sum().item() for one in average.parameters()))
+        rewards, events = sum(one.reward for one in buffer.recent), [(one.number, one.rows) for one in buffer.events]
+        report(i, loss.item(), rewards, buffer.recent[0].state.sum().item(), events)
+        report("average", i, *(one.sum().item() for one in average.parameters()))
         run.step(loss=loss)
 
 

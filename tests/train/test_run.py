@@ -371,3 +371,21 @@ def test_a_list_that_held_functions_is_refused_instead_of_changed(tmp_path: Path
         if not added:
             with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="tanh was added"):
                 run.keep(world=SimpleNamespace(hooks=[], latest={"numbers": [1]}))
+
+
+class Item:
+    """No dataclass."""
+
+    def __init__(self) -> None:
+        self.number = 1
+
+
+def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1) as run:
+        items: list[Any] = []
+        run.keep(items=items)
+        for _ in run.enumerate(range(2)):
+            items.append(Item())
+            run.step()
+    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="Item was added"):
+        run.keep(items=[])

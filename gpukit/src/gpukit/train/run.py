@@ -48,7 +48,17 @@ from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
-from gpukit.train.state import capture, generators_now, like, put_back, restored, set_generators, unwrapped
+from gpukit.train.state import (
+    capture,
+    generators_now,
+    like,
+    modes,
+    put_back,
+    restored,
+    set_generators,
+    set_modes,
+    unwrapped,
+)
 from gpukit.train.state import values as plain
 from gpukit.train.stop import StopSignals
 from gpukit.train.track import Tracker, end
@@ -502,6 +512,7 @@ class Run:
                 "generators": generators_now(),
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
+                "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
             },
             "this run",
         )
@@ -606,6 +617,8 @@ class Run:
             prefix = "" if name == "model" else f"{name}."
             state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
         put_back(one, state, name)
+        if isinstance(one, nn.Module):
+            set_modes(one, self._mine.get("modes", {}).get(name))
         if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
             self._report(checks.restored(name, one, state))
 
