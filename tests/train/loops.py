@@ -374,22 +374,31 @@ class Stateful(Numbers):
         self.at, self.rows = state["at"], state["rows"]
 
 
+def endless(loader: DataLoader, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        yield from (inputs for inputs, _ in loader)
+
+
 @loop
 def streams(folder: Path, report: Report) -> None:
-    """Streams that continue by their state and by reading again, with and without workers."""
+    """Streams that continue by their state and by reading again, with and without workers, and evaluation in them."""
     seed()
     model = network(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     run = Run(folder, save_steps=1)
     run.keep(model=model, optimizer=optimizer)
-    for epoch in run.epochs(range(4)):
-        stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2)
+    loader = DataLoader(Points(), 8, shuffle=True, num_workers=1, persistent_workers=True)
+    for epoch in run.epochs(range(6)):
+        stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2 % 2)
+        if epoch > 3:
+            stream = endless(loader, 2)
         for i, inputs in run.enumerate(stream):
             loss = model(inputs).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            report(epoch, i, loss.item(), inputs.sum().item())
+            tested = [each.sum().item() for _, (each, _) in run.enumerate(DataLoader(Points(6), 6))]
+            report(epoch, i, loss.item(), inputs.sum().item(), tested)
             run.step(loss=loss)
 
 

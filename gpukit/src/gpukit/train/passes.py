@@ -262,6 +262,21 @@ class Items(Iterator[Any]):
     def close(self) -> None: ...
 
 
+def seed_workers_apart() -> None:
+    """From now on, keep the seed of persistent workers off the global generator. It is drawn only when they start: by a
+    resumed run also in an evaluation before which a run that goes on has started them."""
+    start = DataLoader._get_iterator
+    if start.__module__ == __name__:
+        return
+
+    def seeded(loader: DataLoader) -> Any:
+        if loader.persistent_workers and loader.generator is None:
+            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
+        return start(loader)
+
+    DataLoader._get_iterator = seeded
+
+
 def map_style(source: Any) -> bool:
     """Whether this is a torch DataLoader over a data set that is read by index."""
     base = getattr(source, "base_dataloader", source)  # accelerate's

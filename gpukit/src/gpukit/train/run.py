@@ -42,7 +42,7 @@ from gpukit.train.errors import TRACKER_FAILED, TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
 from gpukit.train.monitor import Monitor
-from gpukit.train.passes import Sources
+from gpukit.train.passes import Items, Sources, seed_workers_apart
 from gpukit.train.profile import profiled
 from gpukit.train.progress import Progress, announce
 from gpukit.train.ranks import Ranks
@@ -120,7 +120,8 @@ class Run:
         profile: bool = False,
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
-        self.ranks, self.settings = Ranks.joined(), settings or {}
+        self.ranks, self.settings, self._code = Ranks.joined(), settings or {}, sys._getframe(1).f_code
+        seed_workers_apart()
         self._open(Folder.open(Path(folder), self.settings, self.ranks), trackers, "", progress, profile)
 
     def _open(self, files: Folder, trackers: Iterable[str], project: str, progress: bool | None, profile: bool) -> None:
