@@ -373,6 +373,32 @@ def test_a_list_that_held_functions_is_refused_instead_of_changed(tmp_path: Path
                 run.keep(world=SimpleNamespace(hooks=[], latest={"numbers": [1]}))
 
 
+def test_a_loader_that_the_script_reads_is_reported(tmp_path: Path, capsys: Any) -> None:
+    for own in (True, False):
+        with Run(tmp_path / str(own), save_steps=1) as run:
+            loader = DataLoader(Samples(), 2)
+            batches = iter(loader) if own else run.enumerate(loader)
+            fixed = iter(DataLoader(Samples(), 2))  # batches that are always the same
+            next(fixed)
+            for _ in range(4):
+                next(batches)
+                run.step()
+        assert ("reads a DataLoader of Samples" in capsys.readouterr().err) == own
+
+
+def test_a_loop_that_is_left_after_its_step_is_reported(tmp_path: Path, capsys: Any) -> None:
+    for last in (True, False):
+        with Run(tmp_path / str(last)) as run:
+            for _ in run.epochs(range(2)):
+                for i, _ in run.enumerate(range(3)):
+                    if i == 1 and last:
+                        break
+                    run.step()
+                    if i == 1:
+                        break
+        assert ("left after run.step" in capsys.readouterr().err) != last
+
+
 class Item:
     """No dataclass."""
 

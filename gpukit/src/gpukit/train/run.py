@@ -36,8 +36,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gpukit.train import checkpoint, checks
+from gpukit.train import checkpoint, checks, streams
 from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.data import Keyed
 from gpukit.train.errors import TRACKER_FAILED, TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
@@ -133,6 +134,7 @@ class Run:
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
         self._loops, self._inner = list[Loop](), list[bool]()
         self._sites: list[tuple[CodeType, int]] = []
+        self._left: tuple[CodeType, int] | None = None  # the loop that was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         self._sources = Sources(self._mine.get("loaders", {}))
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
@@ -141,6 +143,7 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
+        self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._updated, self._optimizers = False, list[Optimizer]()  # a kept one made a step since the run's last one
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
@@ -299,6 +302,7 @@ class Run:
                 try:
                     batch = self._next(loop.batches)
                 except StopIteration:
+                    loop.steps = 0
                     break
                 loop.inner, loop.steps = [], 0
                 loop.entered = generators_now() | {"kept": self._kept_generators()}
@@ -373,6 +377,10 @@ class Run:
                 f"{self.folder} was saved in other loops than those of this script: resume it with the script that "
                 "began it, or use another folder."
             )
+        self._report_left()
+        if self._apart:
+            self._report(checks.read_apart(self._apart))
+            self._apart = []
         if self._loops:
             if self._loops[-1].steps:
                 raise TrainingError(
@@ -423,6 +431,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
+        self._report_left()
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
@@ -522,6 +531,8 @@ class Run:
             several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
             self._report(checks.strangers(self._objects, several))
             self._others.clear()
+            streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
+            self._apart = [] if streamed else checks.iterators(Keyed)
         now = checks.loose(self._objects)
         self._report(checks.unsaved(self._outside, now))
         self._outside = now
@@ -595,6 +606,27 @@ class Run:
             self._restore_variables(number)
         set_generators(self._mine["generators"])
         self.saved = None
+
+    def _report_left(self) -> None:
+        """Whether the script left a loop after the step that may have been saved as one within that loop."""
+        if self._left and self._status == "finished":
+            code, line = self._left
+            self._report(
+                checks.Checked(
+                    "left-after-step",
+                    f"A loop ({Path(code.co_filename).name}:{line}) was left after run.step, so a run that is resumed "
+                    "there would go on in it: call run.step after any `break` or `return`.",
+                )
+            )
+        self._left = None
+
+    def _drawing(self) -> dict[str, Any]:
+        """The states of all generators: the global ones, and those that are kept."""
+        return generators_now() | {"kept": self._kept_generators()}
+
+    def _draw_from(self, states: dict[str, Any]) -> None:
+        set_generators(states)
+        self._set_kept_generators(states["kept"])
 
     def _kept_generators(self) -> dict[str, Any]:
         return {name: plain(capture(one, name), name) for name, one in self._objects.items() if isinstance(one, KINDS)}
