@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import random
 import socket

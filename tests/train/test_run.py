@@ -399,6 +399,23 @@ def test_a_loop_that_is_left_after_its_step_is_reported(tmp_path: Path, capsys: 
         assert ("left after run.step" in capsys.readouterr().err) != last
 
 
+def test_a_list_in_another_order_is_refused(tmp_path: Path) -> None:
+    """Unless it is kept: then its order is the saved one."""
+    for folder, kept in (("a", True), ("b", False)):
+        for resumed in (False, True):
+            items = [3, 1, 2, 0] if resumed else [0, 1, 2, 3]
+            with Run(tmp_path / folder, save_steps=1) as run:
+                if kept:
+                    run.keep(items=items)
+                wrong = pytest.raises(DataError, match="another order") if resumed and not kept else None
+                with wrong or contextlib.nullcontext():
+                    for i, item in run.enumerate(items):
+                        assert i == item
+                        if i == 2:
+                            break
+                        run.step()
+
+
 class Item:
     """No dataclass."""
 

@@ -252,12 +252,12 @@ class Run:
     # The loops
 
     def epochs(self, numbers: Iterable[Any]) -> Iterator[Any]:
-        """Loop over a range or list of epochs; a resumed run continues in the one that was interrupted.
+        """Loop over a range or list of epochs, or `itertools.count()`; a resumed run continues in the one that was
+        interrupted.
 
         After the last one, the state is saved once more, so that a finished run is not repeated.
         """
-        sequence = numbers if isinstance(numbers, (range, list, tuple)) else list(numbers)
-        return self._loop(sequence, sys._getframe(1), final=not self._loops)
+        return self._loop(numbers, sys._getframe(1), epochs=True)
 
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
@@ -273,7 +273,7 @@ class Run:
             for batch in loop:
                 yield start + self._loops[-1].batches.done - 1, batch
 
-    def _loop(self, source: Iterable[Any], caller: FrameType, final: bool = False) -> Iterator[Any]:
+    def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
         loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
         state = self._entering(loop, source)
@@ -290,8 +290,8 @@ class Run:
         if state:
             self._set_kept_generators(state["owned"])
         loop.owned = self._kept_generators()
-        loop.batches = self._sources.begin(source, loop.key, position)
-        if not isinstance(source, (range, list, tuple)):
+        loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
+        if not isinstance(loop.batches, Items):
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
@@ -312,7 +312,7 @@ class Run:
         finally:
             del self._loops[place - 1 :]
             loop.batches.close()
-        if final and not self._loops:
+        if epochs and not self._loops:
             self._finished(loop)
 
     def _next(self, batches: Iterator[Any]) -> Any:
