@@ -189,7 +189,7 @@ class Run:
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
             self._use_device(one)
-            if self.saved:
+            if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
         kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
         self._optimizers = [getattr(one, "optimizer", one) for one in kept]  # accelerate wraps them
@@ -654,6 +654,11 @@ class Run:
             set_modes(one, self._mine.get("modes", {}).get(name))
         if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
             self._report(checks.restored(name, one, state))
+
+    def _grew(self, name: str, one: Any) -> bool:
+        """Whether an optimizer was given more groups of parameters after it was kept; the loop's body adds them."""
+        saved = self.saved.state["kept"].get(name)
+        return isinstance(one, Optimizer) and len(saved["param_groups"] if saved else ()) > len(one.param_groups)
 
     def _restore_variables(self, number: int) -> None:
         if not self.saved or number >= len(self._mine["variables"]):
