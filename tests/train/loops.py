@@ -477,6 +477,57 @@ def folds(folder: Path, report: Report) -> None:
 
 
 @loop
+def fine_tuning(folder: Path, report: Report) -> None:
+    """Two phases of the same function, the first with frozen parameters; results of loops that ended; a validation
+    whose loader keeps its workers; groups of parameters that are added to the optimizer."""
+    seed()
+    model, state = network(), {"best": 1e9}
+    loaders = [DataLoader(Points(count), 8, shuffle=True) for count in (24, 32)]
+    test = DataLoader(Points(12).points, 6, shuffle=True, num_workers=1, persistent_workers=True)
+    optimizer = torch.optim.Adam(model[0].parameters(), lr=1e-2)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    run.variables(state, "best")
+
+    def train(name: Any, loader: DataLoader) -> float:
+        total = 0.0
+        total = run.values(total=total)
+        for i, (inputs, labels) in run.enumerate(loader):
+            loss = cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            report(name, i, loss.item(), total)
+            run.step(loss=loss)
+        return total
+
+    def phase(number: int) -> float:
+        total = 0.0
+        total = run.values(total=total)
+        for epoch in run.epochs(itertools.count()):
+            if epoch == 1 and number:
+                model[2].eval()
+                optimizer.add_param_group({"params": model[4].parameters()})
+            losses = [train([number, epoch, part], loader) for part, loader in enumerate(loaders)]
+            total += sum(losses)
+            state["best"] = min(state["best"], *losses)
+            with torch.no_grad():
+                report(number, epoch, losses, state["best"], sum(model(each).sum().item() for each in test))
+            if epoch == 1:
+                break
+        return total
+
+    model[0].requires_grad_(False)
+    model[0].bias.requires_grad_()
+    first = phase(0)
+    model[0].requires_grad_()
+    order = torch.randperm(10).tolist()
+    second = phase(1)
+    report("end", first, second, order, *(one.sum().item() for one in model.state_dict().values()))
+
+
+@loop
 def several_processes(folder: Path, report: Report) -> None:
     """Two ranks with DistributedDataParallel and DistributedSampler."""
     torch.multiprocessing.start_processes(_rank, (folder, report, _free_port()), 2, start_method="fork")
