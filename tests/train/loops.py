@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import random
 import socket
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -234,16 +236,29 @@ def second_order(folder: Path, report: Report) -> None:
             run.step(loss=loss)
 
 
+class Transition(NamedTuple):
+    state: torch.Tensor
+    reward: float
+
+
+@dataclass
+class Event:
+    number: int
+    rows: list[float]
+
+
 class Buffer:
     """A replay buffer."""
 
     def __init__(self) -> None:
         self.rows, self.size, self.recent = numpy.zeros((50, 9)), 0, deque(maxlen=5)
+        self.events = deque[Event](maxlen=3)
 
     def add(self, row: numpy.ndarray) -> None:
         self.rows[self.size % 50] = row
         self.size += 1
-        self.recent.append(float(row[-1]))
+        self.recent.append(Transition(torch.from_numpy(row[:-1]), float(row[-1])))
+        self.events.append(Event(self.size, [float(row[-1])]))
 
 
 @loop
@@ -267,7 +282,9 @@ def reinforcement(folder: Path, report: Report) -> None:
         with torch.no_grad():
             for one, other in zip(average.parameters(), model.parameters(), strict=True):
                 one.lerp_(other, 0.1)
-        report(i, loss.item(), sum(buffer.recent), *(one.sum().item() for one in average.parameters()))
+        rewards, events = sum(one.reward for one in buffer.recent), [(one.number, one.rows) for one in buffer.events]
+        report(i, loss.item(), rewards, buffer.recent[0].state.sum().item(), events)
+        report("average", i, *(one.sum().item() for one in average.parameters()))
         run.step(loss=loss)
 
 
@@ -358,22 +375,31 @@ class Stateful(Numbers):
         self.at, self.rows = state["at"], state["rows"]
 
 
+def endless(loader: DataLoader, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        yield from (inputs for inputs, _ in loader)
+
+
 @loop
 def streams(folder: Path, report: Report) -> None:
-    """Streams that continue by their state and by reading again, with and without workers."""
+    """Streams that continue by their state and by reading again, with and without workers, and evaluation in them."""
     seed()
     model = network(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     run = Run(folder, save_steps=1)
     run.keep(model=model, optimizer=optimizer)
-    for epoch in run.epochs(range(4)):
-        stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2)
+    loader = DataLoader(Points(), 8, shuffle=True, num_workers=1, persistent_workers=True)
+    for epoch in run.epochs(range(6)):
+        stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2 % 2)
+        if epoch > 3:
+            stream = endless(loader, 2)
         for i, inputs in run.enumerate(stream):
             loss = model(inputs).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            report(epoch, i, loss.item(), inputs.sum().item())
+            tested = [each.sum().item() for _, (each, _) in run.enumerate(DataLoader(Points(6), 6))]
+            report(epoch, i, loss.item(), inputs.sum().item(), tested)
             run.step(loss=loss)
 
 
@@ -448,6 +474,57 @@ def folds(folder: Path, report: Report) -> None:
         run.keep(world=world, optimizer=optimizer, **{f"head{fold}": world.head})
         for epoch in run.enumerate(range(2)):
             train(fold, epoch[0])
+
+
+@loop
+def fine_tuning(folder: Path, report: Report) -> None:
+    """Two phases of the same function, the first with frozen parameters; results of loops that ended; a validation
+    whose loader keeps its workers; groups of parameters that are added to the optimizer."""
+    seed()
+    model, state = network(), {"best": 1e9}
+    loaders = [DataLoader(Points(count), 8, shuffle=True) for count in (24, 32)]
+    test = DataLoader(Points(12).points, 6, shuffle=True, num_workers=1, persistent_workers=True)
+    optimizer = torch.optim.Adam(model[0].parameters(), lr=1e-2)
+    run = Run(folder, save_steps=1)
+    run.keep(model=model, optimizer=optimizer)
+    run.variables(state, "best")
+
+    def train(name: Any, loader: DataLoader) -> float:
+        total = 0.0
+        total = run.values(total=total)
+        for i, (inputs, labels) in run.enumerate(loader):
+            loss = cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            report(name, i, loss.item(), total)
+            run.step(loss=loss)
+        return total
+
+    def phase(number: int) -> float:
+        total = 0.0
+        total = run.values(total=total)
+        for epoch in run.epochs(itertools.count()):
+            if epoch == 1 and number:
+                model[2].eval()
+                optimizer.add_param_group({"params": model[4].parameters()})
+            losses = [train([number, epoch, part], loader) for part, loader in enumerate(loaders)]
+            total += sum(losses)
+            state["best"] = min(state["best"], *losses)
+            with torch.no_grad():
+                report(number, epoch, losses, state["best"], sum(model(each).sum().item() for each in test))
+            if epoch == 1:
+                break
+        return total
+
+    model[0].requires_grad_(False)
+    model[0].bias.requires_grad_()
+    first = phase(0)
+    model[0].requires_grad_()
+    order = torch.randperm(10).tolist()
+    second = phase(1)
+    report("end", first, second, order, *(one.sum().item() for one in model.state_dict().values()))
 
 
 @loop

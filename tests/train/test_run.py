@@ -371,3 +371,101 @@ def test_a_list_that_held_functions_is_refused_instead_of_changed(tmp_path: Path
         if not added:
             with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="tanh was added"):
                 run.keep(world=SimpleNamespace(hooks=[], latest={"numbers": [1]}))
+
+
+def test_loops_that_go_on_together_are_refused(tmp_path: Path) -> None:
+    """What comes next, a step of the one or of the other, could not be known when the run is saved."""
+    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="zip"):
+        for _ in zip(run.enumerate(range(3)), run.enumerate(range(3))):
+            run.step()
+
+
+def test_a_loader_that_the_script_reads_is_reported(tmp_path: Path, capsys: Any) -> None:
+    for own in (True, False):
+        with Run(tmp_path / str(own), save_steps=1) as run:
+            loader = DataLoader(Samples(), 2)
+            batches = iter(loader) if own else run.enumerate(loader)
+            fixed = iter(DataLoader(Samples(), 2))  # batches that are always the same
+            next(fixed)
+            for _ in range(4):
+                next(batches)
+                run.step()
+        assert ("reads a DataLoader of Samples" in capsys.readouterr().err) == own
+
+
+def test_a_loop_that_is_left_after_its_step_is_reported(tmp_path: Path, capsys: Any) -> None:
+    for last in (True, False):
+        with Run(tmp_path / str(last)) as run:
+            for _ in run.epochs(range(2)):
+                for i, _ in run.enumerate(range(3)):
+                    if i == 1 and last:
+                        break
+                    run.step()
+                    if i == 1:
+                        break
+        assert ("left after run.step" in capsys.readouterr().err) != last
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_plain_loop_around(counted: bool, tmp_path: Path) -> None:
+    """A `while` with a kept counter goes on; a `for` starts again, and passes over what was done."""
+
+    def train(fails_at: int) -> list[tuple[int, int]]:
+        done, state = [], {"round": 0}
+
+        def inner(number: int) -> None:
+            for i, _ in run.enumerate(range(2)):
+                done.append((number, i))
+                run.step()
+                if run.completed == fails_at:
+                    raise ValueError
+
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.variables(state, "round")
+            if counted:
+                while state["round"] < 3:
+                    inner(state["round"])
+                    state["round"] += 1
+            else:
+                for number in range(3):
+                    inner(number)
+        return done
+
+    with pytest.raises(ValueError):
+        train(3)
+    assert train(0) == [(1, 1), (2, 0), (2, 1)]
+
+
+def test_a_list_in_another_order_is_refused(tmp_path: Path) -> None:
+    """Unless it is kept: then its order is the saved one."""
+    for folder, kept in (("a", True), ("b", False)):
+        for resumed in (False, True):
+            items = [3, 1, 2, 0] if resumed else [0, 1, 2, 3]
+            with Run(tmp_path / folder, save_steps=1) as run:
+                if kept:
+                    run.keep(items=items)
+                wrong = pytest.raises(DataError, match="another order") if resumed and not kept else None
+                with wrong or contextlib.nullcontext():
+                    for i, item in run.enumerate(items):
+                        assert i == item
+                        if i == 2:
+                            break
+                        run.step()
+
+
+class Item:
+    """No dataclass."""
+
+    def __init__(self) -> None:
+        self.number = 1
+
+
+def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1) as run:
+        items: list[Any] = []
+        run.keep(items=items)
+        for _ in run.enumerate(range(2)):
+            items.append(Item())
+            run.step()
+    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="Item was added"):
+        run.keep(items=[])

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import gc
 import inspect
 import math
 import sys
@@ -26,6 +27,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpukit.train.parts import Batches, SplitError
 from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
@@ -195,6 +197,26 @@ def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer
             text = f"The {type(one).__name__} optimizer that updates kept parameters is not kept itself"
             remedy = "use `run.keep(optimizer=...)`"
             return Checked("optimizer-not-kept", f"{text}, so a resumed run starts without its state: {remedy}.")
+    return OK
+
+
+def iterators(known: type) -> list[tuple[Any, int]]:
+    """The iterators of DataLoaders that are in the middle of a pass, and how many batches each has returned; not those
+    of a data set of type `known`."""
+    found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
+    begun = [one for one in found if getattr(one, "_num_yielded", 0) and type(one._dataset) is not known]
+    return [(one, one._num_yielded) for one in begun]
+
+
+def read_apart(before: Iterable[tuple[Any, int]]) -> Checked:
+    """Whether one of the `iterators` has been read since; id: loader-read-apart."""
+    for one, count in before:
+        if one._num_yielded > count:
+            text = (
+                f"The script itself reads a DataLoader of {type(one._dataset).__name__} in its loop, so a resumed run"
+            )
+            remedy = "use `run.enumerate(loader)`, also where you call `next`"
+            return Checked("loader-read-apart", f"{text} reads it from its start: {remedy}.")
     return OK
 
 

@@ -245,21 +245,51 @@ class Pass(Iterator[Any]):
 
 
 class Items(Iterator[Any]):
-    """A pass over a sequence, such as a range or a list."""
+    """A pass over a sequence, or over another iterable whose items are the same again."""
 
-    def __init__(self, sequence: Any, state: dict[str, Any] | None) -> None:
-        self.sequence, self.done = sequence, state["done"] if state else 0
+    def __init__(self, items: Any, state: dict[str, Any] | None) -> None:
+        self.items, self.done = items, state["done"] if state else 0
+        self.saved = state.get("outline") if state else None  # to be compared, when kept objects have been restored
+        self.rest = iter(items[self.done :]) if isinstance(items, range) else islice(items, self.done, None)
 
     def __next__(self) -> Any:
-        if self.done >= len(self.sequence):
-            raise StopIteration
+        if self.saved:
+            before, self.saved = self.saved, None
+            if (now := self._outline()) and before[0] == now[0] and before != now:
+                raise DataError(
+                    "A list that the run loops over has another order or other items than when the run was saved: "
+                    "call `run.keep` for it before the loop, or make the same list."
+                )
+        item = next(self.rest)
         self.done += 1
-        return self.sequence[self.done - 1]
+        return item
+
+    def _outline(self) -> list[int] | None:
+        """The length of a list, and a checksum of some of its numbers and words."""
+        if not isinstance(self.items, (list, tuple)):
+            return None
+        few = self.items[:: max(1, len(self.items) // 16)]
+        return [len(self.items), checks.digest([one if isinstance(one, (int, float, str)) else None for one in few])]
 
     def state(self) -> dict[str, Any]:
-        return {"done": self.done}
+        return {"done": self.done, "outline": self._outline()}
 
     def close(self) -> None: ...
+
+
+def seed_workers_apart() -> None:
+    """From now on, keep the seed of persistent workers off the global generator. It is drawn only when they start: by a
+    resumed run also in an evaluation before which a run that goes on has started them."""
+    start = DataLoader._get_iterator
+    if start.__module__ == __name__:
+        return
+
+    def seeded(loader: DataLoader) -> Any:
+        if loader.persistent_workers and loader.generator is None:
+            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
+        return start(loader)
+
+    DataLoader._get_iterator = seeded
 
 
 def map_style(source: Any) -> bool:

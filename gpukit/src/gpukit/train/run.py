@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
+import dis
 import io
 import os
 import signal
@@ -40,29 +41,42 @@ from gpukit.track.metrics import TRACKER_FAILED, Tracker, end
 from gpukit.track.monitor import Monitor
 from gpukit.track.profile import profiled
 from gpukit.track.progress import Progress, announce
-from gpukit.train import checkpoint, checks
+from gpukit.train import checkpoint, checks, streams
 from gpukit.train.checkpoint import CheckpointError
+from gpukit.train.data import Keyed
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
-from gpukit.train.passes import Sources
+from gpukit.train.passes import Items, Sources, seed_workers_apart
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
-from gpukit.train.state import capture, generators_now, like, put_back, restored, set_generators, unwrapped
+from gpukit.train.state import (
+    capture,
+    generators_now,
+    like,
+    modes,
+    put_back,
+    restored,
+    set_generators,
+    set_modes,
+    unwrapped,
+)
 from gpukit.train.state import values as plain
 from gpukit.train.stop import StopSignals
 
+ENDS = 16  # loops of a body whose end is known
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
 
-@dataclass
+@dataclass(eq=False)
 class Loop:
-    """A loop that is running. `inner`: for each loop that began in its present body, whether it contained steps."""
+    """A loop that is running. `inner`: for each loop that began in its present body, whether it contained steps, and
+    if so, how it ended."""
 
     site: tuple[CodeType, int] | None
-    before: list[bool] = field(default_factory=list)  # `inner` of the loop around it, when this one began
-    inner: list[bool] = field(default_factory=list)
+    before: list[Any] = field(default_factory=list)  # `inner` of the loop around it, when this one began
+    inner: list[Any] = field(default_factory=list)
     key: int = 0
     batches: Any = None
     entered: dict[str, Any] | None = None  # the generators when the present body began
@@ -96,6 +110,8 @@ class Run:
             cannot be used.
     """
 
+    _code: CodeType | None = None  # of the function that created it
+
     def __init__(
         self,
         folder: str | Path,
@@ -110,7 +126,8 @@ class Run:
         profile: bool = False,
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
-        self.ranks, self.settings = Ranks.joined(), settings or {}
+        self.ranks, self.settings, self._code = Ranks.joined(), settings or {}, sys._getframe(1).f_code
+        seed_workers_apart()
         self._open(Folder.open(Path(folder), self.settings, self.ranks), trackers, "", progress, profile)
 
     def _open(self, files: Folder, trackers: Iterable[str], project: str, progress: bool | None, profile: bool) -> None:
@@ -120,8 +137,9 @@ class Run:
         self._objects: dict[str, Any] = {}
         self._namespaces: list[_Names] = []
         self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
-        self._loops, self._inner = list[Loop](), list[bool]()
+        self._loops, self._inner = list[Loop](), list[Any]()
         self._sites: list[tuple[CodeType, int]] = []
+        self._left: tuple[CodeType, int] | None = None  # the loop that was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         self._sources = Sources(self._mine.get("loaders", {}))
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
@@ -130,6 +148,7 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
+        self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._updated, self._optimizers = False, list[Optimizer]()  # a kept one made a step since the run's last one
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
@@ -175,7 +194,7 @@ class Run:
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
             self._use_device(one)
-            if self.saved:
+            if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
         kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
         self._optimizers = [getattr(one, "optimizer", one) for one in kept]  # accelerate wraps them
@@ -209,12 +228,15 @@ class Run:
 
         Call it directly before the loop. When a checkpoint is saved, the variables are read from the running function.
         """
-        code = sys._getframe(1).f_code
+        caller = sys._getframe(1)
+        code = caller.f_code
         for name, value in variables.items():
             checkpoint.storages(plain(value, name), name)
         place = f"{code.co_name}: {', '.join(variables)}"
         self._locals[place] = (code, tuple(variables))
-        found = self._values.pop(place, None)
+        ended = self._passed(None, caller)  # the loop that follows will not run again
+        at = ended["values"] if isinstance(ended, dict) else {} if ended else self._values
+        found = copy.deepcopy(at.get(place)) if self._pending else self._values.pop(place, None)
         result = [like(found[name], now) if found else now for name, now in variables.items()]
         return result[0] if len(result) == 1 else tuple(result)
 
@@ -238,12 +260,12 @@ class Run:
     # The loops
 
     def epochs(self, numbers: Iterable[Any]) -> Iterator[Any]:
-        """Loop over a range or list of epochs; a resumed run continues in the one that was interrupted.
+        """Loop over a range or list of epochs, or `itertools.count()`; a resumed run continues in the one that was
+        interrupted.
 
         After the last one, the state is saved once more, so that a finished run is not repeated.
         """
-        sequence = numbers if isinstance(numbers, (range, list, tuple)) else list(numbers)
-        return self._loop(sequence, sys._getframe(1), final=not self._loops)
+        return self._loop(numbers, sys._getframe(1), epochs=True)
 
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
@@ -259,25 +281,29 @@ class Run:
             for batch in loop:
                 yield start + self._loops[-1].batches.done - 1, batch
 
-    def _loop(self, source: Iterable[Any], caller: FrameType, final: bool = False) -> Iterator[Any]:
+    def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
         loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
-        state = self._entering(loop, source)
-        around.append(False)
-        if state == "done":
-            around[-1] = True
+        self._report_left()
+        if loop.site not in self._sites and not self._loops:
+            self._sites.append(loop.site)
+        ended = self._passed(loop.site, caller)
+        if ended:
+            around.append(ended)
+            if isinstance(ended, dict):
+                self._draw_from(ended)
             return
+        state = self._entering() if ended is None else None
+        around.append(bool(state))  # one that continues had steps before
         loop.key = state["key"] if state else int(torch.empty((), dtype=torch.int64).random_())
         position = state and state["batches"]
         if state and len(self._pending) > 1:  # around the loop that was interrupted: its present batch again
             position = position | {"done": position["done"] - 1}
-        if self._loops and not getattr(self._loops[-1].batches, "nests", True):
-            raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
         if state:
             self._set_kept_generators(state["owned"])
         loop.owned = self._kept_generators()
-        loop.batches = self._sources.begin(source, loop.key, position)
-        if not isinstance(source, (range, list, tuple)):
+        loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
+        if not isinstance(loop.batches, Items):
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
@@ -285,19 +311,30 @@ class Run:
             if state:
                 yield from self._resumed(loop, state)
             while True:
+                if loop not in self._loops:
+                    raise TrainingError(
+                        "The loop around this one of run.enumerate went on before it ended: give both to one, as in "
+                        "`run.enumerate(zip(first, second))`."
+                    )
+                del self._loops[place:]
                 try:
                     batch = self._next(loop.batches)
                 except StopIteration:
+                    loop.steps = 0
                     break
                 loop.inner, loop.steps = [], 0
-                loop.entered = generators_now() | {"kept": self._kept_generators()}
+                loop.entered = self._drawing()
                 # What the loop's body kept the last time, it keeps again.
                 self._namespaces = [one for one in self._namespaces if one.loops < place]
                 yield batch
         finally:
-            del self._loops[place - 1 :]
+            if loop in self._loops:
+                del self._loops[place - 1 :]
+                if loop.steps and not any(loop.inner):
+                    self._left = loop.site
+                self._note_end(around)
             loop.batches.close()
-        if final and not self._loops:
+        if epochs and not self._loops:
             self._finished(loop)
 
     def _next(self, batches: Iterator[Any]) -> Any:
@@ -307,23 +344,32 @@ class Run:
             self._monitor.waited(time.monotonic() - began)
         return batch
 
-    def _entering(self, loop: Loop, source: Any) -> dict[str, Any] | str | None:
-        """What a loop that begins has to do: None: all of it; "done": nothing; or a state to continue from."""
-        depth = len(self._loops)
-        if loop.site not in self._sites and not depth:
-            self._sites.append(loop.site)
-        if not self._pending or depth != self._mine["depth"] - len(self._pending):
+    def _entering(self) -> dict[str, Any] | None:
+        """The state to continue from, of a loop that begins now; None: it begins at its start."""
+        inside = self._pending and len(self._loops) == self._mine["depth"] - len(self._pending)
+        return self._pending[0] if inside else None
+
+    def _passed(self, site: Any, caller: FrameType) -> Any:
+        """How the loop that begins next ended before the run was interrupted; None or False if it did not.
+
+        A `while` around it that keeps its own counter goes on, where a `for`, or a counter that is not kept, starts
+        again. `site`: None if it is not known.
+        """
+        wanted, around = self._entering(), self._loops[-1].inner if self._loops else self._inner
+        if wanted is None or len(around) >= len(wanted["before"]):
             return None
-        wanted, number = self._pending[0], len(loop.before)
-        site = self._sites.index(loop.site) if not depth else 0
-        if not depth and self._namespaces and site == wanted["site"]:
-            pass  # a loop around it that keeps its own counter goes on, where one that does not starts again
-        elif number < len(wanted["before"]):
-            return "done" if wanted["before"][number] else None
-        if wanted["finished"] and wanted["batches"]["done"] >= len(source):  # otherwise, there are more epochs now
-            self._restore_all()
-            return "done"
-        return wanted
+        if not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"]):
+            return None if in_while(caller, self._code) else wanted["before"][len(around)]
+        return wanted["before"][len(around)]
+
+    def _note_end(self, around: list[Any]) -> None:
+        """Note how a loop that contained steps ended, for a resumed run, in which it will not run again."""
+        if around[-1]:
+            with contextlib.suppress(CheckpointError):  # raised where the run is saved
+                values = restored(plain(self._running_values(sys._getframe(1)), "a value"))
+                around[-1] = self._drawing() | {"values": values}
+            if len(around) > ENDS:
+                around[-ENDS - 1] = bool(around[-ENDS - 1])
 
     def _resumed(self, loop: Loop, state: dict[str, Any]) -> Iterator[Any]:
         """Restore what was saved; for a loop around the one that was interrupted, enter its body again."""
@@ -333,15 +379,13 @@ class Run:
             return
         loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
         batch = next(loop.batches)
-        set_generators(state["entered"])
-        self._set_kept_generators(state["entered"]["kept"])
+        self._draw_from(state["entered"])
         yield batch
 
     def _finished(self, loop: Loop) -> None:
         """After the last epoch: save, if a step was made since the last save."""
-        self._inner[-1] = True
         if self._saved_step != self.completed and not self._pending:
-            self._save(sys._getframe(2), [self._describe(loop, finished=True)])
+            self._save(sys._getframe(2), [self._describe(loop)])
         stop, self._stop, self._profile = self._stop, None, None
         self._signals.close()
         if stop is not None and stop.number:
@@ -362,12 +406,18 @@ class Run:
                 f"{self.folder} was saved in other loops than those of this script: resume it with the script that "
                 "began it, or use another folder."
             )
+        self._report_left()
+        if self._apart:
+            self._report(checks.read_apart(self._apart))
+            self._apart = []
         if self._loops:
             if self._loops[-1].steps:
                 raise TrainingError(
                     "run.step was called twice for one batch: wrap the inner loop in run.enumerate, or call it once, "
                     "at the end."
                 )
+            if not all(getattr(loop.batches, "nests", True) for loop in self._loops[:-1]):
+                raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
             for loop in self._loops:
                 loop.steps += 1
             for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
@@ -412,6 +462,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
+        self._report_left()
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
@@ -478,7 +529,7 @@ class Run:
         elif self._saver is None and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
 
-    def _describe(self, loop: Loop, finished: bool = False) -> dict[str, Any]:
+    def _describe(self, loop: Loop) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
         return {
             "before": loop.before,
@@ -487,7 +538,6 @@ class Run:
             "batches": loop.batches.state(),
             "entered": loop.entered,
             "owned": loop.owned,
-            "finished": finished,
         }
 
     def _save(self, frame: FrameType | None, loops: list[dict[str, Any]] | None = None) -> None:
@@ -502,6 +552,7 @@ class Run:
                 "generators": generators_now(),
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
+                "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
             },
             "this run",
         )
@@ -510,6 +561,8 @@ class Run:
             several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
             self._report(checks.strangers(self._objects, several))
             self._others.clear()
+            streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
+            self._apart = [] if streamed else checks.iterators(Keyed)
         now = checks.loose(self._objects)
         self._report(checks.unsaved(self._outside, now))
         self._outside = now
@@ -577,12 +630,34 @@ class Run:
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""
         self._pending.clear()
+        self._values.clear()
         for name, one in self._objects.items():
             self._restore_object(name, one)
         for number in range(len(self._namespaces)):
             self._restore_variables(number)
         set_generators(self._mine["generators"])
         self.saved = None
+
+    def _report_left(self) -> None:
+        """Whether the script left a loop after the step that may have been saved as one within that loop."""
+        if self._left and self._status == "finished":
+            code, line = self._left
+            self._report(
+                checks.Checked(
+                    "left-after-step",
+                    f"A loop ({Path(code.co_filename).name}:{line}) was left after run.step, so a run that is resumed "
+                    "there would go on in it: call run.step after any `break` or `return`.",
+                )
+            )
+        self._left = None
+
+    def _drawing(self) -> dict[str, Any]:
+        """The states of all generators: the global ones, and those that are kept."""
+        return generators_now() | {"kept": self._kept_generators()}
+
+    def _draw_from(self, states: dict[str, Any]) -> None:
+        set_generators(states)
+        self._set_kept_generators(states["kept"])
 
     def _kept_generators(self) -> dict[str, Any]:
         return {name: plain(capture(one, name), name) for name, one in self._objects.items() if isinstance(one, KINDS)}
@@ -606,8 +681,15 @@ class Run:
             prefix = "" if name == "model" else f"{name}."
             state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
         put_back(one, state, name)
+        if isinstance(one, nn.Module):
+            set_modes(one, self._mine.get("modes", {}).get(name))
         if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
             self._report(checks.restored(name, one, state))
+
+    def _grew(self, name: str, one: Any) -> bool:
+        """Whether an optimizer was given more groups of parameters after it was kept; the loop's body adds them."""
+        saved = self.saved.state["kept"].get(name)
+        return isinstance(one, Optimizer) and len(saved["param_groups"] if saved else ()) > len(one.param_groups)
 
     def _restore_variables(self, number: int) -> None:
         if not self.saved or number >= len(self._mine["variables"]):
@@ -619,12 +701,29 @@ class Run:
                 namespace[name] = like(value, namespace[name])
 
     def _restore_generators(self) -> None:
-        if self.saved:
+        if self.saved and not self._pending:  # otherwise the script draws the same again up to its loop
             set_generators(self._mine["generators"])
 
     def _use_device(self, one: Any) -> None:
         if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
             self.progress.device = first.device
+
+
+def in_while(frame: FrameType | None, last: CodeType | None) -> bool:
+    """Whether a running function, or one that called it, up to `last` or the script, is in a `while` loop."""
+    while frame is not None:
+        lines = [(start, line) for start, _, line in frame.f_code.co_lines() if line]
+        code = [one for one in dis.get_instructions(frame.f_code) if one.opname != "EXTENDED_ARG"]
+        for one in code:
+            back = one.opcode in (*dis.hasjrel, *dis.hasjabs) and one.argval < one.offset
+            if back and next(each for each in code if each.offset >= one.argval).opname != "FOR_ITER":
+                inside = [line for start, line in lines if one.argval <= start <= one.offset]
+                if inside and min(inside) <= frame.f_lineno <= max(inside):  # by lines: handlers are at another place
+                    return True
+        if frame.f_code is last or frame.f_code.co_name == "<module>":
+            return False
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ them are not saved; they must be the same when the state is restored.
 from __future__ import annotations
 
 import copy
-from collections import deque
+import sys
+from collections import deque, namedtuple
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -28,8 +30,9 @@ from torch.optim import Optimizer
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
-ARRAY, QUEUE, SCALAR = "numpy.ndarray", "collections.deque", "numpy.generic"  # keys of what stands for other types
-CODE = "python.constant"  # the key of what stands for a constant: its name
+# The keys of what stands for other types.
+ARRAY, QUEUE, SCALAR, NAMED = "numpy.ndarray", "collections.deque", "numpy.generic", "collections.namedtuple"
+CODE, KIND = "python.constant", "python.type"  # the keys of a constant's name, and of the name of an object's class
 CONSTANTS = (FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, partial, numpy.dtype, Enum)
 COMPILED = "_orig_mod."  # torch.compile's prefix
 
@@ -68,7 +71,8 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
     if isinstance(kept, dict):
         return {key: inside(one, f"{name}[{key!r}]") for key, one in kept.items()}
     if hasattr(kept, "__dict__") and not isinstance(kept, CONSTANTS):
-        return {key: inside(one, f"{name}.{key}") for key, one in vars(kept).items()}
+        kind = {KIND: _name(type(kept))} if around else {}
+        return kind | {key: inside(one, f"{name}.{key}") for key, one in vars(kept).items()}
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
         "`run.variables`."
@@ -123,7 +127,7 @@ def _put_back(kept: Any, state: Any) -> None:
         if kept.shape != state.shape:
             raise ValueError(f"shape {list(kept.shape)} instead of {list(state.shape)}")
         kept[...] = state
-    elif isinstance(kept, (list, tuple, deque)) and _in_place(kept):
+    elif isinstance(kept, tuple) or (isinstance(kept, (list, deque)) and _in_place(kept) and len(kept) == len(state)):
         for number, (one, saved) in enumerate(zip(kept, state, strict=True)):
             if _in_place(one):
                 _put_back(one, saved)
@@ -142,8 +146,10 @@ def _put_back(kept: Any, state: Any) -> None:
 
 def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, Any], None]) -> None:
     for key, saved in state.items():
+        if key == KIND:
+            continue
         one = kept.get(key)
-        if _in_place(one):
+        if _in_place(one) or isinstance(one, deque):  # which has its length
             _put_back(one, saved)
             put(key, one)
         elif not isinstance(saved, dict) or CODE not in saved:  # else it is created when it is needed, as a cache
@@ -151,12 +157,36 @@ def _members(kept: dict[str, Any], state: dict[str, Any], put: Callable[[str, An
 
 
 def _plain(saved: Any) -> Any:
-    """The saved value; ValueError if it held constants, which are not saved, so that it cannot be made again."""
-    if isinstance(saved, dict) and CODE in saved:
-        raise ValueError(f"{saved[CODE]} was added to it")
-    for one in saved.values() if isinstance(saved, dict) else saved if isinstance(saved, (list, tuple)) else ():
-        _plain(one)
-    return saved
+    """The saved value, with its dataclasses; ValueError if it held constants or objects that cannot be made again."""
+    if isinstance(saved, dict):
+        name = saved.get(CODE) or saved.get(KIND)
+        kind = _found(*name.rsplit(".", 1)) if name and CODE not in saved else None
+        if name and not (isinstance(kind, type) and is_dataclass(kind)):
+            raise ValueError(f"{name} was added to it")
+        if kind is None:
+            saved.update((key, _plain(one)) for key, one in saved.items())
+            return saved
+        made = object.__new__(kind)
+        _members({}, saved, partial(object.__setattr__, made))
+        return made
+    return type(saved)(map(_plain, saved)) if type(saved) in (list, tuple) else saved
+
+
+def modes(module: nn.Module) -> list[list[str]]:
+    """What no state_dict has: the names of frozen parameters, and of modules in eval mode."""
+    inner = unwrapped(module)
+    frozen = [name for name, one in inner.named_parameters() if not one.requires_grad]
+    return [frozen, [name for name, one in inner.named_modules() if not one.training]]
+
+
+def set_modes(module: nn.Module, saved: list[list[str]] | None) -> None:
+    """Restore the result of `modes`."""
+    if saved is not None and saved != modes(module):
+        inner = unwrapped(module)
+        for name, parameter in inner.named_parameters():
+            parameter.requires_grad_(name not in saved[0])
+        for name, one in inner.named_modules():
+            one.training = name not in saved[1]
 
 
 def generators_now() -> dict[str, Any]:
@@ -184,6 +214,9 @@ def values(state: Any, where: str) -> Any:
         return {QUEUE: [values(one, f"{where}[{number}]") for number, one in enumerate(state)], "most": state.maxlen}
     if isinstance(state, Mapping):
         return {key: values(one, f"{where}[{key!r}]") for key, one in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        kept = [values(one, f"{where}.{name}") for name, one in zip(state._fields, state)]
+        return {NAMED: kept, "type": [type(state).__module__, type(state).__qualname__, *state._fields]}
     if type(state) in (list, tuple):
         return type(state)(values(one, f"{where}[{number}]") for number, one in enumerate(state))
     return state
@@ -198,10 +231,25 @@ def restored(state: Any) -> Any:
             return state[ARRAY].numpy().copy()
         if SCALAR in state:
             return numpy.dtype(state["type"]).type(state[SCALAR])
+        if NAMED in state:
+            return _named(*state["type"])._make(map(restored, state[NAMED]))
         if QUEUE in state:
             return deque(map(restored, state[QUEUE]), state["most"])
         return {key: restored(one) for key, one in state.items()}
     return type(state)(map(restored, state)) if type(state) in (list, tuple) else state
+
+
+def _found(module: str, name: str) -> Any:
+    """What has that name in the script or an imported module."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+@cache
+def _named(module: str, name: str, *fields: str) -> Any:
+    """The namedtuple of that name in the script or an imported module, or another one with its fields."""
+    found = _found(module, name)
+    same = isinstance(found, type) and issubclass(found, tuple) and getattr(found, "_fields", None) == fields
+    return found if same else namedtuple(name.rpartition(".")[2], fields)
 
 
 def like(value: Any, present: Any) -> Any:
@@ -213,8 +261,8 @@ def like(value: Any, present: Any) -> Any:
         if isinstance(present, nn.Parameter):
             return nn.Parameter(value, present.requires_grad)
         return value.requires_grad_(present.requires_grad and present.is_leaf)
-    if type(value) in (list, tuple) and type(present) is type(value) and len(present) == len(value):
-        return type(value)(like(one, other) for one, other in zip(value, present))
+    if isinstance(value, (list, tuple)) and type(present) is type(value) and len(present) == len(value):
+        return getattr(value, "_make", type(value))(like(one, other) for one, other in zip(value, present))
     if isinstance(value, dict) and isinstance(present, dict):
         found = copy.copy(present)  # an OrderedDict, a defaultdict
         found.clear()

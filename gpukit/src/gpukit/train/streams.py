@@ -21,6 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any
 
 import numpy
@@ -239,7 +240,8 @@ class Pass(Iterator[Any]):
         if self.digests != state["digests"]:
             raise DataError(
                 f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
-                "draws from a generator without a fixed seed (give `shuffle` a seed); start a new run."
+                "draws from a generator without a fixed seed (give `shuffle` a seed), or a loader in it has "
+                "persistent workers, which do not begin anew; start a new run."
             )
 
 
@@ -294,8 +296,11 @@ def _stateful(source: Any) -> bool:
 
 
 def _parts(source: Any) -> list[Any]:
-    """A stream and what it consists of."""
-    return [part for _, part in walk(source, code=False)]
+    """A stream and what it consists of; of a generator function's, also the loaders that it names."""
+    frame = source.gi_frame if isinstance(source, GeneratorType) else None
+    named = [frame.f_globals.get(name) for name in frame.f_code.co_names] if frame else []
+    loaders = [one for one in (*(frame.f_locals.values() if frame else ()), *named) if isinstance(one, DataLoader)]
+    return [part for _, part in walk(source, code=False)] + loaders
 
 
 def _library(part: Any) -> str:
