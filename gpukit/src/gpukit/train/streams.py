@@ -241,7 +241,7 @@ class Pass(Iterator[Any]):
             raise DataError(
                 f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
                 "draws from a generator without a fixed seed (give `shuffle` a seed), or a loader in it has "
-                "persistent workers, which do not begin anew; start a new run."
+                "persistent workers, which continue their own numbers; start a new run."
             )
 
 
