@@ -18,10 +18,11 @@ import torch
 from gpukit import train
 from gpukit.project.stack import load
 from gpukit.script import runs
+from gpukit.track import environment
+from gpukit.track.environment import git_state, versions
 from gpukit.train import checkpoint
-from gpukit.train import folder as module
 from gpukit.train.errors import TrainingError
-from gpukit.train.folder import Folder, git_state, on_main, versions
+from gpukit.train.folder import Folder, on_main
 from gpukit.train.ranks import Ranks
 from tests.conftest import git
 from tests.gpukit.conftest import DATA
@@ -39,7 +40,7 @@ def stack(tmp_path: Path):
 def start(tmp_path: Path, stack, monkeypatch: pytest.MonkeyPatch):
     """`start("name")`: a run of that name, closed at once."""
 
-    monkeypatch.setattr(module, "git_state", lambda folder: None)
+    monkeypatch.setattr(environment, "git_state", lambda folder: None)
 
     def started(name: str = "", resume: bool = True, settings: dict = SETTINGS) -> Folder:
         with runs.start(tmp_path / "outputs", name, resume, settings, stack) as run:

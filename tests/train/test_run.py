@@ -331,10 +331,10 @@ def test_a_module_that_is_kept_after_the_first_save(tmp_path: Path) -> None:
 
 def test_an_optimizer_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -> None:
     """Unless it was made for a single step, as for a copy that is trained in between."""
-    for each, folder in (("once", "a"), ("always", "b")):
+    for each, folder, save_steps in (("once", "a", 3), ("always", "b", 3), ("always", "c", 1)):
         model = nn.Linear(2, 1)
         optimizer = torch.optim.Adam(model.parameters())
-        with Run(tmp_path / folder, save_steps=3) as run:
+        with Run(tmp_path / folder, save_steps=save_steps) as run:
             run.keep(model=model)
             for _ in run.epochs(range(3)):
                 inner = torch.optim.Adam(model.parameters()) if each == "once" else optimizer
@@ -469,3 +469,40 @@ def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_pa
             run.step()
     with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="Item was added"):
         run.keep(items=[])
+
+
+def test_values_restore_the_generators(tmp_path: Path) -> None:
+    """Also if the script draws between `keep` and `values`, and calls `values` again after the first step."""
+
+    def drawn(folder: str, last: int = 6) -> list[float]:
+        torch.manual_seed(0)
+        model, found = nn.Linear(2, 1), []
+        with Run(tmp_path / folder, save_steps=2) as run:
+            run.keep(model=model)
+            torch.rand(1)
+            step = run.values(step=0)
+            while step < last:
+                step += 1
+                found.append(torch.rand(1).item())
+                run.step()
+                step = run.values(step=step)
+        return found
+
+    assert drawn("killed", 4) + drawn("killed") == drawn("whole")
+
+
+def test_other_loops_and_another_optimizer_are_refused(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1) as run:
+        train(run, 4)  # in the second epoch
+    for change in ({"epochs": 1}, {"loader": range(3)}):
+        with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="other loops"):
+            train(run, 100, **change)
+    model = nn.Linear(2, 1)
+    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="SGD"):
+        run.keep(model=model, optimizer=torch.optim.Adam(model.parameters()))
+
+
+def test_a_script_without_steps_is_reported(tmp_path: Path, capsys: Any) -> None:
+    with Run(tmp_path / "x") as run:
+        run.keep(model=nn.Linear(2, 1))
+    assert "run.step" in capsys.readouterr().err

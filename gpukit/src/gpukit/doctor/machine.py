@@ -137,7 +137,7 @@ def fabric(probes: Any, stack: Stack) -> Finding:
     return passed("none")
 
 
-@check("memory", "Shared memory", causes=(MEMORY_TAKEN, SWAPPING, CACHED))
+@check("memory", "Unified memory", causes=(MEMORY_TAKEN, SWAPPING, CACHED))
 def memory(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much is free, how much holds cached files, and how much is swapped."""
     if not stack.gpu:

@@ -194,6 +194,8 @@ def _compile(model: nn.Module) -> None:
 
 def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
     """The device, and its name for the user."""
+    if device == "auto" and os.environ.get("GPUKIT_DEVICE") == "cpu":  # the CPU configuration, and `./launch --cpu`
+        return torch.device("cpu"), "the CPU, as requested"
     if device == "auto" and not torch.cuda.is_available():
         without = (
             "this is a CPU build of PyTorch" if torch.version.cuda is None else "run `./launch doctor` to find out why"

@@ -439,12 +439,17 @@ def _offline() -> Iterator[None]:
 
 
 def table(needed: Needed) -> str:
-    """The parts, one per line, in GiB."""
+    """The parts, one per line."""
     rows = [*needed.parts.items(), ("total", needed.bytes), ("CUDA context, about", needed.context)]
-    lines = [f"{name:<22}{size / 2**30:9.3f} GiB" for name, size in rows]
+    lines = [f"{name:<22}{_size(size):>13}" for name, size in rows]
     head = f"Batch size {needed.batch_size}, {needed.dtype}, not compiled, without the workspaces of libraries:"
-    each = f"{needed.per_sample / 2**20:.3f} MiB per sample, {needed.fixed / 2**30:.3f} GiB for any batch size."
+    each = f"{_size(needed.per_sample)} per sample, {_size(needed.fixed)} for any batch size."
     return "\n".join([head, *lines, each])
+
+
+def _size(number: int) -> str:
+    unit, name = next((each for each in ((2**30, "GiB"), (2**20, "MiB")) if abs(number) >= each[0]), (2**10, "KiB"))
+    return f"{number / unit:,.1f} {name}"
 
 
 if __name__ == "__main__":

@@ -5,4 +5,5 @@ progress    progress output
 monitor     utilization, memory, power, and time spent waiting for data
 profile     a few steps recorded by torch.profiler
 curve       a plot of the losses
+environment versions, packages, GPU, and the state of git, recorded at each start
 """

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
-from gpukit.project.location import root
+from gpukit.track import environment
 from gpukit.train import checkpoint
 from gpukit.train.checkpoint import DISK, Loaded
 from gpukit.train.errors import TrainingError
@@ -27,7 +19,6 @@ from gpukit.train.ranks import Ranks
 FACTS = "run.json"
 FORMAT = 1
 KINDS = {"settings": dict, "starts": list, "number": int}  # of what a later start reads
-MOST_OF_A_PATCH = 1 << 20
 
 Result = TypeVar("Result")
 
@@ -81,7 +72,7 @@ class Folder:
     def begin(self, settings: dict[str, Any]) -> None:
         """Record a start in run.json."""
         self.facts.setdefault("settings", as_json(settings))
-        self.facts.setdefault("starts", []).append(_start(settings, self.path))
+        self.facts.setdefault("starts", []).append(environment.start(as_json(settings), self.path))
         self.keep()
 
     @classmethod
@@ -146,50 +137,3 @@ def read(path: Path) -> dict[str, Any]:
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with values that JSON supports; others become strings."""
     return json.loads(json.dumps(settings, default=str))
-
-
-def _start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The record of one start of a run: settings, versions, device, and the state of git."""
-    return {
-        "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
-        "command": sys.argv,
-        "settings": as_json(settings),
-        "world": int(os.environ.get("WORLD_SIZE", "1")),
-        "versions": versions(),
-        "git": git_state(folder),
-    }
-
-
-def versions() -> dict[str, Any]:
-    """The versions of Python, PyTorch, CUDA, and every installed package, and the GPU."""
-    found = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-    packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    return {**found, "packages": dict(sorted((name, version) for name, version in packages.items() if name))}
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails.
-
-    The diff against the commit is written to `folder` if it is at most 1 MB; new files are only listed.
-    """
-
-    def git(*arguments: str) -> str:
-        options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
-        return subprocess.run(["git", *arguments], cwd=root(), check=True, **options).stdout
-
-    try:
-        state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}
-        state["changed"] = git("status", "--porcelain").splitlines()
-        patch = git("diff", "HEAD") if state["changed"] else ""
-    except (OSError, subprocess.SubprocessError):
-        return None
-    if patch and len(patch) <= MOST_OF_A_PATCH:
-        state["patch"] = f"{hashlib.sha256(patch.encode()).hexdigest()[:12]}.patch"
-        (folder / state["patch"]).write_text(patch, encoding="utf-8")
-    return state

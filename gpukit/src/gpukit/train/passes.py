@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import count, islice, repeat
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from gpukit.train.state import capture, put_back, restored, values
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 KEPT = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
+SEQUENCES = (range, list, tuple, count)  # their items are the same again
 UNEXACT = ("sample-unseeded", "sample-changes")  # findings of a sample that differs when it is read again
 
 
@@ -318,7 +319,7 @@ class Sources:
                 view.restore_generators(self.saved.pop(view.place, []))
                 self.views[id(source)] = (source, view)
             return self.views[id(source)][1].begin(key, state)
-        if isinstance(source, (range, list, tuple)):
+        if isinstance(source, SEQUENCES):
             return Items(source, state)
         return streams.Pass(source, key, state)
 

@@ -47,7 +47,7 @@ from gpukit.train.data import Keyed
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json
 from gpukit.train.hashed import sync
-from gpukit.train.passes import Items, Sources, seed_workers_apart
+from gpukit.train.passes import SEQUENCES, Items, Sources, seed_workers_apart
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
@@ -149,6 +149,7 @@ class Run:
         self._saver: Saver | None = None
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
         self._apart: list[Any] = []  # iterators of DataLoaders at the first save
+        self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._updated, self._optimizers = False, list[Optimizer]()  # a kept one made a step since the run's last one
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
@@ -238,6 +239,7 @@ class Run:
         at = ended["values"] if isinstance(ended, dict) else {} if ended else self._values
         found = copy.deepcopy(at.get(place)) if self._pending else self._values.pop(place, None)
         result = [like(found[name], now) if found else now for name, now in variables.items()]
+        self._restore_generators()
         return result[0] if len(result) == 1 else tuple(result)
 
     def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "sum") -> checks.Checked:
@@ -302,6 +304,8 @@ class Run:
         if state:
             self._set_kept_generators(state["owned"])
         loop.owned = self._kept_generators()
+        if position and ("outline" in position) != (epochs or isinstance(source, SEQUENCES)):
+            raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
             self.progress.samples = getattr(source, "batch_size", None) or 1
@@ -378,7 +382,8 @@ class Run:
             self._restore_all()
             return
         loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
-        batch = next(loop.batches)
+        if (batch := next(loop.batches, self)) is self:
+            raise self._other_loops()
         self._draw_from(state["entered"])
         yield batch
 
@@ -402,10 +407,8 @@ class Run:
         SIGTERM, or SIGUSR1, saves and raises SystemExit.
         """
         if self._pending:
-            raise TrainingError(
-                f"{self.folder} was saved in other loops than those of this script: resume it with the script that "
-                "began it, or use another folder."
-            )
+            raise self._other_loops()
+        self.saved = None  # what is kept from now on starts with its own values
         self._report_left()
         if self._apart:
             self._report(checks.read_apart(self._apart))
@@ -413,8 +416,8 @@ class Run:
         if self._loops:
             if self._loops[-1].steps:
                 raise TrainingError(
-                    "run.step was called twice for one batch: wrap the inner loop in run.enumerate, or call it once, "
-                    "at the end."
+                    "run.step was called twice in one pass of the loop's body: use run.enumerate for the inner loop "
+                    "(for a `while`, of itertools.count()), or call it once, at the end."
                 )
             if not all(getattr(loop.batches, "nests", True) for loop in self._loops[:-1]):
                 raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
@@ -450,6 +453,12 @@ class Run:
             self._say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
 
+    def _other_loops(self) -> TrainingError:
+        return TrainingError(
+            f"{self.folder} was saved in other loops than those of this script: resume it with the script that began "
+            "it, or use another folder."
+        )
+
     def _saves_at(self, step: int) -> bool:
         return step % self.save_steps == 0
 
@@ -463,6 +472,8 @@ class Run:
             return
         self._ended = True
         self._report_left()
+        if not self.completed and self._objects and self._status == "finished":
+            self._say("run.step was never called, so nothing was saved.")
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
@@ -526,7 +537,7 @@ class Run:
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         if any(optimizer is one for one in self._optimizers):
             self._updated = True
-        elif self._saver is None and len(steps := self._others.setdefault(optimizer, set())) < 2:
+        elif self._looked < 2 and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
@@ -553,14 +564,16 @@ class Run:
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
+                "kinds": {name: type(one).__name__ for name, one in self._objects.items()},
             },
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._saver is None:
+        if self._looked < 2:  # before the first save, an optimizer may have made only one step
+            self._looked += 1
             several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
             self._report(checks.strangers(self._objects, several))
-            self._others.clear()
+        if self._saver is None:
             streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
             self._apart = [] if streamed else checks.iterators(Keyed)
         now = checks.loose(self._objects)
@@ -646,7 +659,7 @@ class Run:
                 checks.Checked(
                     "left-after-step",
                     f"A loop ({Path(code.co_filename).name}:{line}) was left after run.step, so a run that is resumed "
-                    "there would go on in it: call run.step after any `break` or `return`.",
+                    "there would go on in it: call run.step after any `break` or `return`, or move these to its start.",
                 )
             )
         self._left = None
@@ -680,6 +693,12 @@ class Run:
             checkpoint.compare(saved.path, saved.about, wanted)
             prefix = "" if name == "model" else f"{name}."
             state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
+        before = self._mine.get("kinds", {}).get(name)
+        if isinstance(one, Optimizer) and before not in (None, kind := type(one).__name__):
+            raise CheckpointError(
+                f"{name} was saved as {before}, but is {kind} here: use {before} again, or start a new run in another "
+                "folder."
+            )
         put_back(one, state, name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))

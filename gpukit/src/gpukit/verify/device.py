@@ -13,7 +13,7 @@ from gpukit.project.stack import Stack, version
 from gpukit.verify.remedies import DOCTOR, START, UPDATE
 from gpukit.verify.torch_errors import BUSY, ECC, MEMORY_TAKEN, cause_ids
 
-NO_GPU_REQUESTED = "GPUKIT_DEVICE or the project asks for no GPU."
+NO_GPU_REQUESTED = "No GPU was requested (`--cpu`), or the project has none."
 
 HIDDEN = Cause(
     "gpu-hidden",
@@ -212,7 +212,7 @@ def card(probes: Any, stack: Stack) -> Finding:
     return NOT_A_TARGET(seen, expected)
 
 
-@check("cap", "Shared memory", needs=("gpu",), causes=(NO_CAP, CAP_OVERRIDDEN, CAP_NOT_POSSIBLE))
+@check("cap", "Unified memory", needs=("gpu",), causes=(NO_CAP, CAP_OVERRIDDEN, CAP_NOT_POSSIBLE))
 def cap(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much of it torch's allocator may use in one process."""
     if missing := skipped_without_gpu(probes, stack):

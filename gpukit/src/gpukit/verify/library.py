@@ -39,7 +39,7 @@ SCALER_WRONG = Cause(
 
 @check(
     "train",
-    "training step",
+    "Training step",
     needs=("tensor", "shm"),
     causes=(NO_REPLAY, REPLAY_DIFFERS, NOT_PINNED, LOADER_DIFFERS, SCALER_WRONG, *COMMON, FAILS),
     level="full",
