@@ -279,8 +279,8 @@ class Items(Iterator[Any]):
 
 
 def seed_workers_apart() -> None:
-    """From now on, keep the seed of persistent workers off the global generator. It is drawn only when they start: by a
-    resumed run also in an evaluation before which a run that goes on has started them."""
+    """From now on, keep the seed of persistent workers off the global generator: a loader draws it once, when its
+    workers start, but a resumed run starts them again."""
     start = DataLoader._get_iterator
     if start.__module__ == __name__:
         return

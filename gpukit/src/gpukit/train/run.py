@@ -573,9 +573,9 @@ class Run:
             self._looked += 1
             several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
             self._report(checks.strangers(self._objects, several))
-        if self._saver is None:
-            streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
-            self._apart = [] if streamed else checks.iterators(Keyed)
+            if self._looked == 1:
+                streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
+                self._apart = [] if streamed else checks.iterators(Keyed)
         now = checks.loose(self._objects)
         self._report(checks.unsaved(self._outside, now))
         self._outside = now
