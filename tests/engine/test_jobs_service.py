@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -74,7 +75,7 @@ class Served:
                 if holds():
                     return
                 shown = self.ask("/jobs")
-            except OSError as error:  # it is being restarted
+            except (OSError, http.client.HTTPException) as error:  # it is being restarted, perhaps during an answer
                 shown = error
             assert time.monotonic() < end, shown
             time.sleep(0.1)
