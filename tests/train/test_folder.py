@@ -118,7 +118,7 @@ def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
 
 def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
     (tmp_path / "outputs").touch()
-    with pytest.raises(TrainingError, match=r"outputs .* --output-dir"):
+    with pytest.raises(TrainingError, match=r"outputs .* another folder"):
         start("a")
 
 

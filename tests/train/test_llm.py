@@ -324,7 +324,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(saved: Trainee) -> None:
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--lr", "1e30", "--warmup-steps", "0"), "Training diverged", "smaller --lr")
+    sentence(saved.run(*GO_ON, "--lr", "1e30", "--warmup-steps", "0"), "Training diverged", "smaller learning rate")
     still_whole(saved)
 
 

@@ -227,7 +227,7 @@ WORDS = [
         OSError(errno.ENOSPC, "No space left on device", "/x/y"),
         "/x/y cannot be read or written (No space left on device): free",
     ),
-    (OSError(errno.EROFS, "Read-only file system", "/x"), "--output-dir"),
+    (OSError(errno.EROFS, "Read-only file system", "/x"), "remount"),
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "Tried to allocate 2 GiB"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "worker (pid 12)"),
     (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1"), "Another process of this run"),

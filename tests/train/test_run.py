@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -404,6 +404,63 @@ def test_a_loop_that_is_left_after_its_step_is_reported(tmp_path: Path, capsys: 
                     if i == 1:
                         break
         assert ("left after run.step" in capsys.readouterr().err) != last
+
+
+def for_range(run: Run) -> None:
+    for _ in range(3):
+        run.step()
+
+
+def for_the_rest(run: Run) -> None:
+    for _ in range(run.completed, 3):
+        run.step()
+
+
+def one_while(run: Run) -> None:
+    while run.completed < 3:
+        run.step()
+
+
+def two_whiles(run: Run) -> None:
+    while run.completed < 3:
+        step = 0
+        while step < 2:
+            run.step()
+            step += 1
+
+
+def for_with_next(run: Run) -> None:
+    batches = iter(run.enumerate(range(9)))
+    for _ in range(3):
+        next(batches)
+        run.step()
+
+
+def while_with_next(run: Run) -> None:
+    for _ in range(2):
+        batches = run.enumerate(range(3))
+        while next(batches)[0] < 2:
+            run.step()
+
+
+def for_over_a_generator(run: Run) -> None:
+    def batches() -> Iterator[int]:
+        yield from (batch for _, batch in run.enumerate(range(3)))
+
+    for _ in batches():
+        run.step()
+
+
+PLAIN = {for_range: 1, for_the_rest: 0, one_while: 0, two_whiles: 1, for_with_next: 1}
+PLAIN |= {while_with_next: 0, for_over_a_generator: 0}
+
+
+@pytest.mark.parametrize("loop", PLAIN)
+def test_plain_loops_that_would_start_again_are_reported(loop: Any, tmp_path: Path, capsys: Any) -> None:
+    for number in range(2):  # the run is made in this loop, so it need not resume
+        with Run(tmp_path / str(number)) as run:
+            loop(run)
+    assert capsys.readouterr().err.count("would start again") == 2 * PLAIN[loop]
 
 
 @pytest.mark.parametrize("counted", [True, False])

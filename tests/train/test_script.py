@@ -272,7 +272,7 @@ def test_a_finished_run_tells_how_to_start_a_new_one(name: str, new: str, traine
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller --lr")
+    sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller learning rate")
     still_whole(saved, 3)
 
 

@@ -57,7 +57,7 @@ def test_a_resumed_run_repeats_an_uninterrupted_one(tmp_path: Path, monkeypatch:
 
 def test_training_stops_if_the_loss_is_infinite(tmp_path: Path) -> None:
     train(settings(tmp_path, max_steps=2))
-    with pytest.raises(TrainingError, match="smaller --lr"):
+    with pytest.raises(TrainingError, match="smaller learning rate"):
         train(settings(tmp_path, lr=1e30))
     found = checkpoint.newest(tmp_path / "test")
     assert found.step == 2

@@ -28,8 +28,7 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
   ./launch doctor --json              the findings, and `machine`, which `./launch explain --machine FILE` reads
   ./launch doctor --report            a file for an issue
   ./launch --cpu doctor               without the checks of the GPU
-
-  --early    only print one line for each problem that would stop the container; the exit code is always 0"""
+  ./launch doctor --early             one line for each problem that would stop the container; exits with 0"""
 
 # Causes come before their consequences: without a driver, an engine cannot grant a GPU.
 CHECKS = (

@@ -221,3 +221,5 @@ class _Position:
 
     def state(self) -> dict[str, Any]:
         return {"about": self.about}
+
+    def close(self) -> None: ...

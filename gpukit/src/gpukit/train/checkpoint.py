@@ -37,22 +37,20 @@ NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
 RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks that saved it (sharded.py)
-NEW_RUN = "or start a new run in another folder (--name)"
+NEW_RUN = "or start a new run in another folder"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 UNCHANGED = "Earlier checkpoints are unchanged."
 Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
 Result = TypeVar("Result")
 DISK = {  # what to do about an error of the file system
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space (`./launch clean` removes old checkpoints)"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its owner or mode, or use another --output-dir"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its owner or mode, or use another folder"),
     errno.EFBIG: "raise the limit that `ulimit -f` shows",
-    errno.EROFS: "remount it, or use another --output-dir",
+    errno.EROFS: "remount it, or use another folder",
 }
 FOLDERS = DISK | {
-    **dict.fromkeys(
-        (errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another folder (--name)"
-    ),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "it is not a folder: move the file away, or use another folder"),
     errno.ENOENT: "it was deleted while it was in use: run the same command again",
 }
 
@@ -251,7 +249,7 @@ def _lock(path: Path) -> int:
         os.close(file)
         run = path.parents[1]
         raise CheckpointError(
-            f"Another process is writing to {run}: wait until it ends, or use another folder (--name)."
+            f"Another process is writing to {run}: wait until it ends, or use another folder."
         ) from None
     except OSError:
         pass  # a file system without locks
@@ -362,7 +360,7 @@ def check_room(folder: Path, needed: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:
         cause = f"{folder} has {free / 1e6:,.1f} MB free, but the checkpoint needs {needed / 1e6:,.1f} MB"
-        raise CheckpointError(f"{cause}: free space or use a smaller --keep, then resume. {UNCHANGED}", cause)
+        raise CheckpointError(f"{cause}: free space or keep fewer checkpoints, then resume. {UNCHANGED}", cause)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy
@@ -198,6 +198,22 @@ def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer
             remedy = "use `run.keep(optimizer=...)`"
             return Checked("optimizer-not-kept", f"{text}, so a resumed run starts without its state: {remedy}.")
     return OK
+
+
+def plain_loops(around: Iterable[tuple[str, CodeType, int]], objects: Mapping[str, Any]) -> Checked:
+    """Whether a script is in loops that the run does not know and that would start again; id: plain-loops.
+
+    `around`: its loops from the innermost on, each "for" or "while", its function, and its line. A `while` may test
+    what is kept, and a `for` read a kept iterable, or begin at `run.completed`.
+    """
+    loops = list(around)
+    iterable = any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in objects.values())
+    kind, code, line = loops[-1] if loops else ("while", None, 0)
+    if len(loops) < 2 and (kind == "while" or iterable or "completed" in code.co_names):
+        return OK
+    where = _line(code.co_filename, line)
+    remedy = "use run.epochs for it, and run.enumerate for one inside of it"
+    return Checked("plain-loops", f"The loop around run.step ({where}) would start again in a resumed run: {remedy}.")
 
 
 def iterators(known: type) -> list[tuple[Any, int]]:

@@ -37,5 +37,5 @@ def check_finite(
     if ranks.any(failed) if ranks else failed:
         raise TrainingError(
             f"Training diverged: {what} is NaN or infinite at step {step}. Resume from the last checkpoint with a "
-            "smaller --lr."
+            "smaller learning rate."
         )

@@ -121,7 +121,7 @@ def writable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = DISK.get(error.errno, "use another --output-dir")
+        remedy = DISK.get(error.errno, "use another folder")
         raise TrainingError(f"Cannot write to {error.filename or folder} ({error.strerror}): {remedy}.") from error
 
 

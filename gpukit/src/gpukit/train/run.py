@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import IO, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -82,6 +83,7 @@ class Loop:
     entered: dict[str, Any] | None = None  # the generators when the present body began
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
+    asked: tuple[CodeType, int] | None = None  # if the script calls `next`: where it called `run.enumerate`
 
 
 class _Names(NamedTuple):
@@ -110,7 +112,7 @@ class Run:
             cannot be used.
     """
 
-    _code: CodeType | None = None  # of the function that created it
+    _made: set[tuple[CodeType, int]]  # the functions that were running when it was created, each with its line
 
     def __init__(
         self,
@@ -126,12 +128,13 @@ class Run:
         profile: bool = False,
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
-        self.ranks, self.settings, self._code = Ranks.joined(), settings or {}, sys._getframe(1).f_code
+        self.ranks, self.settings = Ranks.joined(), settings or {}
         seed_workers_apart()
         self._open(Folder.open(Path(folder), self.settings, self.ranks), trackers, "", progress, profile)
 
     def _open(self, files: Folder, trackers: Iterable[str], project: str, progress: bool | None, profile: bool) -> None:
         self.files, self.folder = files, files.path
+        self._made = {(frame.f_code, line) for frame, line in walk_stack(sys._getframe(1))}
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
@@ -275,12 +278,14 @@ class Run:
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
         list, or tuple; a stream with or without state (streams.py).
         """
-        return self._numbered(source, start, sys._getframe(1))
+        return self._numbered(source, start, sys._getframe(1), sys._getframe(1).f_lineno)
 
-    def _numbered(self, source: Iterable[Any], start: int, caller: FrameType) -> Iterator[tuple[int, Any]]:
+    def _numbered(self, source: Any, start: int, caller: FrameType, line: int) -> Iterator[tuple[int, Any]]:
         loop = self._loop(source, caller)
         with contextlib.closing(loop):
             for batch in loop:
+                if self._stop is None and not _in_for(sys._getframe(1)):
+                    self._loops[-1].asked = (caller.f_code, line)
                 yield start + self._loops[-1].batches.done - 1, batch
 
     def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
@@ -337,7 +342,8 @@ class Run:
                 if loop.steps and not any(loop.inner):
                     self._left = loop.site
                 self._note_end(around)
-            loop.batches.close()
+            if not self._ended:
+                loop.batches.close()
         if epochs and not self._loops:
             self._finished(loop)
 
@@ -362,8 +368,9 @@ class Run:
         wanted, around = self._entering(), self._loops[-1].inner if self._loops else self._inner
         if wanted is None or len(around) >= len(wanted["before"]):
             return None
-        if not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"]):
-            return None if in_while(caller, self._code) else wanted["before"][len(around)]
+        again = not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"])
+        if again and any(kind == "while" for kind, *_ in loops_around(caller, self._made)):
+            return None
         return wanted["before"][len(around)]
 
     def _note_end(self, around: list[Any]) -> None:
@@ -391,6 +398,8 @@ class Run:
         """After the last epoch: save, if a step was made since the last save."""
         if self._saved_step != self.completed and not self._pending:
             self._save(sys._getframe(2), [self._describe(loop)])
+        if self._stop is None and self.completed:
+            self._say("All epochs were completed before.")
         stop, self._stop, self._profile = self._stop, None, None
         self._signals.close()
         if stop is not None and stop.number:
@@ -425,6 +434,9 @@ class Run:
                 loop.steps += 1
             for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
                 one[-1] = True
+        if self._stop is None and (not self._loops or self._loops[-1].asked):
+            made = self._made | {one.asked for one in self._loops if one.asked}
+            self._report(checks.plain_loops(loops_around(sys._getframe(1), made), self._objects))
         self.completed += 1
         if self._stop is None:
             self._begin()
@@ -474,6 +486,8 @@ class Run:
         self._report_left()
         if not self.completed and self._objects and self._status == "finished":
             self._say("run.step was never called, so nothing was saved.")
+        while self._loops:  # that are read with `next`; their generators end with the interpreter
+            self._loops.pop().batches.close()
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
@@ -728,21 +742,30 @@ class Run:
             self.progress.device = first.device
 
 
-def in_while(frame: FrameType | None, last: CodeType | None) -> bool:
-    """Whether a running function, or one that called it, up to `last` or the script, is in a `while` loop."""
-    while frame is not None:
-        lines = [(start, line) for start, _, line in frame.f_code.co_lines() if line]
-        code = [one for one in dis.get_instructions(frame.f_code) if one.opname != "EXTENDED_ARG"]
+def _in_for(frame: FrameType) -> bool:
+    """Whether a generator that was called by this frame gives an item to its `for`, not to `next`."""
+    last = frame.f_lasti  # of Python 3.12, two bytes later
+    return dis.opmap["FOR_ITER"] in frame.f_code.co_code[max(0, last - 2) : last + 1 : 2]
+
+
+def loops_around(frame: FrameType, made: set[tuple[CodeType, int]]) -> Iterator[tuple[str, CodeType, int]]:
+    """The loops that a running function, and those that called it, are in, from the innermost on: "for" or "while",
+    the function, and the line.
+
+    `made`: lines of functions; loops that contain one of them are left out.
+    """
+    for each, now in walk_stack(frame):
+        found, here = dict[int, str](), each.f_code
+        lines = [(start, line) for start, _, line in here.co_lines() if line]
+        code = [one for one in dis.get_instructions(here) if one.opname != "EXTENDED_ARG"]
         for one in code:
-            back = one.opcode in (*dis.hasjrel, *dis.hasjabs) and one.argval < one.offset
-            if back and next(each for each in code if each.offset >= one.argval).opname != "FOR_ITER":
+            if one.opcode in (*dis.hasjrel, *dis.hasjabs) and one.argval < one.offset:
+                top = next(each for each in code if each.offset >= one.argval).opname
                 inside = [line for start, line in lines if one.argval <= start <= one.offset]
-                if inside and min(inside) <= frame.f_lineno <= max(inside):  # by lines: handlers are at another place
-                    return True
-        if frame.f_code is last or frame.f_code.co_name == "<module>":
-            return False
-        frame = frame.f_back
-    return False
+                reach = range(min(inside), max(inside) + 1) if inside else ()  # by lines: handlers are at another place
+                if now in reach and not any(one is here and line in reach for one, line in made):
+                    found[min(inside)] = "for" if top == "FOR_ITER" else "while"
+        yield from ((found[line], here, line) for line in sorted(found, reverse=True))
 
 
 @contextlib.contextmanager
