@@ -3,7 +3,7 @@
 Hugging Face's Trainer, TRL's SFTTrainer, and Lightning's Trainer with gpukit.train.adapters, and a loop of accelerate
 with gpukit.train.Run: dropout, random augmentation, a shuffled order, 0 and 2 workers, with and without accumulation,
 several epochs with validation in between. A run is killed up to twice. Compared are all logged values of each step, the
-weights, the optimizer, the scheduler, and the generators. Requires benchmarks/requirements.txt, and lightning.
+weights, the optimizer, the scheduler, and the generators. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
@@ -22,6 +22,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from measure import POLLING, machine, write
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src")]
@@ -297,8 +299,14 @@ SCRIPTS: dict[str, Callable[[Path, int, int], None]] = {
 def started(script: str, folder: Path, workers: int, accumulate: int) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     process = PROCESSES.Process(target=_run, args=(script, folder, workers, accumulate))
-    process.start()
+    with POLLING:
+        process.start()
     return process
+
+
+def exit_code(process: Any) -> int | None:
+    with POLLING:
+        return process.exitcode
 
 
 def _run(script: str, folder: Path, workers: int, accumulate: int) -> None:
@@ -314,10 +322,10 @@ def _run(script: str, folder: Path, workers: int, accumulate: int) -> None:
 
 
 def finished(process: Any, folder: Path) -> None:
-    process.join(PATIENCE)
-    if process.exitcode != 0:
+    multiprocessing.connection.wait([process.sentinel], PATIENCE)
+    if (code := exit_code(process)) != 0:
         kill(process)
-        raise RuntimeError(f"{folder}: exit code {process.exitcode}\n{(folder / 'log').read_text()[-3000:]}")
+        raise RuntimeError(f"{folder}: exit code {code}\n{(folder / 'log').read_text()[-3000:]}")
 
 
 def kill(process: Any) -> None:
@@ -325,7 +333,7 @@ def kill(process: Any) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         process.kill()
-    process.join()
+    multiprocessing.connection.wait([process.sentinel])
 
 
 def read(folder: Path) -> dict[str, dict[str, str]]:
@@ -347,10 +355,10 @@ def killed(script: str, folder: Path, workers: int, accumulate: int, steps: int,
     for at in sorted(draw.sample(range(2, steps), draw.choice((1, 2)))):
         process = started(script, folder, workers, accumulate)
         until = time.monotonic() + PATIENCE
-        while len(read(folder)) < at and process.exitcode is None and time.monotonic() < until:
+        while len(read(folder)) < at and exit_code(process) is None and time.monotonic() < until:
             time.sleep(0.002)
         time.sleep(draw.uniform(0, 0.03))
-        if process.exitcode is None:
+        if exit_code(process) is None:
             kills += 1
             kill(process)
     finished(started(script, folder, workers, accumulate), folder)
@@ -388,8 +396,6 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10, help="kills in each setting (10)")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS), help="some of the libraries")
     given = parser.parse_args()
-    from measure import machine, write
-
     load = machine()["load"]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes
     PROCESSES.set_forkserver_preload(LIBRARIES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
@@ -17,7 +17,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from measure import ROOT, machine, write
+from measure import POLLING, ROOT, machine, write
 
 PATIENCE = 120  # seconds for one run
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -30,11 +30,13 @@ def run(kind: str, workers: int, folder: Path, kill_after: int | None = None) ->
 
     folder.mkdir(exist_ok=True)
     process = PROCESSES.Process(target=stream_kinds.run, args=(kind, workers, folder, kill_after))
-    process.start()
-    process.join(PATIENCE)
-    if process.exitcode is None:
-        process.kill()
-    return process.exitcode
+    with POLLING:
+        process.start()
+    multiprocessing.connection.wait([process.sentinel], PATIENCE)
+    with POLLING:
+        if process.exitcode is None:
+            process.kill()
+        return process.exitcode
 
 
 def compare(kind: str, workers: int, spare: Path, kills: int) -> list[object]:
