@@ -35,7 +35,6 @@ from gpukit.train.state import capture, put_back, restored, values
 # They draw from the global generators only before their first index, or from a generator of their own.
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
-KEPT = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 SEQUENCES = (range, list, tuple, count)  # their items are the same again
 UNEXACT = ("sample-unseeded", "sample-changes")  # findings of a sample that differs when it is read again
 
@@ -94,40 +93,8 @@ class Order(Sampler[Any]):
             restore(own)
 
 
-class Epochs(Order):
-    """Batches whose key follows from a seed and the epoch."""
-
-    def __init__(self, batches: Any, seed: int) -> None:
-        super().__init__(batches, True, generators(batches))
-        self.seed = seed
-        self.set_epoch(0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Select the epoch of the next iteration, also in the samplers inside (DistributedSampler)."""
-        self.key, inner = mix(self.seed, epoch) >> 1, self.sampler
-        while inner is not None:
-            if hasattr(inner, "set_epoch"):
-                inner.set_epoch(epoch)
-            inner = getattr(inner, "batch_sampler", None) or getattr(inner, "sampler", None)
-
-
-def keyed(loader: DataLoader, seed: int) -> dict[str, Any]:
-    """The arguments of a DataLoader that gives the batches of `loader`, whose order and random numbers follow from the
-    seed and the epoch; its `batch_sampler` is an Epochs.
-
-    Raises:
-        DataError: its data set is a stream, or `loader` does not make batches.
-    """
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-        raise DataError(
-            f"A DataLoader of {type(loader.dataset).__name__} with batch_size={loader.batch_size} has no batches of "
-            "indices, so an epoch could not be resumed: use a map-style data set with `__getitem__` and `__len__`."
-        )
-    kept = {name: getattr(loader, name) for name in KEPT}
-    return kept | _own(loader) | {"batch_sampler": Epochs(loader.batch_sampler, seed)}
-
-
-def _own(loader: DataLoader, then: Any = None) -> dict[str, Any]:
+def options(loader: DataLoader, then: Any = None) -> dict[str, Any]:
+    """What a loader needs for the batches of an Order; `then` is called when a worker starts."""
     return {
         "dataset": Keyed(loader.dataset),
         "collate_fn": Collated(loader.collate_fn),
@@ -178,7 +145,7 @@ class View:
         self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
         self.dataset, self.workers, self.look = base.dataset, base.num_workers, _Look(base.num_workers > 0)
-        vars(base).update(_own(base, self.look), _iterator=None)
+        vars(base).update(options(base, self.look), _iterator=None)
         vars(base)["batch_sampler" if batched else "sampler"] = self.order
         self.persistent = base.persistent_workers
 

@@ -40,10 +40,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import rotate_checkpoints
 
 from gpukit.train import checkpoint
+from gpukit.train.adapters.epochs import keyed
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError
 from gpukit.train.hashed import DamageError, readable, sync, verify
-from gpukit.train.passes import keyed
 from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import mix, seed_all, seed_step
 from gpukit.train.stop import StopSignals

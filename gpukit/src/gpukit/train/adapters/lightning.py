@@ -35,8 +35,8 @@ except ModuleNotFoundError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
 from gpukit.train import checkpoint
+from gpukit.train.adapters.epochs import keyed
 from gpukit.train.errors import TrainingError
-from gpukit.train.passes import keyed
 from gpukit.train.state import generators_now, restored, set_generators, values
 
 TENSORS, KEPT = "state_dict", "gpukit"
