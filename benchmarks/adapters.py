@@ -17,18 +17,20 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from measure import POLLING, machine, write
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src")]
 PATIENCE = 180  # seconds for one run
 PROCESSES = multiprocessing.get_context("forkserver")
+# Hold it to start a process of multiprocessing or to read an exit code, where threads do: a start polls all processes,
+# and an exit code that two threads read at once is lost.
+POLLING = threading.Lock()
 LIBRARIES = ["tests.train.torchvision_anyway", "trl.trainer.sft_trainer", "lightning.pytorch", "accelerate"]
 # What each library's script has besides the import: counted in the scripts below, where they say so.
 LINES = {"Hugging Face Trainer": 1, "TRL SFTTrainer": 1, "Lightning": 3, "accelerate": 5}
@@ -396,6 +398,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10, help="kills in each setting (10)")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS), help="some of the libraries")
     given = parser.parse_args()
+    from measure import machine, write
+
     load = machine()["load"]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes
     PROCESSES.set_forkserver_preload(LIBRARIES)

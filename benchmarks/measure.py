@@ -11,7 +11,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import date
@@ -28,10 +27,6 @@ from gpukit.wheel import vendor, writer  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TAG = "v9999.0.0"  # the tag of the clone's last commit, from which projects are copied
-
-# Hold it to start a process of multiprocessing or to read an exit code, where threads do: a start polls all processes,
-# and an exit code that two threads read at once is lost.
-POLLING = threading.Lock()
 
 
 def run(*argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:

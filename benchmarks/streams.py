@@ -17,7 +17,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from measure import POLLING, ROOT, machine, write
+from adapters import POLLING
+from measure import ROOT, machine, write
 
 PATIENCE = 120  # seconds for one run
 PROCESSES = multiprocessing.get_context("forkserver")
