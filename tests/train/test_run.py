@@ -346,6 +346,19 @@ def test_an_optimizer_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) 
         )
 
 
+def test_an_optimizer_that_is_not_kept_is_reported_if_it_is_never_saved(tmp_path: Path, capsys: Any) -> None:
+    """While the kept optimizer makes no step, and gradients remain."""
+    model = torch.nn.Linear(2, 1)
+    kept, used = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    with Run(tmp_path / "x", save_steps=1) as run:
+        run.keep(model=model, optimizer=kept)
+        for _ in run.enumerate(range(3)):
+            model(torch.rand(2)).backward()
+            used.step()
+            run.step()
+    assert "The SGD optimizer that updates kept parameters is not kept itself" in capsys.readouterr().err
+
+
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
     for rule, wrong in ((torch.tanh, False), (torch.tanh, False), (torch.sigmoid, True)):
         world = SimpleNamespace(rules=[rule], space={"kind": dict, "size": 1}, cache=None, count=0)

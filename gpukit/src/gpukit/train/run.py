@@ -438,6 +438,8 @@ class Run:
             self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         settled = self._settled()
         self._updated = False
+        if self._due and not settled and self._others:  # perhaps it is never saved
+            self._look()
         number, due = self._stop.number * settled, self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
@@ -535,10 +537,15 @@ class Run:
     # Saving
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
-        if any(optimizer is one for one in self._optimizers):
-            self._updated = True
-        elif self._looked < 2 and len(steps := self._others.setdefault(optimizer, set())) < 2:
+        # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
+        self._updated |= any(optimizer.param_groups[0] is one.param_groups[0] for one in self._optimizers)
+        strange = self._looked < 2 and optimizer not in self._optimizers
+        if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
+
+    def _look(self) -> None:
+        several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
+        self._report(checks.strangers(self._objects, several))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
@@ -571,8 +578,7 @@ class Run:
         ranks = self._of_all_ranks(mine)
         if self._looked < 2:  # before the first save, an optimizer may have made only one step
             self._looked += 1
-            several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
-            self._report(checks.strangers(self._objects, several))
+            self._look()
             if self._looked == 1:
                 streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
                 self._apart = [] if streamed else checks.iterators(Keyed)

@@ -117,8 +117,13 @@ def _put_back(kept: Any, state: Any) -> None:
         if state != {CODE: _name(kept)}:
             raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
+        groups = list(kept.param_groups) if isinstance(kept, Optimizer) else ()
         kept.load_state_dict(state)
-        if isinstance(kept, Optimizer):
+        for number, group in enumerate(groups):  # the script may hold them, or an optimizer that wraps this one
+            new, kept.param_groups[number] = dict(kept.param_groups[number]), group
+            group.clear()
+            group.update(new)
+        if groups:
             kept._opt_called = True  # otherwise, a scheduler that is stepped next warns that no step was made before
     elif isinstance(kept, Tensor):
         with torch.no_grad():
