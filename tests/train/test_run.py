@@ -519,3 +519,31 @@ def test_a_script_without_steps_is_reported(tmp_path: Path, capsys: Any) -> None
     with Run(tmp_path / "x") as run:
         run.keep(model=nn.Linear(2, 1))
     assert "run.step" in capsys.readouterr().err
+
+
+def test_what_only_a_loop_sets_and_is_read_after_it_is_reported(tmp_path: Path, capsys: Any) -> None:
+    def train(run: Run, kept: bool) -> None:
+        run.keep(model=torch.nn.Linear(2, 1))
+        best, total = None, 0.0
+        if kept:
+            loss, total, best = run.values(loss=None, total=total, best=best)
+        for _ in run.epochs(range(2)):
+            for i, x in run.enumerate(range(3)):
+                try:
+                    loss, best, unused = float(x), max(best or 0, x), i
+                    total += loss
+                except ValueError:
+                    print(unused)
+                run.step(loss=loss)
+            for i in range(2):
+                total += i
+            print(f"{total} {loss}")
+        print([best for _ in range(2)])
+
+    for kept in (False, True):
+        with Run(tmp_path / f"{kept}", save_steps=1) as run:
+            train(run, kept)
+        said = [line for line in capsys.readouterr().err.splitlines() if "would not have" in line]
+        assert [line.partition(" reads ")[2].partition(", which")[0] for line in said] == (
+            [] if kept else ["`loss`, `best`", "`best`"]
+        )

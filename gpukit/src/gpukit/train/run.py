@@ -311,6 +311,7 @@ class Run:
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
+        known = {name for name, value in {**caller.f_globals, **caller.f_locals}.items() if value is not None}
         try:
             if state:
                 yield from self._resumed(loop, state)
@@ -324,6 +325,9 @@ class Run:
                 try:
                     batch = self._next(loop.batches)
                 except StopIteration:
+                    if loop.steps:
+                        kept = [one.names for one in self._namespaces] + [names for _, names in self._locals.values()]
+                        self._report(checks.set_in_loop(caller, known.union(*kept)))
                     loop.steps = 0
                     break
                 loop.inner, loop.steps = [], 0
@@ -362,9 +366,8 @@ class Run:
         wanted, around = self._entering(), self._loops[-1].inner if self._loops else self._inner
         if wanted is None or len(around) >= len(wanted["before"]):
             return None
-        if not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"]):
-            return None if in_while(caller, self._code) else wanted["before"][len(around)]
-        return wanted["before"][len(around)]
+        counted = not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"])
+        return None if counted and in_while(caller, self._code) else wanted["before"][len(around)]
 
     def _note_end(self, around: list[Any]) -> None:
         """Note how a loop that contained steps ended, for a resumed run, in which it will not run again."""
@@ -432,10 +435,8 @@ class Run:
         self._monitor.processed(self.progress.samples)
         if self._profile is not None:
             self._profile.step()
-        if self.save_steps:
-            self._due = self._due or self._saves_at(self.completed)
-        else:
-            self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
+        late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
+        self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
         settled = self._settled()
         self._updated = False
         if self._due and not settled and self._others:  # perhaps it is never saved
@@ -543,9 +544,8 @@ class Run:
         if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
 
-    def _look(self) -> None:
-        several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
-        self._report(checks.strangers(self._objects, several))
+    def _look(self) -> None:  # not for optimizers that are made for a single step
+        self._report(checks.strangers(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
