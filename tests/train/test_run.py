@@ -484,6 +484,30 @@ def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_pa
         run.keep(items=[])
 
 
+class Machine:
+    """Goes through its actions with an iterator, which it keeps, as a vector of Gymnasium environments does."""
+
+    def __init__(self) -> None:
+        self.actions, self.total = iter(()), 0
+
+    def advance(self, *actions: int) -> None:
+        self.actions = iter(actions)
+        self.total += sum(action for _, action in zip(actions, self.actions))
+
+
+def test_an_iterator_at_its_end_is_not_saved(tmp_path: Path) -> None:
+    for total in (0, 7):
+        machine = Machine()
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.keep(machine=machine)
+            assert machine.total == total
+            machine.advance(3, 4)
+            run.step()
+            machine.actions = iter([5])
+            with pytest.raises(CheckpointError, match="is a list_iterator"):
+                run.step()
+
+
 def test_values_restore_the_generators(tmp_path: Path) -> None:
     """Also if the script draws between `keep` and `values`, and calls `values` again after the first step."""
 
