@@ -484,6 +484,24 @@ def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_pa
         run.keep(items=[])
 
 
+def test_a_helper_around_enumerate_has_its_length(tmp_path: Path) -> None:
+    def logged(source: Any) -> Any:
+        for count, item in enumerate(source):
+            yield count / len(source), item
+
+    for steps in (2, 4):
+        found = []
+        with Run(tmp_path / "x", save_steps=1) as run:
+            for part, (i, x) in logged(run.enumerate([5, 6, 7, 8])):
+                found.append((part, i, x))
+                run.step()
+                if len(found) == steps:
+                    break
+    assert found == [(0.0, 2, 7), (0.25, 3, 8)]
+    with pytest.raises(TypeError, match="no len"):
+        len(run.enumerate(iter([])))
+
+
 class Machine:
     """Goes through its actions with an iterator, which it keeps, as a vector of Gymnasium environments does."""
 

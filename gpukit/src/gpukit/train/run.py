@@ -159,12 +159,7 @@ class Run:
             self._say(message)
         self._say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
         self._tracker = Tracker(
-            self.folder,
-            self.settings,
-            list(trackers),
-            project or self.folder.name,
-            main=self.ranks.main,
-            say=self._say,
+            self.folder, self.settings, list(trackers), project or self.folder.name, main=self.ranks.main, say=self._say
         )
         self._monitor: Monitor | None = None
         self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
@@ -194,7 +189,8 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._use_device(one)
+            if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
+                self.progress.device = first.device
             if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
         kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
@@ -273,15 +269,9 @@ class Run:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
-        list, or tuple; a stream with or without state (streams.py).
+        list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
-        return self._numbered(source, start, sys._getframe(1))
-
-    def _numbered(self, source: Iterable[Any], start: int, caller: FrameType) -> Iterator[tuple[int, Any]]:
-        loop = self._loop(source, caller)
-        with contextlib.closing(loop):
-            for batch in loop:
-                yield start + self._loops[-1].batches.done - 1, batch
+        return _Numbered(self, source, self._loop(source, sys._getframe(1)), start)
 
     def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
@@ -437,7 +427,7 @@ class Run:
             self._profile.step()
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
-        settled = self._settled()
+        settled = self._updated or not self._optimizers  # otherwise, gradients may be accumulated
         self._updated = False
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
@@ -464,10 +454,6 @@ class Run:
 
     def _saves_at(self, step: int) -> bool:
         return step % self.save_steps == 0
-
-    def _settled(self) -> bool:
-        """Whether the state can be saved now: not while gradients are accumulated."""
-        return self._updated or not self._optimizers
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
@@ -729,9 +715,19 @@ class Run:
         if self.saved and not self._pending:  # otherwise the script draws the same again up to its loop
             set_generators(self._mine["generators"])
 
-    def _use_device(self, one: Any) -> None:
-        if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
-            self.progress.device = first.device
+
+class _Numbered(Iterator[tuple[int, Any]]):
+    """What `enumerate` returns. It has a length, which what is put around it may need, such as a progress bar."""
+
+    def __init__(self, run: Run, source: Any, batches: Iterator[Any], start: int) -> None:
+        self.run, self.source, self.batches, self.start = run, source, batches, start
+
+    def __next__(self) -> tuple[int, Any]:
+        batch = next(self.batches)
+        return self.start + self.run._loops[-1].batches.done - 1, batch
+
+    def __len__(self) -> int:
+        return len(self.source)
 
 
 def in_while(frame: FrameType | None, last: CodeType | None) -> bool:
