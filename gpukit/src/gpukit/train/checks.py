@@ -237,8 +237,8 @@ def _read_after(code: CodeType, at: int) -> list[str]:
     stored, first = set[str](), dict[str, str]()
     for one in dis.get_instructions(code):
         line = lines.get(one.offset) or line
-        if one.offset == at and one.opname == "FOR_ITER":
-            body = range(at, one.argval)
+        if one.opname == "FOR_ITER" and one.offset in (at, at - 2):  # the second in 3.12, of a generator
+            body = range(one.offset, one.argval)
         touched = zip(TOUCHES.findall(one.opname), one.argval if isinstance(one.argval, tuple) else [one.argval])
         if one.offset in body:
             last = max(last, line)
