@@ -212,6 +212,58 @@ def adversarial(folder: Path, report: Report) -> None:
             run.step(loss=loss)
 
 
+class Ascending(torch.optim.Optimizer):
+    """Wraps another optimizer, shares its groups, and steps it in `second_step`, as SAM does."""
+
+    def __init__(self, parameters: Iterator[nn.Parameter], inner: type[torch.optim.Optimizer], **how: Any) -> None:
+        super().__init__(parameters, how)
+        self.inner = inner(self.param_groups, **how)
+        self.param_groups = self.inner.param_groups
+
+    @torch.no_grad()
+    def first_step(self) -> None:
+        for one in self.param_groups[0]["params"]:
+            self.state[one]["before"] = one.clone()
+            one.add_(one.grad, alpha=0.05)
+
+    @torch.no_grad()
+    def second_step(self) -> None:
+        for one in self.param_groups[0]["params"]:
+            one.copy_(self.state[one]["before"])
+        self.inner.step()
+
+
+def ascending(folder: Path, report: Report, inner_first: bool) -> None:
+    """An optimizer around another, whose rate the script sets in a group that it has held from the start."""
+    seed()
+    model = network()
+    optimizer = Ascending(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    run, kept = Run(folder, save_steps=1), {"optimizer": optimizer, "inner": optimizer.inner}
+    run.keep(model=model, **dict(reversed(kept.items()) if inner_first else kept))
+    group = optimizer.param_groups[0]
+    for epoch in run.epochs(range(3)):
+        group["lr"] = 0.1 / (epoch + 1)
+        for _, (inputs, labels) in run.enumerate(DataLoader(Points(40), 8, shuffle=True)):
+            for step in (optimizer.first_step, optimizer.second_step):
+                optimizer.zero_grad()
+                loss = cross_entropy(model(inputs), labels)
+                loss.backward()
+                step()
+            report(epoch, loss.item(), optimizer.inner.param_groups[0]["lr"], random.random())
+            run.step(loss=loss)
+    report("end", *(one.sum().item() for one in model.state_dict().values()))
+
+
+@loop
+def wrapped_optimizer(folder: Path, report: Report) -> None:
+    ascending(folder, report, inner_first=False)
+
+
+@loop
+def wrapped_optimizer_first(folder: Path, report: Report) -> None:
+    ascending(folder, report, inner_first=True)
+
+
 @loop
 def second_order(folder: Path, report: Report) -> None:
     """LBFGS with its closure, and ReduceLROnPlateau."""

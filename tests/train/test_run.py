@@ -346,6 +346,19 @@ def test_an_optimizer_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) 
         )
 
 
+def test_an_optimizer_that_is_not_kept_is_reported_if_it_is_never_saved(tmp_path: Path, capsys: Any) -> None:
+    """While the kept optimizer makes no step, and gradients remain."""
+    model = torch.nn.Linear(2, 1)
+    kept, used = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    with Run(tmp_path / "x", save_steps=1) as run:
+        run.keep(model=model, optimizer=kept)
+        for _ in run.enumerate(range(3)):
+            model(torch.rand(2)).backward()
+            used.step()
+            run.step()
+    assert "The SGD optimizer that updates kept parameters is not kept itself" in capsys.readouterr().err
+
+
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
     for rule, wrong in ((torch.tanh, False), (torch.tanh, False), (torch.sigmoid, True)):
         world = SimpleNamespace(rules=[rule], space={"kind": dict, "size": 1}, cache=None, count=0)
@@ -444,8 +457,8 @@ def while_with_next(run: Run) -> None:
 
 
 def for_over_a_generator(run: Run) -> None:
-    def batches() -> Iterator[int]:
-        yield from (batch for _, batch in run.enumerate(range(3)))
+    def batches() -> Iterator[tuple[int, int]]:
+        yield from run.enumerate(range(3))
 
     for _ in batches():
         run.step()
@@ -528,6 +541,48 @@ def test_objects_that_were_added_to_a_list_are_refused_instead_of_changed(tmp_pa
         run.keep(items=[])
 
 
+def test_a_helper_around_enumerate_has_its_length(tmp_path: Path) -> None:
+    def logged(source: Any) -> Any:
+        for count, item in enumerate(source):
+            yield count / len(source), item
+
+    for steps in (2, 4):
+        found = []
+        with Run(tmp_path / "x", save_steps=1) as run:
+            for part, (i, x) in logged(run.enumerate([5, 6, 7, 8])):
+                found.append((part, i, x))
+                run.step()
+                if len(found) == steps:
+                    break
+    assert found == [(0.0, 2, 7), (0.25, 3, 8)]
+    with pytest.raises(TypeError, match="no len"):
+        len(run.enumerate(iter([])))
+
+
+class Machine:
+    """Goes through its actions with an iterator, which it keeps, as a vector of Gymnasium environments does."""
+
+    def __init__(self) -> None:
+        self.actions, self.total = iter(()), 0
+
+    def advance(self, *actions: int) -> None:
+        self.actions = iter(actions)
+        self.total += sum(action for _, action in zip(actions, self.actions))
+
+
+def test_an_iterator_at_its_end_is_not_saved(tmp_path: Path) -> None:
+    for total in (0, 7):
+        machine = Machine()
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.keep(machine=machine)
+            assert machine.total == total
+            machine.advance(3, 4)
+            run.step()
+            machine.actions = iter([5])
+            with pytest.raises(CheckpointError, match="is a list_iterator"):
+                run.step()
+
+
 def test_values_restore_the_generators(tmp_path: Path) -> None:
     """Also if the script draws between `keep` and `values`, and calls `values` again after the first step."""
 
@@ -563,3 +618,31 @@ def test_a_script_without_steps_is_reported(tmp_path: Path, capsys: Any) -> None
     with Run(tmp_path / "x") as run:
         run.keep(model=nn.Linear(2, 1))
     assert "run.step" in capsys.readouterr().err
+
+
+def test_what_only_a_loop_sets_and_is_read_after_it_is_reported(tmp_path: Path, capsys: Any) -> None:
+    def train(run: Run, kept: bool) -> None:
+        run.keep(model=torch.nn.Linear(2, 1))
+        best, total = None, 0.0
+        if kept:
+            loss, total, best = run.values(loss=None, total=total, best=best)
+        for _ in run.epochs(range(2)):
+            for i, x in run.enumerate(range(3)):
+                try:
+                    loss, best, unused = float(x), max(best or 0, x), i
+                    total += loss
+                except ValueError:
+                    print(unused)
+                run.step(loss=loss)
+            for i in range(2):
+                total += i
+            print(f"{total} {loss}")
+        print([best for _ in range(2)])
+
+    for kept in (False, True):
+        with Run(tmp_path / f"{kept}", save_steps=1) as run:
+            train(run, kept)
+        said = [line for line in capsys.readouterr().err.splitlines() if "would not have" in line]
+        assert [line.partition(" reads ")[2].partition(", which")[0] for line in said] == (
+            [] if kept else ["`loss`, `best`", "`best`"]
+        )

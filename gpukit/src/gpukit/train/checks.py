@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import dis
 import functools
 import gc
 import inspect
 import math
+import re
 import sys
 import time
 import zlib
@@ -35,6 +37,7 @@ from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, sna
 PATIENCE = 1.0  # seconds for reading samples
 WHOLE = ", so batches are not split: if memory runs out, training stops."
 ENOUGH = 64  # samples that show how a loss combines them
+TOUCHES = re.compile("(LOAD|STORE)_(?:FAST|NAME|GLOBAL|DEREF|CLOSURE)")  # instructions that read or set a variable
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
 
 
@@ -228,12 +231,37 @@ def read_apart(before: Iterable[tuple[Any, int]]) -> Checked:
     """Whether one of the `iterators` has been read since; id: loader-read-apart."""
     for one, count in before:
         if one._num_yielded > count:
-            text = (
-                f"The script itself reads a DataLoader of {type(one._dataset).__name__} in its loop, so a resumed run"
-            )
+            kind = type(one._dataset).__name__
+            text = f"The script itself reads a DataLoader of {kind} in its loop, so a resumed run"
             remedy = "use `run.enumerate(loader)`, also where you call `next`"
             return Checked("loader-read-apart", f"{text} reads it from its start: {remedy}.")
     return OK
+
+
+def set_in_loop(frame: FrameType, known: set[str]) -> Checked:
+    """Whether the code after a `for` that ends now reads variables of its body, other than `known`; id: set-in-loop."""
+    found = ", ".join(f"`{name}`" for name in _read_after(frame.f_code, frame.f_lasti) if name not in known)
+    text = f"The code after the loop ({_line(frame.f_code.co_filename, frame.f_lineno)}) reads {found}, which a run"
+    rest = "that is resumed at the loop's end would not have: set it before the loop, and keep it with `run.values` or"
+    return Checked("set-in-loop", f"{text} {rest} `run.variables`.") if found else OK
+
+
+@functools.cache
+def _read_after(code: CodeType, at: int) -> list[str]:
+    """The variables that the body of the `for` at this instruction sets, and that what follows reads first."""
+    body, last, line, lines = range(0), 0, 0, dict(dis.findlinestarts(code))
+    stored, first = set[str](), dict[str, str]()
+    for one in dis.get_instructions(code):
+        line = lines.get(one.offset) or line
+        if one.opname == "FOR_ITER" and one.offset in (at, at - 2):  # the second in 3.12, of a generator
+            body = range(one.offset, one.argval)
+        touched = zip(TOUCHES.findall(one.opname), one.argval if isinstance(one.argval, tuple) else [one.argval])
+        if one.offset in body:
+            last = max(last, line)
+            stored.update(name for kind, name in touched if kind == "STORE")
+        elif body and line > last:  # by lines: handlers of the body are after it
+            first |= {name: kind for kind, name in touched if name not in first}
+    return [name for name, kind in first.items() if kind == "LOAD" and name in stored]
 
 
 def loose(objects: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -162,12 +162,7 @@ class Run:
             self._say(message)
         self._say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
         self._tracker = Tracker(
-            self.folder,
-            self.settings,
-            list(trackers),
-            project or self.folder.name,
-            main=self.ranks.main,
-            say=self._say,
+            self.folder, self.settings, list(trackers), project or self.folder.name, main=self.ranks.main, say=self._say
         )
         self._monitor: Monitor | None = None
         self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
@@ -197,7 +192,8 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._use_device(one)
+            if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
+                self.progress.device = first.device
             if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
         kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
@@ -276,17 +272,10 @@ class Run:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
-        list, or tuple; a stream with or without state (streams.py).
+        list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
-        return self._numbered(source, start, sys._getframe(1), sys._getframe(1).f_lineno)
-
-    def _numbered(self, source: Any, start: int, caller: FrameType, line: int) -> Iterator[tuple[int, Any]]:
-        loop = self._loop(source, caller)
-        with contextlib.closing(loop):
-            for batch in loop:
-                if self._stop is None and not _in_for(sys._getframe(1)):
-                    self._loops[-1].asked = (caller.f_code, line)
-                yield start + self._loops[-1].batches.done - 1, batch
+        caller = sys._getframe(1)
+        return _Numbered(self, source, self._loop(source, caller), start, (caller.f_code, caller.f_lineno))
 
     def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
         around = self._loops[-1].inner if self._loops else self._inner
@@ -316,6 +305,7 @@ class Run:
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
+        known = {name for name, value in {**caller.f_globals, **caller.f_locals}.items() if value is not None}
         try:
             if state:
                 yield from self._resumed(loop, state)
@@ -329,6 +319,9 @@ class Run:
                 try:
                     batch = self._next(loop.batches)
                 except StopIteration:
+                    if loop.steps:
+                        kept = [one.names for one in self._namespaces] + [names for _, names in self._locals.values()]
+                        self._report(checks.set_in_loop(caller, known.union(*kept)))
                     loop.steps = 0
                     break
                 loop.inner, loop.steps = [], 0
@@ -444,12 +437,12 @@ class Run:
         self._monitor.processed(self.progress.samples)
         if self._profile is not None:
             self._profile.step()
-        if self.save_steps:
-            self._due = self._due or self._saves_at(self.completed)
-        else:
-            self._due = self._due or time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-        settled = self._settled()
+        late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
+        self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
+        settled = self._updated or not self._optimizers  # otherwise, gradients may be accumulated
         self._updated = False
+        if self._due and not settled and self._others:  # perhaps it is never saved
+            self._look()
         number, due = self._stop.number * settled, self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
@@ -473,10 +466,6 @@ class Run:
 
     def _saves_at(self, step: int) -> bool:
         return step % self.save_steps == 0
-
-    def _settled(self) -> bool:
-        """Whether the state can be saved now: not while gradients are accumulated."""
-        return self._updated or not self._optimizers
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
@@ -549,10 +538,14 @@ class Run:
     # Saving
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
-        if any(optimizer is one for one in self._optimizers):
-            self._updated = True
-        elif self._looked < 2 and len(steps := self._others.setdefault(optimizer, set())) < 2:
+        # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
+        self._updated |= any(optimizer.param_groups[0] is one.param_groups[0] for one in self._optimizers)
+        strange = self._looked < 2 and optimizer not in self._optimizers
+        if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
+
+    def _look(self) -> None:  # not for optimizers that are made for a single step
+        self._report(checks.strangers(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         outermost = not self._loops or loop is self._loops[0]
@@ -585,8 +578,7 @@ class Run:
         ranks = self._of_all_ranks(mine)
         if self._looked < 2:  # before the first save, an optimizer may have made only one step
             self._looked += 1
-            several = [one for one, steps in self._others.items() if len(steps) > 1]  # not made for a single step
-            self._report(checks.strangers(self._objects, several))
+            self._look()
             if self._looked == 1:
                 streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
                 self._apart = [] if streamed else checks.iterators(Keyed)
@@ -737,15 +729,21 @@ class Run:
         if self.saved and not self._pending:  # otherwise the script draws the same again up to its loop
             set_generators(self._mine["generators"])
 
-    def _use_device(self, one: Any) -> None:
-        if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
-            self.progress.device = first.device
 
+class _Numbered(Iterator[tuple[int, Any]]):
+    """What `enumerate` returns. It has a length, which what is put around it may need, such as a progress bar."""
 
-def _in_for(frame: FrameType) -> bool:
-    """Whether a generator that was called by this frame gives an item to its `for`, not to `next`."""
-    last = frame.f_lasti  # of Python 3.12, two bytes later
-    return dis.opmap["FOR_ITER"] in frame.f_code.co_code[max(0, last - 2) : last + 1 : 2]
+    def __init__(self, run: Run, source: Any, batches: Iterator[Any], start: int, place: tuple[CodeType, int]) -> None:
+        self.run, self.source, self.batches, self.start, self.place = run, source, batches, start, place
+
+    def __next__(self) -> tuple[int, Any]:
+        batch, loop, caller = next(self.batches), self.run._loops[-1], sys._getframe(1)
+        if self.run._stop is None and "CALL" in dis.opname[caller.f_code.co_code[caller.f_lasti]]:
+            loop.asked = self.place
+        return self.start + loop.batches.done - 1, batch
+
+    def __len__(self) -> int:
+        return len(self.source)
 
 
 def loops_around(frame: FrameType, made: set[tuple[CodeType, int]]) -> Iterator[tuple[str, CodeType, int]]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import copy
 import sys
 from collections import deque, namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache, partial
+from operator import length_hint
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -72,7 +73,8 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return {key: inside(one, f"{name}[{key!r}]") for key, one in kept.items()}
     if hasattr(kept, "__dict__") and not isinstance(kept, CONSTANTS):
         kind = {KIND: _name(type(kept))} if around else {}
-        return kind | {key: inside(one, f"{name}.{key}") for key, one in vars(kept).items()}
+        held = {key: one for key, one in vars(kept).items() if not isinstance(one, Iterator) or length_hint(one, 1)}
+        return kind | {key: inside(one, f"{name}.{key}") for key, one in held.items()}  # not iterators at their end
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
         "`run.variables`."
@@ -117,8 +119,13 @@ def _put_back(kept: Any, state: Any) -> None:
         if state != {CODE: _name(kept)}:
             raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
+        groups = list(kept.param_groups) if isinstance(kept, Optimizer) else ()
         kept.load_state_dict(state)
-        if isinstance(kept, Optimizer):
+        for number, group in enumerate(groups):  # the script may hold them, or an optimizer that wraps this one
+            new, kept.param_groups[number] = dict(kept.param_groups[number]), group
+            group.clear()
+            group.update(new)
+        if groups:
             kept._opt_called = True  # otherwise, a scheduler that is stepped next warns that no step was made before
     elif isinstance(kept, Tensor):
         with torch.no_grad():
