@@ -38,7 +38,7 @@ from gpukit.script.device import choose
 from gpukit.script.loader import Loading, loader
 from gpukit.script.step import Step
 from gpukit.script.task import Task
-from gpukit.train.data import seed_step
+from gpukit.train.seeds import seed_step
 
 CLIP = 1.0  # maximum norm of the gradient
 BATCHES = 2_000  # of each data set, so that no loop needs a second epoch

@@ -431,7 +431,7 @@ def test_what_cannot_be_resumed_is_refused():
 def test_any_integer_is_a_seed(seed):
     drawn = []
     for same in (seed, seed % 2**64):
-        data.seed_all(same)
+        seeds.seed_all(same)
         drawn.append((torch.rand(()).item(), random.random(), numpy.random.random()))
     assert drawn[0] == drawn[1]
 

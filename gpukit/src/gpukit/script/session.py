@@ -36,11 +36,11 @@ from gpukit.script.task import Task, scale_lr
 from gpukit.script.tuner import Feed
 from gpukit.track.curve import curve
 from gpukit.train import checkpoint
-from gpukit.train.data import seed_all, seed_step
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json, on_main
 from gpukit.train.ranks import Ranks
 from gpukit.train.run import Loop, Run
+from gpukit.train.seeds import seed_all, seed_step
 
 
 def choose_batch_size(settings: RunSettings, build: Callable[..., Task], ranks: Ranks, folder: Folder) -> int:

@@ -384,7 +384,7 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
             trainer.train()
             on_main(ranks, saver.wait)
             step, scores = trainer.state.global_step, between.scores
-            if number := stop.agreed(ranks):
+            if number := agreed(stop, ranks):
                 name = signal.Signals(number).name
                 progress.say(f"{name}: saved step {step}; run the same command again to resume.")
                 raise stop.ending()
@@ -401,6 +401,13 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
 
 
 @dataclass(eq=False)
+def agreed(stop: StopSignals, ranks: Ranks) -> int:
+    """The signal that any of the ranks received, on all of them; 0 if there was none."""
+    number = -int(ranks.least(-stop.number))
+    stop.number = stop.number or number
+    return number
+
+
 class _Between(TrainerCallback):
     """Between the steps: signals, metrics, evaluation, checkpoints."""
 
@@ -424,7 +431,7 @@ class _Between(TrainerCallback):
             self.profile.step()
         ranks = self.trainer.ranks
         self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
-        number = self.stop.agreed(ranks)
+        number = agreed(self.stop, ranks)
         last = step == args.max_steps
         saving = last or step % self.settings.save_steps == 0
         if number or saving or step % self.settings.log_steps == 0:

@@ -248,9 +248,7 @@ def _lock(path: Path) -> int:
     except (BlockingIOError, PermissionError):
         os.close(file)
         run = path.parents[1]
-        raise CheckpointError(
-            f"Another process is writing to {run}: wait until it ends, or use another folder."
-        ) from None
+        raise CheckpointError(f"Another process writes to {run}: wait until it ends, or use another folder.") from None
     except OSError:
         pass  # a file system without locks
     return file

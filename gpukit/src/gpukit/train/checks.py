@@ -37,7 +37,7 @@ from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, sna
 PATIENCE = 1.0  # seconds for reading samples
 WHOLE = ", so batches are not split: if memory runs out, training stops."
 ENOUGH = 64  # samples that show how a loss combines them
-TOUCHES = re.compile("(LOAD|STORE)_(?:FAST|NAME|GLOBAL|DEREF|CLOSURE)")  # instructions that read or set a variable
+TOUCHES = re.compile("(LOAD|STORE)_(?:FAST(?!_AND)|NAME|DEREF|CLOSURE)")  # instructions that read or set a variable
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
 
 
@@ -239,7 +239,8 @@ def read_apart(before: Iterable[tuple[Any, int]]) -> Checked:
 
 
 def set_in_loop(frame: FrameType, known: set[str]) -> Checked:
-    """Whether the code after a `for` that ends now reads variables of its body, other than `known`; id: set-in-loop."""
+    """Whether the code after a `for` that ends now reads variables that only its body sets, other than `known`; id:
+    set-in-loop."""
     found = ", ".join(f"`{name}`" for name in _read_after(frame.f_code, frame.f_lasti) if name not in known)
     text = f"The code after the loop ({_line(frame.f_code.co_filename, frame.f_lineno)}) reads {found}, which a run"
     rest = "that is resumed at the loop's end would not have: set it before the loop, and keep it with `run.values` or"
@@ -248,8 +249,9 @@ def set_in_loop(frame: FrameType, known: set[str]) -> Checked:
 
 @functools.cache
 def _read_after(code: CodeType, at: int) -> list[str]:
-    """The variables that the body of the `for` at this instruction sets, and that what follows reads first."""
-    body, last, line, lines = range(0), 0, 0, dict(dis.findlinestarts(code))
+    """The variables that only the body of the `for` at this instruction sets, and that what follows reads first."""
+    before = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars}
+    none, body, last, line, lines = False, range(0), 0, 0, dict(dis.findlinestarts(code))
     stored, first = set[str](), dict[str, str]()
     for one in dis.get_instructions(code):
         line = lines.get(one.offset) or line
@@ -259,9 +261,13 @@ def _read_after(code: CodeType, at: int) -> list[str]:
         if one.offset in body:
             last = max(last, line)
             stored.update(name for kind, name in touched if kind == "STORE")
-        elif body and line > last:  # by lines: handlers of the body are after it
-            first |= {name: kind for kind, name in touched if name not in first}
-    return [name for name, kind in first.items() if kind == "LOAD" and name in stored]
+        elif not body:
+            before.update(name for kind, name in touched if kind == "STORE" and not none)
+        elif line > last:  # by lines: handlers of the body are after it
+            for kind, name in touched:
+                first.setdefault(name, kind)
+        none = one.opname == "LOAD_CONST" and one.argval is None  # so `loss = None` before the loop sets nothing
+    return [name for name, kind in first.items() if kind == "LOAD" and name in stored - before]
 
 
 def loose(objects: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

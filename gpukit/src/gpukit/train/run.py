@@ -153,7 +153,8 @@ class Run:
         self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
         self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._looked = 0  # saves before which optimizers that are not kept were looked for
-        self._updated, self._optimizers = False, list[Optimizer]()  # a kept one made a step since the run's last one
+        self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
+        self._back, self._made_step = set[str](), list[str]()  # what is restored; the optimizers of the last step
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
@@ -196,8 +197,8 @@ class Run:
                 self.progress.device = first.device
             if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
-        kept = [one for one in self._objects.values() if isinstance(one, Optimizer)]
-        self._optimizers = [getattr(one, "optimizer", one) for one in kept]  # accelerate wraps them
+        kept = {name: one for name, one in self._objects.items() if isinstance(one, Optimizer)}
+        self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
 
     def variables(self, namespace: dict[str, Any], *names: str) -> None:
@@ -305,7 +306,6 @@ class Run:
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
-        known = {name for name, value in {**caller.f_globals, **caller.f_locals}.items() if value is not None}
         try:
             if state:
                 yield from self._resumed(loop, state)
@@ -321,7 +321,7 @@ class Run:
                 except StopIteration:
                     if loop.steps:
                         kept = [one.names for one in self._namespaces] + [names for _, names in self._locals.values()]
-                        self._report(checks.set_in_loop(caller, known.union(*kept)))
+                        self._report(checks.set_in_loop(caller, set().union(*kept)))
                     loop.steps = 0
                     break
                 loop.inner, loop.steps = [], 0
@@ -410,6 +410,11 @@ class Run:
         """
         if self._pending:
             raise self._other_loops()
+        for name in self._mine.pop("stepped", ()):
+            if name not in self._back:
+                raise CheckpointError(
+                    f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
+                )
         self.saved = None  # what is kept from now on starts with its own values
         self._report_left()
         if self._apart:
@@ -439,8 +444,8 @@ class Run:
             self._profile.step()
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
-        settled = self._updated or not self._optimizers  # otherwise, gradients may be accumulated
-        self._updated = False
+        settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
+        self._made_step, self._stepped = sorted(self._stepped), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
         number, due = self._stop.number * settled, self._due and settled
@@ -539,8 +544,9 @@ class Run:
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
-        self._updated |= any(optimizer.param_groups[0] is one.param_groups[0] for one in self._optimizers)
-        strange = self._looked < 2 and optimizer not in self._optimizers
+        named = self._optimizers.items()
+        self._stepped.update(name for name, one in named if optimizer.param_groups[0] is one.param_groups[0])
+        strange = self._looked < 2 and optimizer not in self._optimizers.values()
         if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self.completed)
 
@@ -568,6 +574,7 @@ class Run:
                 "depth": len(loops),
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
+                "stepped": self._made_step,
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
@@ -690,8 +697,7 @@ class Run:
         saved = self.saved
         if name not in saved.state["kept"]:
             raise CheckpointError(
-                f"{saved.path} has no {name}: resume with the script that saved it, or start a new run in another "
-                "folder."
+                f"{saved.path} has no {name}: resume with the script that saved it, {checkpoint.NEW_RUN}."
             )
         state = restored(saved.state["kept"][name])
         if isinstance(one, nn.Module):
@@ -702,10 +708,10 @@ class Run:
         before = self._mine.get("kinds", {}).get(name)
         if isinstance(one, Optimizer) and before not in (None, kind := type(one).__name__):
             raise CheckpointError(
-                f"{name} was saved as {before}, but is {kind} here: use {before} again, or start a new run in another "
-                "folder."
+                f"{name} was saved as {before}, but is {kind} here: use {before} again, {checkpoint.NEW_RUN}."
             )
         put_back(one, state, name)
+        self._back.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
         if hasattr(one, "state_dict") and not isinstance(one, nn.Module):

@@ -11,8 +11,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-from gpukit.train.ranks import Ranks
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 ONCE_MORE = "; press Ctrl-C again to stop immediately without saving"
 AT_ONCE = (
@@ -51,12 +49,6 @@ class StopSignals:
         _entered.remove(self)
         for number, handler in self.before.items():
             signal.signal(number, handler)
-
-    def agreed(self, ranks: Ranks) -> int:
-        """The signal that any of the ranks received, on all of them; 0 if there was none."""
-        number = -int(ranks.least(-self.number))
-        self.number = self.number or number
-        return number
 
     def ending(self) -> BaseException:
         """The exception to raise after saving: SystemExit with 128 + signal, or KeyboardInterrupt in a notebook."""

@@ -44,7 +44,6 @@ from gpukit.train.adapters.epochs import keyed
 from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError
 from gpukit.train.hashed import DamageError, readable, sync, verify
-from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import mix, seed_all, seed_step
 from gpukit.train.stop import StopSignals
 
@@ -262,7 +261,7 @@ class _Between(TrainerCallback):
             self.trainer._restore_sums()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.stop is not None and self.stop.agreed(Ranks()):
+        if self.stop is not None and self.stop.number:
             control.should_save = control.should_training_stop = True
 
 
