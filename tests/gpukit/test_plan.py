@@ -23,7 +23,7 @@ from gpukit.host import stacks, uv
 from gpukit.plan import main as plan
 from gpukit.plan import memory, packages
 from gpukit.plan.index import File, Platform, parse
-from gpukit.plan.resolve import Question, resolve
+from gpukit.plan.resolve import Question, resolve, same
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import wanted
 
@@ -302,6 +302,24 @@ def test_names_of_files() -> None:
     assert parse("one-two", "one_two-1.0-1-py3-none-any.whl") == ("1.0", ("py3", "none", "any"))
     assert parse("one-two", "one-two-1.0.post1.tar.gz") == ("1.0.post1", ())
     assert parse("one", "one-1.0.exe") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("2013b", "2013b0"),
+        ("0.9.10dev", "0.9.10.dev0"),
+        ("1.0-1", "1.0.post1"),
+        ("1.0.0.Beta.02", "1.0.0b2"),
+        ("v1!01.0c1.rev2+CU_130", "1!1.0rc1.post2+cu.130"),
+        ("2.13.0a0+9186a08.nv26.07", "2.13.0a0+9186a08.nv26.7"),
+    ],
+)
+def test_versions_are_normalized_as_uv_does(web: Web, ask: Callable, name: str, version: str) -> None:
+    assert same(name) == same(version)
+    if not {"!", "-"} & {*name}:
+        web.package("one", name)
+        assert ask(f"one=={version}")[1].packages["one"].kind == "source"
 
 
 # The command

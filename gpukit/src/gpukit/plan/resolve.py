@@ -34,6 +34,13 @@ FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton"
 SECONDS = 120  # for one resolution
 NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
 NEVER = "; sys_platform == 'never'"
+# https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), in lower case
+VERSION = re.compile(
+    r"(?:(\d+)!)?(\d+(?:\.\d+)*)(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?(\d*))?"
+    r"(?:-(\d+)|[-_.]?(post|rev|r)[-_.]?(\d*))?(?:[-_.]?(dev)[-_.]?(\d*))?"
+)
+STAGES = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+LEADING_ZEROS = re.compile(r"(?<![0-9a-z])0+(?=\d+(?:\.|$))")
 PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
 
 
@@ -161,8 +168,18 @@ def public(text: str) -> str:
 
 
 def same(text: str) -> str:
-    """A version as uv prints it, for comparison: without zeros that do not count."""
-    return re.sub(r"(?<![0-9a-z])0+(?=\d)", "", text.lower().replace("-", ".")).lstrip("v")
+    """A version as uv prints it, normalized: 2013b as 2013b0, 0.9.10dev as 0.9.10.dev0."""
+    first, _, local = text.lower().lstrip("v").partition("+")
+    found = VERSION.fullmatch(first)
+    if not found:
+        return text.lower()
+    epoch, release, stage, number, dashed, post, posted, dev, devs = found.groups()
+    normal = f"{int(epoch)}!" if epoch and int(epoch) else ""
+    normal += ".".join(str(int(part)) for part in release.split("."))
+    normal += f"{STAGES.get(stage, stage)}{int(number or 0)}" if stage else ""
+    normal += f".post{int(dashed or posted or 0)}" if dashed or post else ""
+    normal += f".dev{int(devs or 0)}" if dev else ""
+    return f"{normal}+{LEADING_ZEROS.sub('', re.sub('[-_]', '.', local))}" if local else normal
 
 
 def pins(output: str) -> dict[str, str]:
