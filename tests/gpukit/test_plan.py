@@ -179,8 +179,16 @@ def test_what_has_no_wheel_for_the_target_is_named(
 
 
 def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None:
-    web.package("flash-attn", "2.8")
-    assert alarms(ask("flash-attn")[0]) == {"package-flash-attn": "package-needs-torch-to-build"}
+    for name in ("flash-attn", "torch-scatter"):
+        web.package(name, "2.8")
+    found, _ = ask("flash-attn", "torch-scatter", "detectron2 @ git+https://host/it", "mamba-ssm @ https://host/it.whl")
+    assert alarms(found) == {
+        "package-flash-attn": "flash-attn-to-build",
+        "package-torch-scatter": "package-needs-torch-to-build",
+        "package-detectron2": "package-needs-torch-to-build",
+        "package-mamba-ssm": "SKIP",
+    }
+    assert "ngc" not in found["package-torch-scatter"].remedy
 
 
 def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) -> None:

@@ -56,8 +56,14 @@ FROM_SOURCE = Cause(
 )
 TORCH_TO_BUILD = Cause(
     "package-needs-torch-to-build",
-    "{package} has no wheel for {platform}, and its build needs PyTorch and CUDA's compiler, which an isolated build "
-    "lacks.",
+    "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler, which an "
+    "isolated build lacks.",
+    "In pyproject.toml, replace {package} by a wheel that its authors built for this PyTorch, `{package} @ URL`, or "
+    "remove it.",
+)
+FLASH_ATTN = Cause(
+    "flash-attn-to-build",
+    TORCH_TO_BUILD.why,
     "Remove {package} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
     "`ngc`, brings flash-attn.",
 )
@@ -87,6 +93,7 @@ CAUSES = (
     NO_FILE,
     FROM_SOURCE,
     TORCH_TO_BUILD,
+    FLASH_ATTN,
     FELL_BACK,
     HELD_BACK,
     YANKED,
@@ -150,13 +157,14 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
     platform = str(question.platform)
     own = [(name, package) for name, package in answer.packages.items() if package.kind != "base"]
     found: list[Finding] = []
+    causes = {**dict.fromkeys(data("stacks")["torch_to_build"], TORCH_TO_BUILD), "flash-attn": FLASH_ATTN}
     for name, package in own:
         facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
         seen = f"{package.version}, {package.kind}"
         if package.kind == "none" or (answer.error and package.newest_kind == "none"):
             found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
         elif package.kind == "source":
-            cause = TORCH_TO_BUILD if name in data("stacks")["torch_to_build"] else FROM_SOURCE
+            cause = causes.get(name, FROM_SOURCE)
             found.append(_of(name, cause(package.file or seen, "a wheel", **facts)))
         elif package.newest and package.newest != package.version and package.newest_kind == "none":
             what = (
@@ -171,8 +179,10 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
             found.append(_of(name, YANKED(seen, **facts)))
     for line in answer.unfetched:
         name = (re.match(NAME, line) or [line])[0]
-        text = f"{line}: this is not looked up before a build, as it would have to be downloaded."
-        found.append(_of(name, skipped(text)))
+        finding = skipped(f"`{line}` is not looked up: its requirements are known only after a download.")
+        if normalised(name) in causes and ".whl" not in line:
+            finding = causes[normalised(name)](line, "a wheel", package=name, platform=platform)
+        found.append(_of(name, finding))
     for name in answer.unread:
         found.append(_of(name, skipped("The index does not tell what this package requires before it is downloaded.")))
     if answer.without_pytorch:
