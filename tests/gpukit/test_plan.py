@@ -205,6 +205,13 @@ def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: C
     assert answer.packages["one"].uploaded == "2023-01-01" and answer.packages["one"].size == 1000
 
 
+def test_a_newer_version_that_pins_another_torch_is_not_hidden_by_an_old_source_archive(web: Web, ask: Callable) -> None:
+    web.package("one", "1.0", f"2.0-{ANY}", v2_0=["torch==2.13.0"])
+    found, _ = ask("one")
+    assert alarms(found) == {"package-one": "package-held-back"} and "one>=2.0" in found["package-one"].remedy
+    assert alarms(ask("one>=2.0")[0]) == {"packages": "requires-other-torch"}
+
+
 @pytest.mark.parametrize(
     ("requirements", "expected"),
     [

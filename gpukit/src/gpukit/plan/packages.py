@@ -75,7 +75,7 @@ FELL_BACK = Cause(
 )
 HELD_BACK = Cause(
     "package-held-back",
-    "{package} would be {version} of {date}, although {newest} is allowed: another requirement holds it back.",
+    "{package} would be {version}{date}, although {newest} is allowed: another requirement holds it back.",
     "Require {package}>={newest} in pyproject.toml: `./launch plan` then names the requirement in the way.",
     status=WARN,
 )
@@ -163,9 +163,13 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
         seen = f"{package.version}, {package.kind}"
         if package.kind == "none" or (answer.error and package.newest_kind == "none"):
             found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
+        elif package.kind == "source" and name in causes:
+            found.append(_of(name, causes[name](package.file or seen, "a wheel", **facts)))
+        elif held_back(package):
+            date = f" of {package.uploaded}" if package.uploaded else ""
+            found.append(_of(name, HELD_BACK(seen, package.newest, date=date, **facts)))
         elif package.kind == "source":
-            cause = causes.get(name, FROM_SOURCE)
-            found.append(_of(name, cause(package.file or seen, "a wheel", **facts)))
+            found.append(_of(name, FROM_SOURCE(package.file or seen, "a wheel", **facts)))
         elif package.newest and package.newest != package.version and package.newest_kind == "none":
             what = (
                 "a pre-release"
@@ -173,8 +177,6 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
                 else f"of {package.uploaded or 'an earlier date'}"
             )
             found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
-        elif package.newest != package.version and days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS:
-            found.append(_of(name, HELD_BACK(seen, package.newest, date=package.uploaded, **facts)))
         if package.yanked and not answer.error:
             found.append(_of(name, YANKED(seen, **facts)))
     for line in answer.unfetched:
@@ -220,6 +222,14 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
 
 def _of(name: str, finding: Finding) -> Finding:
     return map_texts(replace(finding, id=f"package-{name}", title=name), plain)
+
+
+def held_back(package: Package) -> bool:
+    """Whether it would be years old, or built from source, although a newer version that is allowed can be installed."""
+    if package.newest in ("", package.version) or package.newest_kind == "none":
+        return False
+    from_source = package.kind == "source" and package.newest_kind == "wheel"
+    return from_source or days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS
 
 
 def days_between(older: str, newer: str) -> int:
