@@ -217,6 +217,7 @@ def test_a_newer_version_that_pins_another_torch_is_not_hidden_by_an_old_source_
     [
         (("one==1.0", "two"), "requirements-conflict"),
         (("three",), "requires-other-torch"),
+        (("torch<2.14",), "project-requires-other-torch"),
         (("nowhere",), "package-not-found"),
     ],
 )
@@ -335,6 +336,15 @@ def test_versions_are_normalized_as_uv_does(web: Web, ask: Callable, name: str, 
     if not {"!", "-"} & {*name}:
         web.package("one", name)
         assert ask(f"one=={version}")[1].packages["one"].kind == "source"
+
+
+@pytest.mark.parametrize("id", ["h100", "dgx-spark"])
+def test_the_range_of_torch_in_a_project_counts_for_every_base(id: str, tmp_path: Path) -> None:
+    """Also for a base whose image has torch."""
+    stack = stacks.stack([id])
+    for base in ("wheel", "ngc"):
+        of = replace(stack, base=base)
+        assert "torch<2.9" in packages.question(of, of.targets[id], ["torch<2.9", "torchvision"], tmp_path).torch
 
 
 # The command

@@ -33,6 +33,11 @@ TORCH_CONFLICT = Cause(
     "A package requires another PyTorch than this base's {torch}.",
     "Use a release of that package for this PyTorch, or install it in an image of its own.",
 )
+OWN_TORCH = Cause(
+    "project-requires-other-torch",
+    "pyproject.toml requires another PyTorch than this base's {torch}.",
+    "In pyproject.toml, require `torch` without a version: the base determines it.",
+)
 NOT_FOUND = Cause(
     "package-not-found",
     "No index has a package named {package}.",
@@ -88,6 +93,7 @@ YANKED = Cause(
 CAUSES = (
     CONFLICT,
     TORCH_CONFLICT,
+    OWN_TORCH,
     NOT_FOUND,
     OTHER_PYTHON,
     NO_FILE,
@@ -123,7 +129,7 @@ def question(stack: Stack, target: Target, requirements: list[str], folder: Path
     provided = dict.fromkeys(brings - {"numpy"}, "")
     if "torch" in provided:
         provided["torch"] = stack.torch
-    torch = [line for line, name in names.items() if name in FIRST and name not in provided]
+    torch = [line for line, name in names.items() if name == "torch" or (name in FIRST and name not in provided)]
     release = version(stack.torch)
     requirement = f"torch>={release[0]}.{release[1]},<{release[0]}.{release[1] + 1}"
     index = os.environ.get("UV_INDEX", "").split(" ")[0].rpartition("=")[2] or pytorch_index(stack, target)
@@ -215,6 +221,8 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
         return NOT_FOUND(text, package=missing[1])
     if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
         return OTHER_PYTHON(text, package=other[1], python=python)
+    if "depend" not in text and re.search(r"you require torch[=<>!~]", text):
+        return OWN_TORCH(text, torch=question.torch_version)
     if re.search(r"(?:depends? on|requires?) torch[=<>!~]", text):
         return TORCH_CONFLICT(text, torch=question.torch_version)
     return CONFLICT(text)
