@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from gpukit.host import stacks, uv
 from gpukit.plan import main as plan
 from gpukit.plan import memory, packages
 from gpukit.plan.index import File, Platform, parse
-from gpukit.plan.resolve import Question, resolve, same
+from gpukit.plan.resolve import FROM_INDEX, Question, resolve, same
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import wanted
 
@@ -244,6 +245,18 @@ def test_sources_that_are_not_an_index_are_reported_and_never_fetched(web: Web, 
     assert "two" not in answer.packages and not any("two" in path for path in web.asked)
 
 
+@pytest.mark.parametrize("line", [" one>=1", "one (>=1)", "one>=1,", "one [more] ~= 1.0 ; python_version > '3'", "one"])
+def test_requirements_in_other_spellings_are_looked_up(web: Web, ask: Callable, line: str) -> None:
+    web.package("one", f"1.0-{ANY}")
+    found, answer = ask(line)
+    assert alarms(found) == {} and answer.packages["one"].version == "1.0"
+
+
+@pytest.mark.parametrize("line", ["./one", "one@https://host/one.whl", "-e .", "https://host/one.whl", "one/"])
+def test_what_is_no_name_is_not_given_to_uv(line: str) -> None:
+    assert not FROM_INDEX.fullmatch(line)
+
+
 def test_a_proxy_that_drops_connections_costs_only_retries(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}")
     web.dropped = 2
@@ -450,6 +463,19 @@ def test_what_is_installed_of_a_project(tmp_path: Path) -> None:
     assert wanted(tmp_path) == ["one>=1", "two", "pytest", "ruff"]
     (tmp_path / "requirements.txt").write_text("# pins\none==1.5\nthree==3 # via two\n")
     assert wanted(tmp_path) == ["one==1.5", "three==3", "two", "pytest", "ruff"]
+
+
+def test_a_pyproject_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "demo"\ndependencies = ["one" "two"]\n')
+    if sys.version_info >= (3, 11):
+        with pytest.raises(RefusalError, match="line 3"):
+            wanted(tmp_path)
+
+
+def test_a_requirement_that_begins_with_a_space_can_be_pinned(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "demo"\ndependencies = [" one", "./two"]\n')
+    (tmp_path / "requirements.txt").write_text("one==1.5\n")
+    assert wanted(tmp_path) == ["one==1.5", "./two"]
 
 
 # Memory

@@ -124,7 +124,7 @@ def question(stack: Stack, target: Target, requirements: list[str], folder: Path
     known = data("stacks")
     base = "wheel" if native else stack.base
     brings = set(known["brings"].get(base, ())) - {"jupyterlab", "tensorboard"}  # which can be replaced
-    names = {line: normalised(found[0]) if (found := re.match(NAME, line)) else "" for line in requirements}
+    names = {line: normalised(found[0]) if (found := re.match(NAME, line.strip())) else "" for line in requirements}
     numpy = known["releases"].get(base, {}).get(stack.release, {}).get("numpy", "") if "numpy" in brings else ""
     provided = dict.fromkeys(brings - {"numpy"}, "")
     if "torch" in provided:

@@ -27,12 +27,13 @@ from gpukit.image.guard import normalised
 from gpukit.plan.client import CONNECTIONS
 from gpukit.plan.index import DATED, JSON, PAGE, Indexes, Platform, Release
 from gpukit.project.messages import RefusalError
-from gpukit.project.pyproject import REQUIREMENT
+from gpukit.project.pyproject import NAME
 from gpukit.project.stack import version
 
 FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 SECONDS = 120  # for one resolution
 NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
+FROM_INDEX = re.compile(rf"\s*{NAME}\s*(?:\[[^\]]*\]\s*)?(?:[(<>=!~][^@;]*)?(?:;.*)?")  # rather than from a URL or a path
 NEVER = "; sys_platform == 'never'"
 # https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), in lower case
 VERSION = re.compile(
@@ -109,9 +110,7 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         RefusalError: an index cannot be queried, or uv is not installed.
     """
     answer = Answer()
-    named = [
-        line for line in question.requirements if REQUIREMENT.fullmatch(line) and "@" not in line.partition(";")[0]
-    ]
+    named = [line for line in question.requirements if FROM_INDEX.fullmatch(line)]
     answer.unfetched = [line for line in question.requirements if line not in named]
     torch = list(question.torch)
     with serving(question, received) as index:
