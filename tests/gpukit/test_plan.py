@@ -520,6 +520,11 @@ def test_each_card_is_compared_with_what_training_needs(
     assert not fits or f"--batch-size {fits}`" in finding.remedy
 
 
+def test_the_memory_is_written_with_one_unit_and_separators(traced: Callable) -> None:
+    seen = traced("h200", per_sample=2**10).seen
+    assert "needs 1.5 GB in bf16; the largest batch that fits: 135,926,906 on 141 GB" in seen
+
+
 def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
     traced: Callable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
