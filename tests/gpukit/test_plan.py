@@ -194,8 +194,13 @@ def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None
 
 def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}", v1_0=["two"])
-    web.package("two", f"1.0-{ANY}", f"2.0-{X86}")
-    assert alarms(ask("one", platform=ARM64)[0]) == {"package-two": "package-fell-back"}
+    web.package("two", f"1.0-{ANY}", f"2.0-{X86}", v1_0=["three"])
+    web.package("three", "1.0", v1_0=["two"])
+    found, answer = ask("one", platform=ARM64)
+    assert alarms(found) == {"package-two": "package-fell-back", "package-three": "package-from-source"}
+    assert [answer.packages[name].required_by for name in ("one", "two", "three")] == ["", "one", "one"]
+    assert all("remove one from" in found[f"package-{name}"].remedy for name in ("two", "three"))
+    assert "required by one" in found["package-three"].seen
 
 
 def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: Callable) -> None:
@@ -206,7 +211,7 @@ def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: C
     assert answer.packages["one"].uploaded == "2023-01-01" and answer.packages["one"].size == 1000
 
 
-def test_a_newer_version_that_pins_another_torch_is_not_hidden_by_an_old_source_archive(web: Web, ask: Callable) -> None:
+def test_a_newer_version_that_pins_another_torch_is_not_hidden_by_an_old_one(web: Web, ask: Callable) -> None:
     web.package("one", "1.0", f"2.0-{ANY}", v2_0=["torch==2.13.0"])
     found, _ = ask("one")
     assert alarms(found) == {"package-one": "package-held-back"} and "one>=2.0" in found["package-one"].remedy

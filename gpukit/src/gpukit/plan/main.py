@@ -243,7 +243,9 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}
-            found += kernels.kernels(versions, probes.target.capability or "", probes.target.arch, stack.cuda or "")
+            required_by = {name: each.required_by for name, each in answer.packages.items()}
+            target = probes.target
+            found += kernels.kernels(versions, target.capability or "", target.arch, stack.cuda or "", required_by)
         except RefusalError as error:
             found, answer = [probes.not_asked(error)], None
     if not found[0].id:

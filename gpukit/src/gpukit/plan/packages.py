@@ -51,31 +51,32 @@ OTHER_PYTHON = Cause(
 NO_FILE = Cause(
     "package-not-for-this-cpu",
     "{package} {version} has neither a wheel for {platform} nor a source archive.",
-    "Allow a release of {package} that has one, or remove it from pyproject.toml.",
+    "Allow a release of {package} that has one, or remove {named} from pyproject.toml.",
 )
 FROM_SOURCE = Cause(
     "package-from-source",
-    "{package} {version} has no wheel for {platform}: the build compiles it, which can take long or fail.",
-    "Use a release of {package} that has a wheel, or add to apt.txt what its build needs.",
+    "{package} {version} has no wheel for {platform}: the image builds it from source, which can take long, and fails "
+    "without the compilers and libraries that it needs.",
+    "Add to apt.txt what its build needs, such as build-essential, or remove {named} from pyproject.toml.",
     status=WARN,
+    standalone="Install what its build needs, such as a C compiler, or remove {named} from pyproject.toml.",
 )
 TORCH_TO_BUILD = Cause(
     "package-needs-torch-to-build",
     "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler, which an "
     "isolated build lacks.",
-    "In pyproject.toml, replace {package} by a wheel that its authors built for this PyTorch, `{package} @ URL`, or "
-    "remove it.",
+    "In pyproject.toml, name a wheel that its authors built for this PyTorch, `{package} @ URL`, or remove {named}.",
 )
 FLASH_ATTN = Cause(
     "flash-attn-to-build",
     TORCH_TO_BUILD.why,
-    "Remove {package} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
+    "Remove {named} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
     "`ngc`, brings flash-attn.",
 )
 FELL_BACK = Cause(
     "package-fell-back",
     "{package} {newest} has no wheel for {platform}: {version}, {what}, would be installed instead.",
-    "Require a release of {package} that has a wheel there, or remove it from pyproject.toml.",
+    "Require a release of {package} that has a wheel there, or remove {named} from pyproject.toml.",
     status=WARN,
 )
 HELD_BACK = Cause(
@@ -166,6 +167,7 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
     causes = {**dict.fromkeys(data("stacks")["torch_to_build"], TORCH_TO_BUILD), "flash-attn": FLASH_ATTN}
     for name, package in own:
         facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
+        facts["named"] = package.required_by or name
         seen = f"{package.version}, {package.kind}"
         if package.kind == "none" or (answer.error and package.newest_kind == "none"):
             found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
@@ -185,11 +187,13 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
             found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
         if package.yanked and not answer.error:
             found.append(_of(name, YANKED(seen, **facts)))
+        if package.required_by:
+            found = [_required_by(each, package) if each.title == name else each for each in found]
     for line in answer.unfetched:
         name = (re.match(NAME, line) or [line])[0]
         finding = skipped(f"`{line}` is not looked up: its requirements are known only after a download.")
         if normalised(name) in causes and ".whl" not in line:
-            finding = causes[normalised(name)](line, "a wheel", package=name, platform=platform)
+            finding = causes[normalised(name)](line, "a wheel", package=name, named=name, platform=platform)
         found.append(_of(name, finding))
     for name in answer.unread:
         found.append(_of(name, skipped("The index does not tell what this package requires before it is downloaded.")))
@@ -228,12 +232,16 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
     return CONFLICT(text)
 
 
+def _required_by(finding: Finding, package: Package) -> Finding:
+    return replace(finding, seen=f"{finding.seen}, required by {package.required_by}")
+
+
 def _of(name: str, finding: Finding) -> Finding:
     return map_texts(replace(finding, id=f"package-{name}", title=name), plain)
 
 
 def held_back(package: Package) -> bool:
-    """Whether it would be years old, or built from source, although a newer version that is allowed can be installed."""
+    """Whether it would be years old, or built from source, although the newest version could be installed."""
     if package.newest in ("", package.version) or package.newest_kind == "none":
         return False
     from_source = package.kind == "source" and package.newest_kind == "wheel"

@@ -33,7 +33,8 @@ from gpukit.project.stack import version
 FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 SECONDS = 120  # for one resolution
 NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
-FROM_INDEX = re.compile(rf"\s*{NAME}\s*(?:\[[^\]]*\]\s*)?(?:[(<>=!~][^@;]*)?(?:;.*)?")  # rather than from a URL or a path
+# A requirement that an index has, rather than one from a URL or a path.
+FROM_INDEX = re.compile(rf"\s*{NAME}\s*(?:\[[^\]]*\]\s*)?(?:[(<>=!~][^@;]*)?(?:;.*)?")
 NEVER = "; sys_platform == 'never'"
 # https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), in lower case
 VERSION = re.compile(
@@ -65,7 +66,8 @@ class Question:
 class Package:
     """One package of the result. `newest`: the newest version that the project's own range allows; "" if the project
     does not name the package. `kind`: of what is installed (wheel, source, base); `newest_kind`: of `newest`, which may
-    be none. `uploaded`, `newest_uploaded`: the days, only where `newest` is another version.
+    be none. `uploaded`, `newest_uploaded`: the days, only where `newest` is another version. `required_by`: packages of
+    the project that lead to it; "" if the project names it.
     """
 
     version: str
@@ -78,6 +80,7 @@ class Package:
     newest: str = ""
     newest_kind: str = ""
     newest_uploaded: str = ""
+    required_by: str = ""
 
 
 @dataclass
@@ -144,6 +147,8 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             best = [newest.get(name) or ideal.get(name, "") for name in resolved]
             answer.packages = dict(zip(resolved, pool.map(index.package, resolved, resolved.values(), best)))
+        for name, roots in required_by(output if code == 0 else "").items():
+            answer.packages[name].required_by = ", ".join(roots)
         answer.unread = sorted(index.unread)
         answer.bytes = index.indexes.client.bytes
     return answer
@@ -184,6 +189,19 @@ def same(text: str) -> str:
 def pins(output: str) -> dict[str, str]:
     found = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==([^\s;]+)", output)
     return {normalised(name): pin for name, pin in found}
+
+
+def required_by(output: str) -> dict[str, list[str]]:
+    """For each package that the project does not name: those that it names and that lead to it, from uv's comments."""
+    found = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==\S+.*?# via (.+)$", output)
+    direct = {normalised(name): {*re.split(r",\s*", via)} for name, via in found}
+    named = {name for name, via in direct.items() if "-r in.txt" in via}
+
+    def roots(name: str, seen: set[str]) -> set[str]:
+        above = {normalised(each) for each in direct.get(name, ()) if not each.startswith("-")} - seen
+        return {root for each in above for root in ({each} if each in named else roots(each, seen | above))}
+
+    return {name: sorted(roots(name, {name})) for name in direct if name not in named}
 
 
 @contextlib.contextmanager
@@ -307,10 +325,11 @@ class Index:
         ):
             (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         python = ".".join(map(str, self.question.platform.python))
-        command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-config", "--color=never"]
+        command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-config", "--color=never"]
         command += [f"--default-index=http://127.0.0.1:{self.server.server_port}/{view}", f"--python-version={python}"]
         command += [f"--python-platform={NAMES[self.question.platform.arch]}", f"--cache-dir={folder / 'cache' / view}"]
-        command += ["--constraint=constraints.txt", "--override=overrides.txt", *options, "in.txt"]
+        command += ["--annotation-style=line", "--constraint=constraints.txt", "--override=overrides.txt"]
+        command += [*options, "in.txt"]
         keep = {name: value for name, value in os.environ.items() if not re.match(r"UV_|PIP_", name)}
         environment = {**keep, "UV_PYTHON_DOWNLOADS": "never", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         try:

@@ -151,7 +151,8 @@ def wanted(folder: Path) -> list[str]:
         lines = [line.partition(" #")[0].strip() for line in read(pins).splitlines()]
         pinned = [line.rstrip(" \\") for line in lines if line and not line.startswith(("#", "-"))]
         names = {canonical(match[0]) for line in pinned for match in [re.match(NAME, line)] if match}
-        found = [*pinned, *(line for line in found if canonical((re.match(NAME, line.strip()) or [""])[0]) not in names)]
+        own_names = {line: canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in found}
+        found = [*pinned, *(line for line in found if own_names[line] not in names)]
     return found
 
 
