@@ -36,7 +36,7 @@ ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
 @dataclass
 class Web:
     """What is served, and what was asked for. `pages`: instead of `answers`, for who asks for HTML; `dropped`: how many
-    connections are cut before an answer; `ranges`: whether parts can be asked for.
+    connections are cut before an answer; `ranges`: whether parts can be asked for; `status`: of all answers, if given.
     """
 
     answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -44,6 +44,7 @@ class Web:
     asked: list[str] = field(default_factory=list)
     dropped: int = 0
     ranges: bool = False
+    status: int = 0
     url: str = ""
 
     def package(self, name: str, *files: str, **requires: list[str]) -> None:
@@ -98,7 +99,7 @@ def web() -> Iterator[Web]:
             if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
                 kind, body = "text/html", served.pages[self.path]
             part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
-            self.send_response(404 if body is None else 206 if part else 200)
+            self.send_response(served.status or (404 if body is None else 206 if part else 200))
             if served.ranges:
                 self.send_header("Accept-Ranges", "bytes")
             if body and part:
@@ -439,6 +440,13 @@ def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) 
     assert status(first, "h100") == status(second, "h100")
     web.answers.clear()
     assert status(run("h100", refresh=True)[1], "h100")["packages"] == "package-not-found"
+
+
+def test_an_index_that_refuses_is_not_waited_for(web: Web, run: Callable) -> None:
+    web.answers["/simple/one/"] = ("text/html", b"a login page")
+    web.status = 401
+    (finding,) = (each for each in run("h100")[1]["targets"]["h100"]["findings"] if each["id"] == "packages")
+    assert finding["status"] == "SKIP" and "password" in finding["cause"] and not finding["remedy"]
 
 
 def test_targets_of_one_run_share_what_the_index_sent(web: Web, run: Callable) -> None:

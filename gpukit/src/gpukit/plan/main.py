@@ -69,7 +69,8 @@ class Probes:
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
     def not_asked(self, error: RefusalError) -> Finding:
-        again = "`./launch plan` again, when the network is back" if error.kind == "network" else ""
+        waits = error.kind == "network" and error.id not in ("index-refused", "index-not-readable")
+        again = "`./launch plan` again, when the network is back" if waits else ""
         return replace(skipped(str(error), remedy=again), completed=False)
 
     def as_of(self, what: str) -> str:
