@@ -237,6 +237,18 @@ def test_requirements_that_cannot_be_met(web: Web, ask: Callable, requirements: 
     assert found["packages"].remedy
 
 
+def test_torch_is_installed_before_the_rest_which_cannot_replace_it(web: Web, ask: Callable) -> None:
+    """Neither it nor what it requires, as in the image."""
+    web.package("torch", f"2.14.0-{ANY}", f"2.14.1-{ANY}", v2_14_1=["nvidia-one"])
+    web.package("nvidia-one", f"1.0-{ANY}", f"2.0-{ANY}")
+    web.package("one", f"1.0-{ANY}", v1_0=["torch==2.14.0"])
+    web.package("two", f"1.0-{ANY}", v1_0=["nvidia-one<2"])
+    range_of_torch = {"provided": {}, "torch": ("torch>=2.14,<2.15",), "torch_index": f"{web.url}/simple"}
+    assert alarms(ask("one", **range_of_torch)[0]) == {"packages": "requires-other-torch"}
+    assert alarms(ask("two", **range_of_torch)[0]) == {"packages": "requires-other-torch"}
+    assert ask(**range_of_torch)[1].packages["torch"].version == "2.14.1"
+
+
 def test_a_pre_release_of_torch_in_the_base_is_used(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}", v1_0=["torch>=2.4"])
     given = "2.13.0a0+9186a08.nv26.07"

@@ -31,6 +31,7 @@ from gpukit.project.pyproject import NAME
 from gpukit.project.stack import version
 
 FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+PROTECTED = re.compile(rf"(?:{'|'.join(FROM_PYTORCH)})$|nvidia-|cuda-")
 SECONDS = 120  # for one resolution
 NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
 # A requirement that an index has, rather than one from a URL or a path.
@@ -129,6 +130,11 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         skipped = [unfetched_name(line) for line in answer.unfetched]
         index.overrides = [f"{name} {NEVER}" for name, given in question.provided.items() if not given]
         index.overrides += [f"{name} {NEVER}" for name in skipped if name]
+        if "torch" not in question.provided:  # its layer is installed before the rest, which cannot replace it
+            _, first = index.run("fit", torch)
+            index.raise_failures()
+            kept = {name: pin for name, pin in pins(first).items() if PROTECTED.match(name)}
+            index.constraints += [f"{name}=={pin}" for name, pin in kept.items()]
         code, output = index.run("fit", [*torch, *named])
         index.raise_failures()
         alone_code, alone = index.run("all", [*torch, *named], "--no-deps")
