@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from gpukit.host import stacks, uv
 from gpukit.plan import main as plan
 from gpukit.plan import memory, packages
 from gpukit.plan.index import File, Platform, parse
-from gpukit.plan.resolve import Question, resolve
+from gpukit.plan.resolve import FROM_INDEX, Question, resolve, same
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import wanted
 
@@ -35,7 +36,7 @@ ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
 @dataclass
 class Web:
     """What is served, and what was asked for. `pages`: instead of `answers`, for who asks for HTML; `dropped`: how many
-    connections are cut before an answer; `ranges`: whether parts can be asked for.
+    connections are cut before an answer; `ranges`: whether parts can be asked for; `status`: of all answers, if given.
     """
 
     answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Web:
     asked: list[str] = field(default_factory=list)
     dropped: int = 0
     ranges: bool = False
+    status: int = 0
     url: str = ""
 
     def package(self, name: str, *files: str, **requires: list[str]) -> None:
@@ -97,7 +99,7 @@ def web() -> Iterator[Web]:
             if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
                 kind, body = "text/html", served.pages[self.path]
             part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
-            self.send_response(404 if body is None else 206 if part else 200)
+            self.send_response(served.status or (404 if body is None else 206 if part else 200))
             if served.ranges:
                 self.send_header("Accept-Ranges", "bytes")
             if body and part:
@@ -179,14 +181,27 @@ def test_what_has_no_wheel_for_the_target_is_named(
 
 
 def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None:
-    web.package("flash-attn", "2.8")
-    assert alarms(ask("flash-attn")[0]) == {"package-flash-attn": "package-needs-torch-to-build"}
+    for name in ("flash-attn", "torch-scatter"):
+        web.package(name, "2.8")
+    found, _ = ask("flash-attn", "torch-scatter", "detectron2 @ git+https://host/it", "mamba-ssm @ https://host/it.whl")
+    assert alarms(found) == {
+        "package-flash-attn": "flash-attn-to-build",
+        "package-torch-scatter": "package-needs-torch-to-build",
+        "package-detectron2": "package-needs-torch-to-build",
+        "package-mamba-ssm": "SKIP",
+    }
+    assert "ngc" not in found["package-torch-scatter"].remedy
 
 
 def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) -> None:
     web.package("one", f"1.0-{ANY}", v1_0=["two"])
-    web.package("two", f"1.0-{ANY}", f"2.0-{X86}")
-    assert alarms(ask("one", platform=ARM64)[0]) == {"package-two": "package-fell-back"}
+    web.package("two", f"1.0-{ANY}", f"2.0-{X86}", v1_0=["three"])
+    web.package("three", "1.0", v1_0=["two"])
+    found, answer = ask("one", platform=ARM64)
+    assert alarms(found) == {"package-two": "package-fell-back", "package-three": "package-from-source"}
+    assert [answer.packages[name].required_by for name in ("one", "two", "three")] == ["", "one", "one"]
+    assert all("remove one from" in found[f"package-{name}"].remedy for name in ("two", "three"))
+    assert "required by one" in found["package-three"].seen
 
 
 def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: Callable) -> None:
@@ -197,11 +212,19 @@ def test_a_version_of_years_ago_that_another_requirement_forces(web: Web, ask: C
     assert answer.packages["one"].uploaded == "2023-01-01" and answer.packages["one"].size == 1000
 
 
+def test_a_newer_version_that_pins_another_torch_is_not_hidden_by_an_old_one(web: Web, ask: Callable) -> None:
+    web.package("one", "1.0", f"2.0-{ANY}", v2_0=["torch==2.13.0"])
+    found, _ = ask("one")
+    assert alarms(found) == {"package-one": "package-held-back"} and "one>=2.0" in found["package-one"].remedy
+    assert alarms(ask("one>=2.0")[0]) == {"packages": "requires-other-torch"}
+
+
 @pytest.mark.parametrize(
     ("requirements", "expected"),
     [
         (("one==1.0", "two"), "requirements-conflict"),
         (("three",), "requires-other-torch"),
+        (("torch<2.14",), "project-requires-other-torch"),
         (("nowhere",), "package-not-found"),
     ],
 )
@@ -212,6 +235,18 @@ def test_requirements_that_cannot_be_met(web: Web, ask: Callable, requirements: 
     found, _ = ask(*requirements)
     assert alarms(found) == {"packages": expected}
     assert found["packages"].remedy
+
+
+def test_torch_is_installed_before_the_rest_which_cannot_replace_it(web: Web, ask: Callable) -> None:
+    """Neither it nor what it requires, as in the image."""
+    web.package("torch", f"2.14.0-{ANY}", f"2.14.1-{ANY}", v2_14_1=["nvidia-one"])
+    web.package("nvidia-one", f"1.0-{ANY}", f"2.0-{ANY}")
+    web.package("one", f"1.0-{ANY}", v1_0=["torch==2.14.0"])
+    web.package("two", f"1.0-{ANY}", v1_0=["nvidia-one<2"])
+    range_of_torch = {"provided": {}, "torch": ("torch>=2.14,<2.15",), "torch_index": f"{web.url}/simple"}
+    assert alarms(ask("one", **range_of_torch)[0]) == {"packages": "requires-other-torch"}
+    assert alarms(ask("two", **range_of_torch)[0]) == {"packages": "requires-other-torch"}
+    assert ask(**range_of_torch)[1].packages["torch"].version == "2.14.1"
 
 
 def test_a_pre_release_of_torch_in_the_base_is_used(web: Web, ask: Callable) -> None:
@@ -226,6 +261,18 @@ def test_sources_that_are_not_an_index_are_reported_and_never_fetched(web: Web, 
     found, answer = ask("one", f"two @ git+{web.url}/two.git", f"three @ file://{tmp_path}")
     assert alarms(found) == {"package-two": "SKIP", "package-three": "SKIP"}
     assert "two" not in answer.packages and not any("two" in path for path in web.asked)
+
+
+@pytest.mark.parametrize("line", [" one>=1", "one (>=1)", "one>=1,", "one [more] ~= 1.0 ; python_version > '3'", "one"])
+def test_requirements_in_other_spellings_are_looked_up(web: Web, ask: Callable, line: str) -> None:
+    web.package("one", f"1.0-{ANY}")
+    found, answer = ask(line)
+    assert alarms(found) == {} and answer.packages["one"].version == "1.0"
+
+
+@pytest.mark.parametrize("line", ["./one", "one@https://host/one.whl", "-e .", "https://host/one.whl", "one/"])
+def test_what_is_no_name_is_not_given_to_uv(line: str) -> None:
+    assert not FROM_INDEX.fullmatch(line)
 
 
 def test_a_proxy_that_drops_connections_costs_only_retries(web: Web, ask: Callable) -> None:
@@ -304,6 +351,33 @@ def test_names_of_files() -> None:
     assert parse("one", "one-1.0.exe") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("2013b", "2013b0"),
+        ("0.9.10dev", "0.9.10.dev0"),
+        ("1.0-1", "1.0.post1"),
+        ("1.0.0.Beta.02", "1.0.0b2"),
+        ("v1!01.0c1.rev2+CU_130", "1!1.0rc1.post2+cu.130"),
+        ("2.13.0a0+9186a08.nv26.07", "2.13.0a0+9186a08.nv26.7"),
+    ],
+)
+def test_versions_are_normalized_as_uv_does(web: Web, ask: Callable, name: str, version: str) -> None:
+    assert same(name) == same(version)
+    if not {"!", "-"} & {*name}:
+        web.package("one", name)
+        assert ask(f"one=={version}")[1].packages["one"].kind == "source"
+
+
+@pytest.mark.parametrize("id", ["h100", "dgx-spark"])
+def test_the_range_of_torch_in_a_project_counts_for_every_base(id: str, tmp_path: Path) -> None:
+    """Also for a base whose image has torch."""
+    stack = stacks.stack([id])
+    for base in ("wheel", "ngc"):
+        of = replace(stack, base=base)
+        assert "torch<2.9" in packages.question(of, of.targets[id], ["torch<2.9", "torchvision"], tmp_path).torch
+
+
 # The command
 
 
@@ -380,6 +454,13 @@ def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) 
     assert status(run("h100", refresh=True)[1], "h100")["packages"] == "package-not-found"
 
 
+def test_an_index_that_refuses_is_not_waited_for(web: Web, run: Callable) -> None:
+    web.answers["/simple/one/"] = ("text/html", b"a login page")
+    web.status = 401
+    (finding,) = (each for each in run("h100")[1]["targets"]["h100"]["findings"] if each["id"] == "packages")
+    assert finding["status"] == "SKIP" and "password" in finding["cause"] and not finding["remedy"]
+
+
 def test_targets_of_one_run_share_what_the_index_sent(web: Web, run: Callable) -> None:
     """Another architecture is another resolution, of the same pages."""
     document = run("h100", "gh200")[1]
@@ -407,6 +488,19 @@ def test_what_is_installed_of_a_project(tmp_path: Path) -> None:
     assert wanted(tmp_path) == ["one>=1", "two", "pytest", "ruff"]
     (tmp_path / "requirements.txt").write_text("# pins\none==1.5\nthree==3 # via two\n")
     assert wanted(tmp_path) == ["one==1.5", "three==3", "two", "pytest", "ruff"]
+
+
+def test_a_pyproject_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "demo"\ndependencies = ["one" "two"]\n')
+    if sys.version_info >= (3, 11):
+        with pytest.raises(RefusalError, match="line 3"):
+            wanted(tmp_path)
+
+
+def test_a_requirement_that_begins_with_a_space_can_be_pinned(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "demo"\ndependencies = [" one", "./two"]\n')
+    (tmp_path / "requirements.txt").write_text("one==1.5\n")
+    assert wanted(tmp_path) == ["one==1.5", "./two"]
 
 
 # Memory
@@ -449,6 +543,11 @@ def test_each_card_is_compared_with_what_training_needs(
     finding = traced(card, **trace)
     assert finding.cause_id == cause
     assert not fits or f"--batch-size {fits}`" in finding.remedy
+
+
+def test_the_memory_is_written_with_one_unit_and_separators(traced: Callable) -> None:
+    seen = traced("h200", per_sample=2**10).seen
+    assert "needs 1.5 GB in bf16; the largest batch that fits: 135,926,906 on 141 GB" in seen
 
 
 def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(

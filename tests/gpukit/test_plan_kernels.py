@@ -63,6 +63,11 @@ def test_which_code_runs_where(package, capability, cuda, arch, cause) -> None:
     assert status(package, capability, cuda, arch) == expected
 
 
+def test_the_package_that_the_project_names_is_to_be_removed() -> None:
+    (finding,) = kernels({"xformers": NEWEST["xformers"]}, "9.0", "amd64", "13.0", {"xformers": "unsloth"})
+    assert finding.remedy.endswith("remove unsloth.")
+
+
 def test_the_optional_code_that_runs_is_told_from_the_one_that_does_not() -> None:
     def runs(capability: str, cuda: str = "13.0") -> bool:
         return "which runs" in found({"torchao": NEWEST["torchao"]}, capability, cuda)["runs-torchao"].seen

@@ -16,13 +16,13 @@ ALL_BELOW = "10.0"  # every Triton that we have facts about compiles for older G
 OTHER_CUDA = Cause(
     "kernels-for-other-cuda",
     "{package} {version} is compiled for CUDA {built}, and PyTorch there for {cuda}: its kernels cannot be loaded.",
-    "In pyproject.toml, require a build of {package} for CUDA {cuda}, or remove it.",
+    "In pyproject.toml, require a build of {package} for CUDA {cuda}, or remove {named}.",
 )
 WITHOUT_KERNELS = Cause(
     "kernels-not-for-capability",
     "{package} {version} has no kernels that run on capability {capability}: they fail with 'no kernel image is "
     "available'.",
-    "In pyproject.toml, require a release of {package} that supports this GPU, or remove it.",
+    "In pyproject.toml, require a release of {package} that supports this GPU, or remove {named}.",
 )
 ONLY_PTX = Cause(
     "kernels-only-ptx",
@@ -41,8 +41,12 @@ CAUSES = (OTHER_CUDA, WITHOUT_KERNELS, ONLY_PTX, OLD_TRITON)
 TRANSFORMER_ENGINE = ("transformer-engine", "transformer-engine-torch")
 
 
-def kernels(packages: Mapping[str, str], capability: str, arch: str, cuda: str) -> list[Finding]:
+def kernels(
+    packages: Mapping[str, str], capability: str, arch: str, cuda: str, required_by: Mapping[str, str] | None = None
+) -> list[Finding]:
     """Findings about the packages with code for GPUs that the target will have: versions by normalized name.
+
+    `required_by`: which packages that the project names lead to those that it does not name.
 
     Nothing is said of releases older than the one that was examined. A version with a local part, such as
     0.0.35+cu130, is another build.
@@ -53,7 +57,8 @@ def kernels(packages: Mapping[str, str], capability: str, arch: str, cuda: str) 
     for package, facts in known["packages"].items():
         libraries, installed = facts.get(arch), packages.get(package, "")
         if libraries and "+" not in installed and version(installed) >= version(facts["version"]):
-            judged = _judged(package, installed, facts, libraries, capability, cuda)
+            named = (required_by or {}).get(package) or package
+            judged = _judged(package, installed, facts, libraries, capability, cuda, named)
             found.append(replace(judged, id=f"runs-{package}", title=f"Kernels of {package}"))
     triton = packages.get("triton", "")
     since = [each for each in known["triton"] if version(each) <= version(triton)]
@@ -67,9 +72,15 @@ def kernels(packages: Mapping[str, str], capability: str, arch: str, cuda: str) 
 
 
 def _judged(
-    package: str, installed: str, facts: dict[str, Any], libraries: dict[str, list[str]], capability: str, cuda: str
+    package: str,
+    installed: str,
+    facts: dict[str, Any],
+    libraries: dict[str, list[str]],
+    capability: str,
+    cuda: str,
+    named: str,
 ) -> Finding:
-    names = {"package": package, "version": installed, "capability": capability, "cuda": cuda}
+    names = {"package": package, "version": installed, "capability": capability, "cuda": cuda, "named": named}
     library = nearest(cuda, libraries)
     sass, ptx = tuple(libraries.get(library, ())), tuple(facts.get("ptx", ()))
     kind = runs(capability, sass, ptx) if library else None

@@ -69,7 +69,8 @@ class Probes:
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
 
     def not_asked(self, error: RefusalError) -> Finding:
-        again = "`./launch plan` again, when the network is back" if error.kind == "network" else ""
+        waits = error.kind == "network" and error.id not in ("index-refused", "index-not-readable")
+        again = "`./launch plan` again, when the network is back" if waits else ""
         return replace(skipped(str(error), remedy=again), completed=False)
 
     def as_of(self, what: str) -> str:
@@ -243,7 +244,9 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             found = packages.judge(answer, asked)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}
-            found += kernels.kernels(versions, probes.target.capability or "", probes.target.arch, stack.cuda or "")
+            required_by = {name: each.required_by for name, each in answer.packages.items()}
+            target = probes.target
+            found += kernels.kernels(versions, target.capability or "", target.arch, stack.cuda or "", required_by)
         except RefusalError as error:
             found, answer = [probes.not_asked(error)], None
     if not found[0].id:

@@ -22,23 +22,23 @@ USABLE = 0.93
 SMALLER = "Train with `--batch-size {fits}`, or keep the batch and compute it in parts with `--microbatch {fits}`."
 TOO_SMALL = Cause(
     "card-too-small",
-    "Training at batch size {batch} needs {need} GiB, more than {cards} can give.",
+    "Training at batch size {batch} needs {need} GB, more than {cards} can give.",
     SMALLER,
 )
 SOME_TOO_SMALL = Cause(
     "some-cards-too-small",
-    "Training at batch size {batch} needs {need} GiB, more than {cards} can give.",
+    "Training at batch size {batch} needs {need} GB, more than {cards} can give.",
     f"On these cards: {SMALLER[0].lower()}{SMALLER[1:]}",
     status=WARN,
 )
 MODEL_TOO_LARGE = Cause(
     "model-too-large",
-    "Training needs {need} GiB for a batch of one sample, more than {cards} can give.",
+    "Training needs {need} GB for a batch of one sample, more than {cards} can give.",
     "Use a GPU with more memory, or train fewer parameters, as with LoRA.",
 )
 TOO_LARGE_FOR_SOME = Cause(
     "model-too-large-for-some-cards",
-    "Training needs {need} GiB for a batch of one sample, more than {cards} can give.",
+    "Training needs {need} GB for a batch of one sample, more than {cards} can give.",
     "Use another of these cards, or train fewer parameters, as with LoRA.",
     status=WARN,
 )
@@ -78,22 +78,23 @@ def memory(probes: Any, stack: Stack) -> Finding:
     fixed, each, batch = found["fixed"] + found["context"], max(1, found["per_sample"]), found["batch_size"]
     need = fixed + each * batch
     fits = {size: max(0, int((size * 2**30 * share - fixed) // each)) for size in sorted(probes.cards)}
-    seen = f"batch size {batch} needs {gib(need)} GiB in {found['dtype']}; the largest that fits: "
-    seen += ", ".join(f"{most} in {size} GB" for size, most in fits.items())
+    seen = f"batch size {batch:,} needs {gb(need)} GB in {found['dtype']}; the largest batch that fits: "
+    seen += ", ".join(f"{most:,} on {size} GB" for size, most in fits.items())
     small = [size for size, most in fits.items() if most < batch]
     if not small:
         return passed(seen)
     if none := [size for size in small if not fits[size]]:
         cause = MODEL_TOO_LARGE if len(none) == len(fits) else TOO_LARGE_FOR_SOME
         if cause is MODEL_TOO_LARGE or len(small) < len(fits):
-            return cause(seen, need=gib(fixed + each), cards=gb(none))
+            return cause(seen, need=gb(fixed + each), cards=sizes_of(none))
     cause, fit = (TOO_SMALL, max(fits.values())) if len(small) == len(fits) else (SOME_TOO_SMALL, fits[small[0]])
-    return cause(seen, batch=batch, need=gib(need), cards=gb(small), fits=fit)
+    return cause(seen, batch=batch, need=gb(need), cards=sizes_of(small), fits=fit)
 
 
-def gb(sizes: list[int]) -> str:
-    return f"{' or '.join(map(str, sizes))} GB"
+def sizes_of(cards: list[int]) -> str:
+    return f"{' or '.join(map(str, cards))} GB"
 
 
-def gib(size: int) -> str:
+def gb(size: int) -> str:
+    """In the unit of the cards' own sizes, which are 2**30 bytes."""
     return f"{size / 2**30:.1f}"

@@ -33,6 +33,11 @@ TORCH_CONFLICT = Cause(
     "A package requires another PyTorch than this base's {torch}.",
     "Use a release of that package for this PyTorch, or install it in an image of its own.",
 )
+OWN_TORCH = Cause(
+    "project-requires-other-torch",
+    "pyproject.toml requires another PyTorch than this base's {torch}.",
+    "In pyproject.toml, require `torch` without a version: the base determines it.",
+)
 NOT_FOUND = Cause(
     "package-not-found",
     "No index has a package named {package}.",
@@ -46,30 +51,37 @@ OTHER_PYTHON = Cause(
 NO_FILE = Cause(
     "package-not-for-this-cpu",
     "{package} {version} has neither a wheel for {platform} nor a source archive.",
-    "Allow a release of {package} that has one, or remove it from pyproject.toml.",
+    "Allow a release of {package} that has one, or remove {named} from pyproject.toml.",
 )
 FROM_SOURCE = Cause(
     "package-from-source",
-    "{package} {version} has no wheel for {platform}: the build compiles it, which can take long or fail.",
-    "Use a release of {package} that has a wheel, or add to apt.txt what its build needs.",
+    "{package} {version} has no wheel for {platform}: the image builds it from source, which can take long, and fails "
+    "without the compilers and libraries that it needs.",
+    "Add to apt.txt what its build needs, such as build-essential, or remove {named} from pyproject.toml.",
     status=WARN,
+    standalone="Install what its build needs, such as a C compiler, or remove {named} from pyproject.toml.",
 )
 TORCH_TO_BUILD = Cause(
     "package-needs-torch-to-build",
-    "{package} has no wheel for {platform}, and its build needs PyTorch and CUDA's compiler, which an isolated build "
-    "lacks.",
-    "Remove {package} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
+    "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler, which an "
+    "isolated build lacks.",
+    "In pyproject.toml, name a wheel that its authors built for this PyTorch, `{package} @ URL`, or remove {named}.",
+)
+FLASH_ATTN = Cause(
+    "flash-attn-to-build",
+    TORCH_TO_BUILD.why,
+    "Remove {named} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
     "`ngc`, brings flash-attn.",
 )
 FELL_BACK = Cause(
     "package-fell-back",
     "{package} {newest} has no wheel for {platform}: {version}, {what}, would be installed instead.",
-    "Require a release of {package} that has a wheel there, or remove it from pyproject.toml.",
+    "Require a release of {package} that has a wheel there, or remove {named} from pyproject.toml.",
     status=WARN,
 )
 HELD_BACK = Cause(
     "package-held-back",
-    "{package} would be {version} of {date}, although {newest} is allowed: another requirement holds it back.",
+    "{package} would be {version}{date}, although {newest} is allowed: another requirement holds it back.",
     "Require {package}>={newest} in pyproject.toml: `./launch plan` then names the requirement in the way.",
     status=WARN,
 )
@@ -82,11 +94,13 @@ YANKED = Cause(
 CAUSES = (
     CONFLICT,
     TORCH_CONFLICT,
+    OWN_TORCH,
     NOT_FOUND,
     OTHER_PYTHON,
     NO_FILE,
     FROM_SOURCE,
     TORCH_TO_BUILD,
+    FLASH_ATTN,
     FELL_BACK,
     HELD_BACK,
     YANKED,
@@ -111,12 +125,12 @@ def question(stack: Stack, target: Target, requirements: list[str], folder: Path
     known = data("stacks")
     base = "wheel" if native else stack.base
     brings = set(known["brings"].get(base, ())) - {"jupyterlab", "tensorboard"}  # which can be replaced
-    names = {line: normalised(found[0]) if (found := re.match(NAME, line)) else "" for line in requirements}
+    names = {line: normalised(found[0]) if (found := re.match(NAME, line.strip())) else "" for line in requirements}
     numpy = known["releases"].get(base, {}).get(stack.release, {}).get("numpy", "") if "numpy" in brings else ""
     provided = dict.fromkeys(brings - {"numpy"}, "")
     if "torch" in provided:
         provided["torch"] = stack.torch
-    torch = [line for line, name in names.items() if name in FIRST and name not in provided]
+    torch = [line for line, name in names.items() if name == "torch" or (name in FIRST and name not in provided)]
     release = version(stack.torch)
     requirement = f"torch>={release[0]}.{release[1]},<{release[0]}.{release[1] + 1}"
     index = os.environ.get("UV_INDEX", "").split(" ")[0].rpartition("=")[2] or pytorch_index(stack, target)
@@ -150,14 +164,20 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
     platform = str(question.platform)
     own = [(name, package) for name, package in answer.packages.items() if package.kind != "base"]
     found: list[Finding] = []
+    causes = {**dict.fromkeys(data("stacks")["torch_to_build"], TORCH_TO_BUILD), "flash-attn": FLASH_ATTN}
     for name, package in own:
         facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
+        facts["named"] = package.required_by or name
         seen = f"{package.version}, {package.kind}"
         if package.kind == "none" or (answer.error and package.newest_kind == "none"):
             found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
+        elif package.kind == "source" and name in causes:
+            found.append(_of(name, causes[name](package.file or seen, "a wheel", **facts)))
+        elif held_back(package):
+            date = f" of {package.uploaded}" if package.uploaded else ""
+            found.append(_of(name, HELD_BACK(seen, package.newest, date=date, **facts)))
         elif package.kind == "source":
-            cause = TORCH_TO_BUILD if name in data("stacks")["torch_to_build"] else FROM_SOURCE
-            found.append(_of(name, cause(package.file or seen, "a wheel", **facts)))
+            found.append(_of(name, FROM_SOURCE(package.file or seen, "a wheel", **facts)))
         elif package.newest and package.newest != package.version and package.newest_kind == "none":
             what = (
                 "a pre-release"
@@ -165,14 +185,16 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
                 else f"of {package.uploaded or 'an earlier date'}"
             )
             found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
-        elif package.newest != package.version and days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS:
-            found.append(_of(name, HELD_BACK(seen, package.newest, date=package.uploaded, **facts)))
         if package.yanked and not answer.error:
             found.append(_of(name, YANKED(seen, **facts)))
+        if package.required_by:
+            found = [_required_by(each, package) if each.title == name else each for each in found]
     for line in answer.unfetched:
         name = (re.match(NAME, line) or [line])[0]
-        text = f"{line}: this is not looked up before a build, as it would have to be downloaded."
-        found.append(_of(name, skipped(text)))
+        finding = skipped(f"`{line}` is not looked up: its requirements are known only after a download.")
+        if normalised(name) in causes and ".whl" not in line:
+            finding = causes[normalised(name)](line, "a wheel", package=name, named=name, platform=platform)
+        found.append(_of(name, finding))
     for name in answer.unread:
         found.append(_of(name, skipped("The index does not tell what this package requires before it is downloaded.")))
     if answer.without_pytorch:
@@ -203,13 +225,27 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
         return NOT_FOUND(text, package=missing[1])
     if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
         return OTHER_PYTHON(text, package=other[1], python=python)
+    if "depend" not in text and re.search(r"you require torch[=<>!~]", text):
+        return OWN_TORCH(text, torch=question.torch_version)
     if re.search(r"(?:depends? on|requires?) torch[=<>!~]", text):
         return TORCH_CONFLICT(text, torch=question.torch_version)
     return CONFLICT(text)
 
 
+def _required_by(finding: Finding, package: Package) -> Finding:
+    return replace(finding, seen=f"{finding.seen}, required by {package.required_by}")
+
+
 def _of(name: str, finding: Finding) -> Finding:
     return map_texts(replace(finding, id=f"package-{name}", title=name), plain)
+
+
+def held_back(package: Package) -> bool:
+    """Whether it would be years old, or built from source, although the newest version could be installed."""
+    if package.newest in ("", package.version) or package.newest_kind == "none":
+        return False
+    from_source = package.kind == "source" and package.newest_kind == "wheel"
+    return from_source or days_between(package.uploaded, package.newest_uploaded) > OLD_DAYS
 
 
 def days_between(older: str, newer: str) -> int:

@@ -27,13 +27,23 @@ from gpukit.image.guard import normalised
 from gpukit.plan.client import CONNECTIONS
 from gpukit.plan.index import DATED, JSON, PAGE, Indexes, Platform, Release
 from gpukit.project.messages import RefusalError
-from gpukit.project.pyproject import REQUIREMENT
+from gpukit.project.pyproject import NAME
 from gpukit.project.stack import version
 
 FROM_PYTORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+PROTECTED = re.compile(rf"(?:{'|'.join(FROM_PYTORCH)})$|nvidia-|cuda-")
 SECONDS = 120  # for one resolution
 NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  # uv's, for markers only
+# A requirement that an index has, rather than one from a URL or a path.
+FROM_INDEX = re.compile(rf"\s*{NAME}\s*(?:\[[^\]]*\]\s*)?(?:[(<>=!~][^@;]*)?(?:;.*)?")
 NEVER = "; sys_platform == 'never'"
+# https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), in lower case
+VERSION = re.compile(
+    r"(?:(\d+)!)?(\d+(?:\.\d+)*)(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?(\d*))?"
+    r"(?:-(\d+)|[-_.]?(post|rev|r)[-_.]?(\d*))?(?:[-_.]?(dev)[-_.]?(\d*))?"
+)
+STAGES = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+LEADING_ZEROS = re.compile(r"(?<![0-9a-z])0+(?=\d+(?:\.|$))")
 PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
 
 
@@ -57,7 +67,8 @@ class Question:
 class Package:
     """One package of the result. `newest`: the newest version that the project's own range allows; "" if the project
     does not name the package. `kind`: of what is installed (wheel, source, base); `newest_kind`: of `newest`, which may
-    be none. `uploaded`, `newest_uploaded`: the days, only where `newest` is another version.
+    be none. `uploaded`, `newest_uploaded`: the days, only where `newest` is another version. `required_by`: packages of
+    the project that lead to it; "" if the project names it.
     """
 
     version: str
@@ -70,6 +81,7 @@ class Package:
     newest: str = ""
     newest_kind: str = ""
     newest_uploaded: str = ""
+    required_by: str = ""
 
 
 @dataclass
@@ -102,9 +114,7 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         RefusalError: an index cannot be queried, or uv is not installed.
     """
     answer = Answer()
-    named = [
-        line for line in question.requirements if REQUIREMENT.fullmatch(line) and "@" not in line.partition(";")[0]
-    ]
+    named = [line for line in question.requirements if FROM_INDEX.fullmatch(line)]
     answer.unfetched = [line for line in question.requirements if line not in named]
     torch = list(question.torch)
     with serving(question, received) as index:
@@ -120,6 +130,11 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         skipped = [unfetched_name(line) for line in answer.unfetched]
         index.overrides = [f"{name} {NEVER}" for name, given in question.provided.items() if not given]
         index.overrides += [f"{name} {NEVER}" for name in skipped if name]
+        if "torch" not in question.provided:  # its layer is installed before the rest, which cannot replace it
+            _, first = index.run("fit", torch)
+            index.raise_failures()
+            kept = {name: pin for name, pin in pins(first).items() if PROTECTED.match(name)}
+            index.constraints += [f"{name}=={pin}" for name, pin in kept.items()]
         code, output = index.run("fit", [*torch, *named])
         index.raise_failures()
         alone_code, alone = index.run("all", [*torch, *named], "--no-deps")
@@ -138,6 +153,8 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             best = [newest.get(name) or ideal.get(name, "") for name in resolved]
             answer.packages = dict(zip(resolved, pool.map(index.package, resolved, resolved.values(), best)))
+        for name, roots in required_by(output if code == 0 else "").items():
+            answer.packages[name].required_by = ", ".join(roots)
         answer.unread = sorted(index.unread)
         answer.bytes = index.indexes.client.bytes
     return answer
@@ -161,13 +178,36 @@ def public(text: str) -> str:
 
 
 def same(text: str) -> str:
-    """A version as uv prints it, for comparison: without zeros that do not count."""
-    return re.sub(r"(?<![0-9a-z])0+(?=\d)", "", text.lower().replace("-", ".")).lstrip("v")
+    """A version as uv prints it, normalized: 2013b as 2013b0, 0.9.10dev as 0.9.10.dev0."""
+    first, _, local = text.lower().lstrip("v").partition("+")
+    found = VERSION.fullmatch(first)
+    if not found:
+        return text.lower()
+    epoch, release, stage, number, dashed, post, posted, dev, devs = found.groups()
+    normal = f"{int(epoch)}!" if epoch and int(epoch) else ""
+    normal += ".".join(str(int(part)) for part in release.split("."))
+    normal += f"{STAGES.get(stage, stage)}{int(number or 0)}" if stage else ""
+    normal += f".post{int(dashed or posted or 0)}" if dashed or post else ""
+    normal += f".dev{int(devs or 0)}" if dev else ""
+    return f"{normal}+{LEADING_ZEROS.sub('', re.sub('[-_]', '.', local))}" if local else normal
 
 
 def pins(output: str) -> dict[str, str]:
     found = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==([^\s;]+)", output)
     return {normalised(name): pin for name, pin in found}
+
+
+def required_by(output: str) -> dict[str, list[str]]:
+    """For each package that the project does not name: those that it names and that lead to it, from uv's comments."""
+    found = re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==\S+.*?# via (.+)$", output)
+    direct = {normalised(name): {*re.split(r",\s*", via)} for name, via in found}
+    named = {name for name, via in direct.items() if "-r in.txt" in via}
+
+    def roots(name: str, seen: set[str]) -> set[str]:
+        above = {normalised(each) for each in direct.get(name, ()) if not each.startswith("-")} - seen
+        return {root for each in above for root in ({each} if each in named else roots(each, seen | above))}
+
+    return {name: sorted(roots(name, {name})) for name in direct if name not in named}
 
 
 @contextlib.contextmanager
@@ -291,10 +331,11 @@ class Index:
         ):
             (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         python = ".".join(map(str, self.question.platform.python))
-        command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-config", "--color=never"]
+        command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-config", "--color=never"]
         command += [f"--default-index=http://127.0.0.1:{self.server.server_port}/{view}", f"--python-version={python}"]
         command += [f"--python-platform={NAMES[self.question.platform.arch]}", f"--cache-dir={folder / 'cache' / view}"]
-        command += ["--constraint=constraints.txt", "--override=overrides.txt", *options, "in.txt"]
+        command += ["--annotation-style=line", "--constraint=constraints.txt", "--override=overrides.txt"]
+        command += [*options, "in.txt"]
         keep = {name: value for name, value in os.environ.items() if not re.match(r"UV_|PIP_", name)}
         environment = {**keep, "UV_PYTHON_DOWNLOADS": "never", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         try:

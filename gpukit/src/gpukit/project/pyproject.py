@@ -126,6 +126,13 @@ def read(path: Path) -> str:
 def wanted(folder: Path) -> list[str]:
     """The same, of a folder's pyproject.toml, pinned where its requirements.txt pins them: what the image installs."""
     text = read(folder / "pyproject.toml")
+    with contextlib.suppress(ImportError):  # before Python 3.11
+        import tomllib
+
+        try:
+            tomllib.loads(text)
+        except ValueError as error:
+            raise RefusalError(f"pyproject.toml is not valid TOML: {error}.") from None
     own = re.search(r"^\s*name\s*=\s*[\"']([^\"']+)", text, re.MULTILINE)
     found, waiting, seen = [], every(text), set()
     while waiting:
@@ -144,7 +151,8 @@ def wanted(folder: Path) -> list[str]:
         lines = [line.partition(" #")[0].strip() for line in read(pins).splitlines()]
         pinned = [line.rstrip(" \\") for line in lines if line and not line.startswith(("#", "-"))]
         names = {canonical(match[0]) for line in pinned for match in [re.match(NAME, line)] if match}
-        found = [*pinned, *(line for line in found if canonical(re.match(NAME, line)[0]) not in names)]  # type: ignore[index]
+        own_names = {line: canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in found}
+        found = [*pinned, *(line for line in found if own_names[line] not in names)]
     return found
 
 
