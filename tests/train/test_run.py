@@ -129,12 +129,16 @@ def train(run: Run, steps: int, loader: Any = None, epochs: int = 2) -> list[flo
     return losses
 
 
-def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
-    with Run(tmp_path / "x") as run:
+@pytest.mark.parametrize("save_steps", [None, 3])  # 3: also after the last step
+def test_a_finished_run_is_not_repeated(save_steps: int | None, tmp_path: Path, capsys: Any) -> None:
+    with Run(tmp_path / "x", save_steps=save_steps) as run:
         assert len(train(run, 100)) == 6
-    with Run(tmp_path / "x") as run:
+    with Run(tmp_path / "x", save_steps=save_steps) as run:
         assert run.completed == 6
         assert train(run, 100) == []
+    assert capsys.readouterr().err.count("completed before") == 1
+    checkpoint = run.files.newest(run.ranks)
+    assert len(checkpoint.state["ranks"][0]["loops"]) == 1  # after the inner loop
     with Run(tmp_path / "x") as run:
         assert len(train(run, 100, epochs=3)) == 3
         assert run.completed == 9

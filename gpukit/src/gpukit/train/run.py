@@ -150,7 +150,7 @@ class Run:
         self.completed = self.saved.step if self.saved else 0
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
-        self._saved_at, self._saved_step, self._due, self._took = time.monotonic(), self.completed, False, 0.0
+        self._saved_at, self._due, self._took = time.monotonic(), False, 0.0
         self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
@@ -388,10 +388,10 @@ class Run:
         yield batch
 
     def _finished(self, loop: Loop) -> None:
-        """After the last epoch: save, if a step was made since the last save."""
-        if self._saved_step != self.completed and not self._pending:
+        """After the last epoch: save what followed its last step, unless that was already saved."""
+        if loop.entered and self.completed and not self._pending:
             self._save(sys._getframe(2), [self._describe(loop)])
-        if self._stop is None and self.completed:
+        elif self.completed:
             self._say("All epochs were completed before.")
         stop, self._stop, self._profile = self._stop, None, None
         self._signals.close()
@@ -611,7 +611,7 @@ class Run:
             self._saver.save(self.completed, weights, state, self.metrics.get(self.best))
             for message in self._saver.messages():
                 self._say(message)
-        self._due, self._saved_at, self._saved_step = False, time.monotonic(), self.completed
+        self._due, self._saved_at = False, time.monotonic()
         self._took = self._saved_at - began
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
