@@ -306,7 +306,7 @@ def still_whole(project: Trainee, step: int = 2) -> None:
 
 
 def test_a_run_of_another_kind_is_not_resumed(saved: Trainee, tmp_path: Path) -> None:
-    sentence(saved.run(*GO_ON, "--rank", "4"), "another adapter", "--name")
+    sentence(saved.run(*GO_ON, "--rank", "4"), "another adapter", "another folder")
     sentence(saved.run(*GO_ON, "--batch-size", "4"), "--batch-size 8")
     shorter = written(tmp_path / "data.jsonl", *[{"text": "a red cat"}] * 60)
     sentence(saved.run(*GO_ON, "--data", shorter), "samples = 76, but this run has 57")

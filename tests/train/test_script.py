@@ -149,7 +149,7 @@ def test_a_second_start_beside_a_running_one_is_another_run(trainee) -> None:
     started.wait_for(lambda: any(file.stat().st_size for file in outputs.glob("*/metrics.jsonl")))
     assert "Starting" in project.train("--max-steps", "2")
     name = next(path.parent.name for path in outputs.glob("*/metrics.jsonl") if path.read_text().count("\n") > 2)
-    sentence(project.run("--name", name), "Another process", "--name")
+    sentence(project.run("--name", name), "Another process", "another folder")
     started.send(signal.SIGTERM)
     assert started.end().code == 128 + signal.SIGTERM
 
@@ -222,13 +222,13 @@ def still_whole(project: Trainee, step: int = 2) -> None:
 
 
 def test_another_model(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--width", "64"), "another model", "[64, 2]", "--name")
+    sentence(saved.run(*GO_ON, "--width", "64"), "another model", "[64, 2]", "another folder")
     still_whole(saved)
 
 
 def test_another_dataset_length(saved: Trainee) -> None:
     saved.replace("data.py", "Spirals(8192", "Spirals(8000")
-    sentence(saved.run(*GO_ON), "samples = 8192, but this run has 8000", "--name")
+    sentence(saved.run(*GO_ON), "samples = 8192, but this run has 8000", "another folder")
     still_whole(saved)
 
 
@@ -368,7 +368,7 @@ def test_a_folder_that_cannot_be_written(saved: Trainee) -> None:
         ended = saved.run(*GO_ON, prepare=without_privilege)
     finally:
         checkpoints.chmod(0o755)
-    sentence(ended, "(Permission denied)", "--output-dir")
+    sentence(ended, "(Permission denied)", "another folder")
     still_whole(saved)
 
 

@@ -158,7 +158,7 @@ def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
     found = look(ONE, tmp_path)
     assert found.step == 1 and found.passed_over == [f"step-00000002 is skipped: {name} is missing."]
     shutil.rmtree(tmp_path / "checkpoints/step-00000001")
-    with pytest.raises(CheckpointError, match=rf"No checkpoint in .* can be used.*{name} is missing.*--name"):
+    with pytest.raises(CheckpointError, match=rf"No checkpoint in .* can be used.*{name} is missing.*another folder"):
         sharded.newest(tmp_path, ranks=ONE)
 
 
@@ -169,7 +169,7 @@ def test_none_is_none(tmp_path: Path) -> None:
 def test_another_run_is_said_once(tmp_path: Path, ranks: Nursery) -> None:
     ranks.well("saves", tmp_path, [1])
     first, second = ranks("reads", tmp_path, ABOUT | {"batch_size": 32})
-    assert "resume with --batch-size 64, or start a new run in another folder (--name)" in first.error
+    assert "resume with --batch-size 64, or start a new run in another folder" in first.error
     assert (second.code, second.error) == (QUIET, "")
 
 
@@ -385,5 +385,5 @@ def test_what_could_not_be_loaded_is_refused(given: dict, messages: str, tmp_pat
 def test_only_one_run_saves_there(tmp_path: Path, ranks: Nursery) -> None:
     with checkpoint.claim(tmp_path):
         first, second = ranks("saves", tmp_path, [1])
-    assert "Another process is writing to" in first.error
+    assert "Another process writes to" in first.error
     assert (first.code, second.code, second.error) == (1, QUIET, "")

@@ -400,7 +400,6 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
                 progress.say(f"Plot of the loss: {picture}")
 
 
-@dataclass(eq=False)
 def agreed(stop: StopSignals, ranks: Ranks) -> int:
     """The signal that any of the ranks received, on all of them; 0 if there was none."""
     number = -int(ranks.least(-stop.number))
@@ -408,6 +407,7 @@ def agreed(stop: StopSignals, ranks: Ranks) -> int:
     return number
 
 
+@dataclass(eq=False)
 class _Between(TrainerCallback):
     """Between the steps: signals, metrics, evaluation, checkpoints."""
 
