@@ -391,7 +391,7 @@ def test_none_is_none_and_none_whole_is_an_error(tmp_path: Path) -> None:
     for step in (1, 2):
         damage(put(tmp_path, step), "missing" if step == 1 else "short")
     assert checkpoint.exists(tmp_path)
-    with pytest.raises(CheckpointError, match=r"step-00000002.*bytes.*step-00000001.*state\.pt is missing.*another folder"):
+    with pytest.raises(CheckpointError, match=r"step-00000002.*bytes.*step-00000001.*state\.pt is missing.*folder"):
         newest(tmp_path)
 
 
@@ -681,9 +681,7 @@ def test_only_one_process_saves_into_a_run(tmp_path: Path, in_child) -> None:
             put(tmp_path, 1)
         leftover.mkdir()
         messages = in_child(TRIES, tmp_path)
-        assert (
-            "Another process writes to" in messages and "another folder" in messages and messages.count("\n") == 1
-        )
+        assert "Another process writes to" in messages and "another folder" in messages and messages.count("\n") == 1
         assert leftover.exists(), "what another process is writing must stay"
     assert_of_step(newest(tmp_path), 1)
     assert in_child(TRIES, tmp_path) == "" and not leftover.exists()
