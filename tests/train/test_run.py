@@ -680,3 +680,31 @@ def test_an_optimizer_that_a_resumed_run_does_not_make_again_is_refused(tmp_path
     with pytest.raises(CheckpointError, match="sgd"):
         train(0, 1)
     train(0, 2)
+
+
+@pytest.mark.parametrize("step_by_step", [True, False])
+def test_folds_that_make_their_own_optimizer(step_by_step: bool, tmp_path: Path) -> None:
+    """Also after the folds before, of which the run keeps the last one."""
+
+    def train(folds: int, fails_at: int = 0) -> int:
+        with Run(tmp_path / "x", save_steps=1) as run:
+            for _ in run.epochs(range(folds)):
+                model = nn.Linear(2, 1)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                run.keep(model=model, optimizer=optimizer)
+                for _ in run.enumerate(range(2)) if step_by_step else range(2):
+                    optimizer.zero_grad()
+                    model(torch.ones(2)).sum().backward()
+                    optimizer.step()
+                    if step_by_step:
+                        run.step()
+                if not step_by_step:
+                    run.step()
+                if run.completed == fails_at:
+                    raise ValueError
+            return run.completed
+
+    with pytest.raises(ValueError):
+        train(3, 2)
+    assert train(3) == (6 if step_by_step else 3)
+    assert train(4) == (8 if step_by_step else 4)

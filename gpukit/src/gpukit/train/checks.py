@@ -239,8 +239,7 @@ def read_apart(before: Iterable[tuple[Any, int]]) -> Checked:
 
 
 def set_in_loop(frame: FrameType, known: set[str]) -> Checked:
-    """Whether the code after a `for` that ends now reads variables that only its body sets, other than `known`; id:
-    set-in-loop."""
+    """Whether the code after a `for` that ends now reads what only its body sets, except `known`; id: set-in-loop."""
     found = ", ".join(f"`{name}`" for name in _read_after(frame.f_code, frame.f_lasti) if name not in known)
     text = f"The code after the loop ({_line(frame.f_code.co_filename, frame.f_lineno)}) reads {found}, which a run"
     rest = "that is resumed at the loop's end would not have: set it before the loop, and keep it with `run.values` or"

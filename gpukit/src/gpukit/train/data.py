@@ -20,7 +20,6 @@ from torch.utils.data import Dataset, default_collate, get_worker_info
 from gpukit.train.seeds import COLLATE, SAMPLE, Draws, mix
 from gpukit.train.seeds import numpy_generator as numpy_generator
 from gpukit.train.seeds import seed_all as seed_all
-from gpukit.train.seeds import seed_step as seed_step
 from gpukit.train.workers import begin
 
 

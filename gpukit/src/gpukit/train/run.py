@@ -155,6 +155,7 @@ class Run:
         self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
         self._back, self._made_step = set[str](), list[str]()  # what is restored; the optimizers of the last step
+        self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
@@ -193,6 +194,7 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
+            self._new.add(name)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
                 self.progress.device = first.device
             if self.saved and not (self._pending and self._grew(name, one)):
@@ -390,6 +392,7 @@ class Run:
     def _finished(self, loop: Loop) -> None:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if loop.entered and self.completed and not self._pending:
+            self._made_step = []
             self._save(sys._getframe(2), [self._describe(loop)])
         elif self.completed:
             self._say("All epochs were completed before.")
@@ -445,7 +448,7 @@ class Run:
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
-        self._made_step, self._stepped = sorted(self._stepped), set()
+        self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
         number, due = self._stop.number * settled, self._due and settled
@@ -753,8 +756,7 @@ class _Numbered(Iterator[tuple[int, Any]]):
 
 
 def loops_around(frame: FrameType, made: set[tuple[CodeType, int]]) -> Iterator[tuple[str, CodeType, int]]:
-    """The loops that a running function, and those that called it, are in, from the innermost on: "for" or "while",
-    the function, and the line.
+    """The loops that a running function and its callers are in, innermost first: "for" or "while", function, line.
 
     `made`: lines of functions; loops that contain one of them are left out.
     """
