@@ -444,15 +444,16 @@ def test_why_a_package_does_not_fit(small: Path) -> None:
 
 
 UNREACHABLE = (
-    "error: Failed to fetch: https://pypi.org/simple/x/\n  cause: error sending request for url "
-    "(https://pypi.org/simple/x/)\n  cause: client error (Connect)\n  cause: dns error\n  cause: error resolving DNS\n"
+    "error: Failed to fetch: https://index.test/simple/x/\n  cause: error sending request for url "
+    "(https://index.test/simple/x/)\n  cause: client error (Connect)\n  cause: dns error\n"
+    "  cause: error resolving DNS\n"
 )
 
 
 def test_a_package_without_the_network(small: Path) -> None:
     """One sentence, and no retries; an index that responds slowly keeps uv's own settings."""
     said = str(add.refusal(Project(small, {}), UNREACHABLE, ["x"], "torch==2.14.1\n"))
-    assert said.startswith("x cannot be added: https://pypi.org does not respond;") and said.count(".") == 2
+    assert said.startswith("x cannot be added: https://index.test does not respond;") and said.count(".") == 2
     asked = []
 
     def ask(output: str, **env: str) -> tuple[int, str, str]:
