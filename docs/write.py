@@ -58,7 +58,7 @@ def error_texts() -> str:
     return "\n".join([*lines, ""])
 
 
-def _short(words: str, longest: int = 36) -> str:
+def _short(words: str, longest: int = 100) -> str:
     """The most specific part of a long text: what precedes a colon usually names the program."""
     words = " ".join(words.split())
     while len(words) > longest and len(words.partition(": ")[2]) > 20:

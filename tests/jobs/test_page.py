@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Locator, Page, Request, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Locator, Page, Request, Route, expect
 
 from gpukit.host.queue import TOKEN
-from tests.conftest import cannot
 from tests.jobs.test_service import Service, project
 
 PAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/jobs/page.html"
@@ -41,17 +39,6 @@ CONTRAST = """() => {
   }
   return found.sort((a, b) => a[0] - b[0])[0];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        cannot("there is no Chromium: `apt-get install chromium`")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

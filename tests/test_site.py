@@ -1,0 +1,68 @@
+"""The documentation site: it builds without a warning, its navigation is complete, and its search finds error texts."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from gpukit.errors.rules import TOPICS
+from tests.conftest import ROOT, cannot
+
+pytestmark = pytest.mark.network  # uv fetches the site's generator
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    for name in ("zensical.toml", "pyproject.toml"):
+        shutil.copy2(ROOT / name, folder)
+    if shutil.which("uv") is None:
+        cannot("uv is not installed")
+    command = ["uv", "run", "--only-group", "docs", "zensical", "build", "--strict"]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_every_page_is_in_the_navigation_and_on_the_first_page(site: Path) -> None:
+    """A link to a page or a heading that does not exist fails the build."""
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    navigation = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    assert pages == set(re.findall(r'"([\w-]+\.md)"', navigation))
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(pages - {"index.md"})
+    listed = (site / "llms.txt").read_text(encoding="utf-8")
+    assert listed.count("\n- ") == len(pages)
+
+
+def test_searching_an_error_text_finds_it(address: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.route("https://**", lambda route: route.abort())  # the repository's stars and release
+    for topic in TOPICS[:5]:
+        page.goto(address)
+        page.get_by_role("button", name="Search").click()
+        page.keyboard.type(" ".join(topic.RULES[0].example.splitlines()[0].split()[:8]))
+        expect(page.locator("a[href*='/troubleshooting/?h=']").first).to_be_visible()
+    page.close()
