@@ -111,6 +111,15 @@ def test_the_engine(nowhere, programs) -> None:
     assert found == Engine("docker", "29.1.2", True, False, True, "1.19.1", True, True)
 
 
+def test_wsl_without_its_device_has_no_gpu(nowhere, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(facts, "system", lambda: "wsl")
+    monkeypatch.setattr(facts, "CARDS", str(tmp_path / "none"))
+    monkeypatch.setattr(facts, "WSL_DEVICE", str(tmp_path / "dxg"))
+    assert facts.local(None).gpus == ()
+    (tmp_path / "dxg").touch()
+    assert facts.local(None).gpus is None  # Windows gives WSL a GPU, of an unknown vendor
+
+
 def test_cards_on_the_bus_have_the_names_of_the_database(tmp_path, monkeypatch) -> None:
     device = tmp_path / "bus/0000:01:00.0"
     device.mkdir(parents=True)

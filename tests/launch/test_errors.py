@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain
+from gpukit.errors.machine import Card, Engine, Machine
+from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
 from gpukit.errors.rules import RULES
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
@@ -34,6 +35,34 @@ def test_the_way_without_a_gpu_is_named_where_there_is_one() -> None:
     assert "./launch --cpu" in str(explain(text, "x", cpu=True))
     assert "--cpu" not in str(explain(text, "x"))
     assert "--cpu" not in str(explain("the --mount option requires BuildKit", "x", cpu=True))
+
+
+REFUSED_GPU = [
+    'could not select device driver "" with capabilities: [[gpu]]',
+    "failed to discover GPU vendor from CDI: no known GPU vendor found",
+    "unknown or invalid runtime name: nvidia",
+]
+TOOLKIT_WITHOUT_GPU = [
+    'exec: "nvidia-container-runtime-hook": executable file not found in $PATH',
+    "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open",
+    "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+    "nvidia-container-cli: device error: 0: unknown device: unknown",
+    "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all",
+]
+CARD = (Card("NVIDIA GeForce RTX 5090"),)
+
+
+@pytest.mark.parametrize("text", REFUSED_GPU + TOOLKIT_WITHOUT_GPU)
+def test_what_is_missing_for_the_gpu_is_looked_for_from_the_gpu_on(text: str) -> None:
+    """Without a GPU or its driver, no advice is about the toolkit: `./launch setup` would install nothing."""
+    none = Machine(gpus=(), driver="", engine=Engine(toolkit=""))
+    refusal = explain(text, "x", cpu=True, machine=none)
+    assert lacks_gpu(refusal) and str(refusal).count("--cpu") == 1
+    assert explain(text, "x", machine=Machine(gpus=CARD, driver="")).id == "driver-not-installed"
+    assert not lacks_gpu(explain(text, "x", machine=Machine(gpus=CARD, driver="580.95.05")))
+    if text in REFUSED_GPU:
+        machine = Machine(gpus=CARD, driver="580.95.05", engine=Engine(toolkit=""))
+        assert explain(text, "x", machine=machine).id == "toolkit-not-installed"
 
 
 def test_an_unknown_text_is_handed_on() -> None:

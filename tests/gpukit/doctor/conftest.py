@@ -37,7 +37,8 @@ UNITS = {
 
 def machine(**changes: Any) -> SimpleNamespace:
     """A workstation with an RTX 5070 Ti and Docker 29, except for these values."""
-    from gpukit.doctor.host import Config, Folder, Grant, Merge, PciDevice, Result, Specification, Toolkit
+    from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit
+    from gpukit.host.facts import PciDevice
 
     texts = changes.pop("texts", {})
     seen = {
@@ -138,7 +139,7 @@ class Record:
 
 def _plain(text: str) -> dict[str, Any]:
     """Lines such as `system: wsl`, `pci: gpu nouveau`, `units: nvidia-fabricmanager=inactive`."""
-    from gpukit.doctor.host import PciDevice
+    from gpukit.host.facts import PciDevice
 
     found: dict[str, Any] = {}
     for line in text.strip().splitlines():

@@ -36,7 +36,8 @@ MORE = {
 
 def bare(**changes: Any) -> dict[str, Any]:
     """What is different on a host that has a card and nothing else."""
-    from gpukit.doctor.host import PciDevice, Result, Toolkit
+    from gpukit.doctor.host import Result, Toolkit
+    from gpukit.host.facts import PciDevice
 
     return {
         "client": Result(None),

@@ -12,6 +12,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import Card, cards, jetson
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.facts import WSL_DEVICE
 from gpukit.host.process import Result
 from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version
@@ -20,7 +21,6 @@ NO_GPU_REQUESTED = "No GPU is requested."
 DRIVER_HANGS = "The driver does not respond, so a container with the GPU would hang."
 TEGRA = "/etc/nv_tegra_release"
 FASTOS = "/etc/fastos-release"  # DGX Spark: DGX OS includes the driver in its own updates
-WSL_DEVICE = "/dev/dxg"
 
 ON_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 

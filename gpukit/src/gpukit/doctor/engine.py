@@ -10,6 +10,7 @@ from typing import Any
 from gpukit.errors.known import known_cause, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.host.engine import remote
 from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
 
@@ -121,11 +122,6 @@ def hide_host(text: str, endpoint: str) -> str:
     for name in (address, host) if remote(endpoint) else ():
         text = text.replace(name, "<host>") if name else text
     return text
-
-
-def remote(endpoint: str) -> bool:
-    """Whether the engine is on another machine, whose disks, folders, and driver cannot be checked from here."""
-    return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
 def desktop(info: dict[str, Any]) -> bool:

@@ -77,14 +77,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class PciDevice:
-    """An NVIDIA device on the PCI bus, with or without a driver."""
-
-    kind: str  # gpu, switch
-    driver: str  # the kernel module that holds it: nvidia, nouveau, vfio-pci, or empty
-
-
-@dataclass(frozen=True)
 class Specification:
     """A CDI file for NVIDIA GPUs, and the driver that it was written for."""
 
@@ -257,19 +249,9 @@ class Host:
         return found.group() if found else ""
 
     @cached_property
-    def pci(self) -> tuple[PciDevice, ...] | None:
+    def pci(self) -> tuple[facts.PciDevice, ...] | None:
         """NVIDIA's devices on the PCI bus; None if the bus is not visible."""
-        try:
-            folders = sorted(Path("/sys/bus/pci/devices").iterdir())
-        except OSError:
-            return None
-        found = []
-        for folder in folders:
-            kind = {"0x0300": "gpu", "0x0302": "gpu", "0x0680": "switch"}.get((self.text(f"{folder}/class") or "")[:6])
-            if kind and self.text(f"{folder}/vendor") == "0x10de":
-                driver = folder / "driver"
-                found.append(PciDevice(kind, driver.resolve().name if driver.exists() else ""))
-        return tuple(found)
+        return facts.pci()
 
     @cached_property
     def secure_boot(self) -> bool | None:

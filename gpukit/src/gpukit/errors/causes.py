@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukit.errors.evidence import (
     CONTAINER,
     CPU_TORCH,
@@ -43,10 +45,13 @@ NO_GPU_HERE = Cause(
 DRIVER_NOT_INSTALLED = Cause(
     "driver-not-installed",
     "The NVIDIA driver is not installed on the host.",
-    "Install the NVIDIA driver on the host and reboot; in WSL, install it in Windows only.",
+    "Install the NVIDIA driver on the host and reboot: `./launch setup` shows the commands. In WSL, install it in "
+    "Windows only.",
     tell="`nvidia-smi` is not found on the host",
     given=NO_DRIVER,
 )
+# An engine that cannot give a container the GPU reports what it misses last: look for the GPU and its driver first.
+NO_GPU_OR_DRIVER = (NO_GPU_HERE, replace(DRIVER_NOT_INSTALLED, given=only(NO_DRIVER)))
 DRIVER_UPDATED = Cause(
     "driver-updated",
     "The NVIDIA driver was updated, and the kernel still runs the old one.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpukit.errors.causes import (
     CARD_TOO_NEW,
     CARD_TOO_OLD,
@@ -20,6 +18,7 @@ from gpukit.errors.causes import (
     MODULE_MISSING,
     NO_CAPABILITY,
     NO_GPU_HERE,
+    NO_GPU_OR_DRIVER,
     NOUVEAU,
     OLD_WINDOWS_DRIVER,
     OPEN_MODULES,
@@ -28,7 +27,6 @@ from gpukit.errors.causes import (
 )
 from gpukit.errors.evidence import (
     CONTAINER,
-    NO_DRIVER,
     ROOTLESS,
     SECURE_BOOT,
     SELINUX,
@@ -765,11 +763,10 @@ RULES = (
             r"Windows Subsystem)",
         ),
         (
-            replace(DRIVER_NOT_INSTALLED, given=only(NO_DRIVER)),
+            *NO_GPU_OR_DRIVER,
             MODULE_MISSING,
             UNSIGNED,
             OLD_WINDOWS_DRIVER,
-            NO_GPU_HERE,
         ),
         more=DRIVER,
         kind="gpu",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpukit.errors.causes import CDI_STALE, DOCKER_SNAP, WSL_1
+from gpukit.errors.causes import CDI_STALE, DOCKER_SNAP, NO_GPU_OR_DRIVER, WSL_1
 from gpukit.errors.evidence import (
     CONTAINER,
     DESKTOP,
@@ -1004,6 +1004,7 @@ RULES = (
         "docker: Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found",
         (r"failed to discover GPU vendor from CDI", r"no known GPU vendor found"),
         (
+            *NO_GPU_OR_DRIVER,
             NO_TOOLKIT_HERE,
             NO_SPECIFICATION,
             Cause(
@@ -1027,7 +1028,7 @@ RULES = (
             r"unknown runtime specified \W?nvidia",
             r"OCI runtime \\?\"nvidia\\?\" not found",
         ),
-        (NO_TOOLKIT_HERE, NOT_CONFIGURED, OTHER_ENGINE),
+        (*NO_GPU_OR_DRIVER, NO_TOOLKIT_HERE, NOT_CONFIGURED, OTHER_ENGINE),
         more=GRANT,
         kind="gpu",
     ),
@@ -1036,6 +1037,7 @@ RULES = (
         'exec: "nvidia-container-runtime-hook": executable file not found in $PATH',
         (r"nvidia-container-(?:runtime|toolkit)(?:-hook)?\W.{0,40}(?:not found|no such file)",),
         (
+            *NO_GPU_OR_DRIVER,
             Cause(
                 "toolkit-incomplete",
                 "Docker is configured to use NVIDIA's runtime, but its program is missing: the toolkit was "
@@ -1063,6 +1065,7 @@ RULES = (
             r"device not found)[:= \"]+([\w:.-]+)",
         ),
         (
+            *NO_GPU_OR_DRIVER,
             Cause(
                 "gpu-unknown",
                 "There is no GPU {0} on this machine.",
@@ -1090,6 +1093,7 @@ RULES = (
             r"failed to fulfil mount request: .{0,120}(?:nvidia|cuda)",
         ),
         (
+            *NO_GPU_OR_DRIVER,
             CDI_STALE,
             NO_SPECIFICATION,
         ),

@@ -11,6 +11,7 @@ from gpukit.project.messages import RefusalError
 
 if TYPE_CHECKING:
     from gpukit.errors.diagnose import Found
+    from gpukit.errors.machine import Machine
 
 # The kinds of refusals: the `kind` of a rule.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
@@ -28,24 +29,37 @@ NOT_RESPONDING = (
     "docker-host-silent",
 )  # no engine responds
 STEP = re.compile(r"failed to solve: process|returned a non-zero code")
+NO_GPU = "no-gpu-here"  # the cause: this machine has no NVIDIA GPU
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 
-def classify(text: str, kinds: Collection[str] = ()) -> tuple[str, Found] | None:
-    """The kind of an engine's error and its most likely cause; None if it is not known, or not of these kinds."""
+def lacks_gpu(refusal: RefusalError) -> bool:
+    """Whether the engine refused the GPU because this machine has none, so that only `--cpu` helps."""
+    return refusal.id == NO_GPU
+
+
+def classify(text: str, kinds: Collection[str] = (), machine: Machine | None = None) -> tuple[str, Found] | None:
+    """The kind of an engine's error and its most likely cause; None if it is not known, or not of these kinds.
+
+    `machine`: the facts about the engine's machine, which decide what a GPU that it refuses is missing.
+    """
     from gpukit.errors.diagnose import diagnose  # imported here because it is slow
 
-    for found in diagnose(text, kinds=kinds or KINDS).causes:
+    for found in diagnose(text, machine, kinds or KINDS).causes:
         return found.rule.kind, found
     return None
 
 
-def explain(text: str, fallback: str, cpu: bool = False, kinds: Collection[str] = ()) -> RefusalError:
+def explain(
+    text: str, fallback: str, cpu: bool = False, kinds: Collection[str] = (), machine: Machine | None = None
+) -> RefusalError:
     """The refusal for an engine's error; if its cause is unknown, `fallback` and the engine's last line."""
-    known = classify(text, kinds)
+    known = classify(text, kinds, machine)
     if known:
         kind, found = known
-        sentence = f"{found.why} {found.remedy}" + (WITHOUT_GPU if kind == "gpu" and cpu else "")
+        sentence = f"{found.why} {found.remedy}"
+        if kind == "gpu" and cpu and found.cause.id != NO_GPU:  # whose remedy names it
+            sentence += WITHOUT_GPU
         if kind == "image":  # the engine's message names the image
             sentence += f" `BASE_IMAGE=...` names another image or a mirror. The engine's message: {found.line}"
         return RefusalError(sentence, kind=kind, id=found.cause.id, output=text)

@@ -13,7 +13,7 @@ from gpukit.errors.causes import (
     IMAGE_HAS_DRIVER,
     MODULE_MISSING,
     NO_CAPABILITY,
-    NO_GPU_HERE,
+    NO_GPU_OR_DRIVER,
     OLD_WINDOWS_DRIVER,
     OTHER_ENGINE,
     TOOLKIT_MISSING,
@@ -97,6 +97,7 @@ RULES = (
             r"(?:cannot|could not|unable to|failed to) find nvidia-container-cli",
         ),
         (
+            *NO_GPU_OR_DRIVER,
             TOOLKIT_MISSING,
             Cause(
                 "apptainer-nvccli",
@@ -141,6 +142,7 @@ RULES = (
         "nvidia-container-cli: detection error: cuda error: invalid device ordinal",
         (r"nvidia-container-cli(?:\.real)?: detection error: (?!open failed|stat failed)",),
         (
+            *NO_GPU_OR_DRIVER,
             DRIVER_STUCK,
             TOOLKIT_OUTDATED,
             Cause(
@@ -451,7 +453,7 @@ RULES = (
         "no-gpu-driver",
         'could not select device driver "" with capabilities: [[gpu]]',
         (r"could not select device driver \\?\"(?:nvidia|)\\?\"", r"could not select device driver(?! \\?\"cdi)"),
-        (NO_GPU_HERE, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
+        (*NO_GPU_OR_DRIVER, TOOLKIT_MISSING, TOOLKIT_NOT_CONFIGURED, OTHER_ENGINE),
         more=GRANT,
         kind="gpu",
     ),
@@ -460,6 +462,7 @@ RULES = (
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0",
         (r"unresolvable CDI devices? (?:nvidia\.com/gpu=)?([\w.:=/-]*\w)",),
         (
+            *NO_GPU_OR_DRIVER,
             Cause(
                 "cdi-device-missing",
                 "The CDI specifications on this machine list no device with this name ({0}): none was written "
@@ -800,7 +803,7 @@ RULES = (
             r"Could not find any NVIDIA (?:binaries|libraries|files) on this host",
             r"Could not find any nv (?:files|libraries) on this host",
         ),
-        (DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
+        (*NO_GPU_OR_DRIVER, DRIVER_NOT_INSTALLED, DOCKER_SNAP, OTHER_ENGINE, OLD_WINDOWS_DRIVER),
         more="`./launch doctor --only engine,driver`",
         kind="gpu",
     ),

@@ -55,6 +55,10 @@ class Engine:
     def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
         refusal = refusals.explain(output, fallback, self.cpu_helps, kinds)
+        if refusal.kind == "gpu" and not remote(self.endpoint()):
+            from gpukit.host import facts  # only needed here, and slow
+
+            refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, facts.local(None))
         host = self.env.get("DOCKER_HOST")
         if host and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
@@ -62,6 +66,10 @@ class Engine:
             )
             refusal.args = (sentence,)
         return refusal
+
+    def endpoint(self) -> str:
+        """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
+        return self.call("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")[1].strip()
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run docker and show its progress; exit status and the end of its output."""
@@ -94,6 +102,11 @@ class Engine:
             raise RefusalError("This `docker` is Podman, which is not supported yet: also install Docker Engine.")
         if "name=rootless" in info:
             raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
+
+
+def remote(endpoint: str) -> bool:
+    """Whether the engine is on another machine, whose disks, folders, and driver cannot be checked from here."""
+    return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
 def stream(

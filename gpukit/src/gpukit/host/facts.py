@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from gpukit.project.stack import FILE, Stack, StackError, load
 SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
 INFO = ["docker", "info", "--format", "{{json .}}"]
 TOOLKIT = ["nvidia-ctk", "--version"]
+WSL_DEVICE = "/dev/dxg"  # only where Windows gives WSL a GPU
 TEGRA, FASTOS, MODEL = "/etc/nv_tegra_release", "/etc/fastos-release", "/proc/device-tree/model"
 DRIVER, CARDS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"
 PCI, PCI_NAMES = "/sys/bus/pci/devices", ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
@@ -33,6 +34,15 @@ PACKAGES = re.compile(
     r"vllm|nvidia.|cuda.|cupy|jax|tensorflow|onnxruntime|lightning|pytorch.lightning|safetensors|pip$|uv$",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """An NVIDIA device on the PCI bus, with or without a driver."""
+
+    kind: str  # gpu, switch
+    driver: str  # the kernel module that holds it: nvidia, nouveau, vfio-pci, or empty
+    id: str = ""  # of the model, such as 2684
 
 
 def local(project: Path | None) -> Machine:
@@ -147,16 +157,18 @@ def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
     if driver is None and loaded is not None:
         number = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", loaded)
         driver = number[0] if number else None
-    if driver is None and loaded is None and smi.code is None and not smi.timed_out and machine.system == "linux":
-        driver = None if machine.jetson else ""
+    if driver is None and loaded is None and smi.code is None and not smi.timed_out:
+        driver = "" if machine.system in ("linux", "wsl") and not machine.jetson else None
     if not any(card.capability for card in found):
         found = named(machine) or found or _on_bus(machine.arch or "")
-    looked = (
-        bool(found) or machine.system == "macos" or (machine.system == "linux" and Path(PCI).is_dir() and not loaded)
-    )
+    looked = {
+        "linux": Path(PCI).is_dir() and not loaded,
+        "wsl": not Path(WSL_DEVICE).exists(),
+        "macos": True,
+    }.get(machine.system or "", False)
     known = cards.data("cards")
     facts = {
-        "gpus": tuple(found) if looked else None,
+        "gpus": tuple(found) if found or looked else None,
         "driver": driver,
         "open_modules": "Open Kernel Module" in loaded if loaded else None,
         "cuda": _cuda() if driver else None,
@@ -192,17 +204,31 @@ def named(machine: Machine) -> list[Card]:
     return found
 
 
+def pci() -> tuple[PciDevice, ...] | None:
+    """NVIDIA's devices on the PCI bus; None if the bus is not visible."""
+    try:
+        folders = sorted(Path(PCI).iterdir())
+    except OSError:
+        return None
+    found = []
+    for folder in folders:
+        kind = {"0x0300": "gpu", "0x0302": "gpu", "0x0680": "switch"}.get((text(f"{folder}/class") or "")[:6])
+        if kind and text(f"{folder}/vendor") == "0x10de":
+            driver = folder / "driver"
+            module = driver.resolve().name if driver.exists() else ""
+            found.append(PciDevice(kind, module, (text(f"{folder}/device") or "")[2:]))
+    return tuple(found)
+
+
 def _on_bus(arch: str) -> list[Card]:
     """GPUs on the PCI bus, with their names from the PCI ID database if it is installed."""
     found = []
-    with contextlib.suppress(OSError):
-        for folder in sorted(Path(PCI).iterdir()):
-            kind, vendor = text(f"{folder}/class") or "", text(f"{folder}/vendor")
-            if vendor == "0x10de" and kind[:6] in ("0x0300", "0x0302"):
-                name = _in_database((text(f"{folder}/device") or "")[2:])
-                id = cards.hardware_of_chip(name, arch)
-                number = cards.data("cards")[id]["capability"] if id else capability(name)
-                found.append(Card(name or "NVIDIA GPU", number, None))
+    for device in pci() or ():
+        if device.kind == "gpu":
+            name = _in_database(device.id)
+            id = cards.hardware_of_chip(name, arch)
+            number = cards.data("cards")[id]["capability"] if id else capability(name)
+            found.append(Card(name or "NVIDIA GPU", number, None))
     return found
 
 
