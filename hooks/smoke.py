@@ -27,12 +27,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import probe
+
 from gpukit.errors import refusals as errors
+from gpukit.host import facts
 from gpukit.project import devcontainer
 
 PASSED, FAILED, SKIPPED = 0, 10, 11
 MAIN = ".devcontainer/devcontainer.json"
-LIST_GPUS = "nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true"
+WRONG_FLAG = "gpus-form"  # the cause of a refusal that is about the value of --gpus
 
 
 class Plan(NamedTuple):
@@ -134,46 +137,107 @@ def start_base_image(project: Path, planned: Plan) -> int:
         tempfile.TemporaryDirectory(prefix="smoke-") as spare,
         report_if_slow(planned.image),
     ):
-        arguments, left_out = docker_arguments(config, client, Path(spare))
+        try:
+            arguments, left_out = docker_arguments(config, client, Path(spare))
+        except ValueError as error:
+            say(f"the flags of {MAIN} are invalid: {error}")
+            return FAILED
         if left_out:
             say(f"without {' '.join(left_out)}, which it cannot translate.")
+        gpu, refusal = requests_gpu(arguments), ""
         try:
-            seen = run_container(client, planned, project, arguments)
-        except docker.errors.APIError as error:
-            kind, sentence = explain_error(error)
-            if kind != "gpu" or not requests_gpu(arguments):
-                return refused(error, kind, sentence)
+            machine = about(client, planned.image)
             try:
-                run_container(client, planned, project, without_gpu(arguments))
-            except docker.errors.APIError as second:
-                return refused(second, *explain_error(second))
-            say(f"{planned.image} starts with the flags of {MAIN}, but without its GPU. {sentence}")
-            return SKIPPED
-    if requests_gpu(arguments):
-        gpu = "its GPU request" + (f" ({', '.join(seen)})" if seen else "")
-    else:
+                ran = run_container(client, planned, project, machine, arguments)
+            except docker.errors.APIError as error:
+                kind, id, refusal = explain_error(error)
+                if kind != "gpu" or id == WRONG_FLAG or not gpu:
+                    raise
+                arguments, gpu = without_gpu(arguments), False
+                ran = run_container(client, planned, project, machine, arguments)
+        except docker.errors.APIError as error:
+            return refused(error)
+    broken = probe.broken_image(ran, machine)
+    if broken:
+        say(broken)
+        return SKIPPED
+    if not gpu and not refusal:
         unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
-        gpu = "without a GPU, since GPUS names none" if unnamed else "no GPU asked for"
-    print(f"smoke: {planned.image} starts with the flags of {MAIN}, {gpu}.", flush=True)
-    return PASSED
+        asked = ", without a GPU, since GPUS names none" if unnamed else ", no GPU asked for"
+    else:
+        asked = ""
+    starts = f"{planned.image} starts with the flags of {MAIN}"
+    came_to = f"{probe.summary(ran, arguments, gpu)}{asked}"
+    wrong = [*probe.problems(ran, machine, arguments, gpu)]
+    if not wrong and not refusal:
+        print(f"smoke: {starts}: {came_to}.", flush=True)
+        return PASSED
+    say(f"{starts}, but {'without its GPU' if refusal else 'not all of them take effect'}: {came_to}.")
+    for sentence in [*[refusal] * bool(refusal), *wrong]:
+        say(sentence)
+    return SKIPPED
 
 
-def explain_error(error: Any) -> tuple[str, str]:
-    """The kind of an engine's error and one sentence; both empty if it is unknown."""
-    known = errors.classify(error.explanation or str(error))
-    return (known[0], f"{known[1].why} {known[1].remedy}") if known else ("", "")
+def about(client: Any, image: str) -> probe.Machine:
+    """The image, the engine, and the user that the container runs as: the host's, as in the project's own image."""
+    rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or [])
+    user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"  # root in a rootless container is the host's user
+    arch = client.version()["Arch"]
+    return probe.Machine(image, user, client.images.get(image).attrs.get("Architecture") or arch, arch)
 
 
-def run_container(client: Any, planned: Plan, project: Path, arguments: Mapping[str, Any]) -> list[str]:
-    """Start a container, list its GPUs, and remove it; returns the names of the GPUs."""
+def explain_error(error: Any) -> tuple[str, str, str]:
+    """The kind of an engine's error, the id of its cause, and one sentence; all empty if it is unknown."""
+    text = error.explanation or str(error)
+    known = errors.classify(text)
+    if known and known[0] == "gpu":
+        known = errors.classify(text, machine=facts.local(None))
+    return (known[0], known[1].cause.id, f"{known[1].why} {known[1].remedy}") if known else ("", "", "")
+
+
+def run_container(
+    client: Any, planned: Plan, project: Path, machine: probe.Machine, arguments: Mapping[str, Any]
+) -> probe.Run:
+    """Start a container that runs probe.sh, wait for its end, and remove it."""
+    import docker
+    import requests
+
     name = f"smoke-{os.urandom(6).hex()}"
     labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
+    targets = [mount["Target"] for mount in probe.bind_mounts(arguments)]
     with removed_afterwards(planned.engine, name):
-        command = {"entrypoint": ["/bin/sh"], "command": ["-c", LIST_GPUS]}
-        container = client.containers.create(planned.image, name=name, labels=labels, **command, **arguments)
-        container.start()
-        container.wait(timeout=60)
-        return container.logs(stdout=True, stderr=False).decode(errors="replace").split("\n")[:-1]
+        container = client.containers.create(
+            planned.image,
+            name=name,
+            labels=labels,
+            user=machine.user,
+            entrypoint=["/bin/sh"],
+            command=probe.command(targets, requests_gpu(arguments)),
+            log_config=docker.types.LogConfig(type="json-file"),  # whatever the engine's default is, it can be read
+            **arguments,
+        )
+        try:
+            container.start()
+        except docker.errors.APIError as error:
+            text = error.explanation or str(error)
+            if not probe.CANNOT_EXECUTE.search(text):
+                raise
+            return probe.Run(text, error.status_code, has_shell(container))
+        try:
+            status = container.wait(timeout=probe.TIME_LIMIT)["StatusCode"]
+        except requests.exceptions.RequestException:
+            status = None
+        return probe.Run(container.logs().decode(errors="replace"), status, has_shell(container))
+
+
+def has_shell(container: Any) -> bool:
+    import docker
+
+    try:
+        container.get_archive("/bin/sh")
+    except docker.errors.NotFound:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -206,10 +270,11 @@ def removed_afterwards(engine: str, name: str) -> Iterator[None]:
         remove()
 
 
-def refused(error: Any, kind: str, sentence: str) -> int:
+def refused(error: Any) -> int:
     """Report the engine's refusal; FAILED if the project's flags are invalid, SKIPPED if it is about this machine."""
     message = (error.explanation or str(error)).strip().splitlines()[0]
-    if sentence:
+    _, id, sentence = explain_error(error)
+    if sentence and id != WRONG_FLAG:
         say(f"not run: {sentence}")
         return SKIPPED
     if error.status_code == 400 or message.startswith("invalid "):
