@@ -70,6 +70,10 @@ SOURCE_CLOSED = (
     "{source}, which is mounted at {target}, is not {access} for your user ({user}). `sudo chown -R {user} {source}` "
     "makes it yours."
 )
+SOURCE_READ_ONLY = (
+    "{source}, which is mounted at {target}, is on a file system that this machine has mounted read-only. `findmnt -T "
+    "{source}` shows it."
+)
 MOUNT_CLOSED = (
     "{target} is not {access} in the container for your user ({user}), although {source} is on this machine. In the "
     "container, you have no other groups than that; user namespaces, SELinux, and Docker Desktop can also be the "
@@ -222,8 +226,11 @@ def mount_problems(mount: Mapping[str, Any], seen: tuple[bool, bool], user: str)
         yield MOUNT_OPEN.format(target=target)
     access = "readable" if not readable else "writable" if not (writable or mount["ReadOnly"]) else ""
     if access:
-        here = os.access(source, os.R_OK if access == "readable" else os.W_OK)
-        sentence = MOUNT_CLOSED if here else SOURCE_CLOSED
+        sentence = SOURCE_CLOSED
+        if os.access(source, os.R_OK if access == "readable" else os.W_OK):
+            sentence = MOUNT_CLOSED
+        elif access == "writable" and os.statvfs(source).f_flag & os.ST_RDONLY:
+            sentence = SOURCE_READ_ONLY
         yield sentence.format(source=source, target=target, access=access, user=user)
 
 

@@ -144,33 +144,38 @@ def start_base_image(project: Path, planned: Plan) -> int:
             return FAILED
         if left_out:
             say(f"without {' '.join(left_out)}, which it cannot translate.")
-        gpu, refusal = requests_gpu(arguments), ""
+        refusal = ""
         try:
             machine = about(client, planned.image)
             try:
                 ran = run_container(client, planned, project, machine, arguments)
             except docker.errors.APIError as error:
                 kind, id, refusal = explain_error(error)
-                if kind != "gpu" or id == WRONG_FLAG or not gpu:
+                if kind != "gpu" or id == WRONG_FLAG or not requests_gpu(arguments):
                     raise
-                arguments, gpu = without_gpu(arguments), False
+                arguments = without_gpu(arguments)
                 ran = run_container(client, planned, project, machine, arguments)
         except docker.errors.APIError as error:
             return refused(error)
+        unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
+        return report(ran, machine, arguments, refusal, "GPUS names no GPU" if unnamed else "no GPU asked for")
+
+
+def report(ran: probe.Run, machine: probe.Machine, arguments: Mapping[str, Any], refusal: str, no_gpu: str) -> int:
+    """Report what the flags came to. What is wrong is the image's, the engine's, or this machine's: a notice.
+
+    `refusal`: why the engine refused the GPU; `no_gpu`: why none was requested, if so
+    """
     broken = probe.broken_image(ran, machine)
     if broken:
         say(broken)
         return SKIPPED
-    if not gpu and not refusal:
-        unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
-        asked = ", without a GPU, since GPUS names none" if unnamed else ", no GPU asked for"
-    else:
-        asked = ""
-    starts = f"{planned.image} starts with the flags of {MAIN}"
-    came_to = f"{probe.summary(ran, arguments, gpu)}{asked}"
+    gpu = requests_gpu(arguments)
     wrong = [*probe.problems(ran, machine, arguments, gpu)]
+    starts = f"{machine.image} starts with the flags of {MAIN}"
+    came_to = probe.summary(ran, arguments, gpu)
     if not wrong and not refusal:
-        print(f"smoke: {starts}: {came_to}.", flush=True)
+        print(f"smoke: {starts}: {came_to}{'' if gpu else f', {no_gpu}'}.", flush=True)
         return PASSED
     say(f"{starts}, but {'without its GPU' if refusal else 'not all of them take effect'}: {came_to}.")
     for sentence in [*[refusal] * bool(refusal), *wrong]:

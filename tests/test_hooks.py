@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import os
+import platform
+import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,12 +32,14 @@ from tests.conftest import ROOT, cannot, git
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
 
+import probe  # noqa: E402
 import smoke  # noqa: E402
 from validation import flags  # noqa: E402
 from validation.compose import interpolated  # noqa: E402
 from validation.problem import CPU, MAIN  # noqa: E402
 from validation.runner import Validation  # noqa: E402
 
+from gpukit.host import facts  # noqa: E402
 from gpukit.wheel import vendor, writer  # noqa: E402
 
 FULL = {
@@ -1112,6 +1118,84 @@ def test_build_uses_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
             assert done.returncode == (0 if operation == "copy" else code)  # this does not make Copier delete the copy
 
 
+def says(line: str, sentence: str) -> bool:
+    """Whether a line has the fixed parts of a sentence."""
+    return all(part in line for part in re.split(r"\{\w+\}", sentence.replace("{{", "{").replace("}}", "}")))
+
+
+LIMITS = "limit Max stack size   67108864  67108864  bytes\nlimit Max locked memory  8388608  8388608  bytes"
+GOOD = f"started\n{LIMITS}\nshm rw,relatime,size=24683656k\nmount yes yes /workspace\n"
+MACHINE = probe.Machine("base", "1000:1000", "amd64", "amd64")
+ASKED = {
+    "ipc_mode": "host",
+    "ulimits": [{"Name": "memlock", "Soft": -1}, {"Name": "stack", "Soft": 67108864}],
+    "mounts": [{"Type": "bind", "Source": "/", "Target": "/workspace", "ReadOnly": False}],
+}
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "sentence"),
+    [  # of Docker 26.1.5 with runc 1.1.15, with docker-init and without
+        ("[FATAL tini (8)] exec /bin/sh failed: No such file or directory\n", 127, probe.NO_SHELL),
+        (
+            "failed to create task for container: OCI runtime create failed: runc create failed: unable to start "
+            'container process: exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown',
+            400,
+            probe.NO_SHELL,
+        ),
+        ("[FATAL tini (6)] exec /bin/sh failed: Exec format error\n", 1, probe.OTHER_PROGRAMS),
+        ("exec /bin/sh: exec format error\n", 1, probe.OTHER_PROGRAMS),
+        ("[FATAL tini (7)] exec /bin/sh failed: Permission denied\n", 126, probe.NOT_EXECUTABLE),
+        ("/bin/sh: error while loading shared libraries: libc.so.6: cannot open shared object", 127, probe.ENDS),
+        ("", 127, probe.ENDS),
+        ("", None, probe.HANGS),
+        (GOOD, 0, ""),
+    ],
+)
+def test_an_image_in_which_nothing_starts(output: str, status: int | None, sentence: str) -> None:
+    found = probe.broken_image(probe.Run(output, status, has_shell=False), MACHINE)
+    assert says(found, sentence) and bool(found) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "sentence"),
+    [
+        ("", "", 0, ""),
+        ("size=24683656k", "size=65536k", 0, probe.SHM_IGNORED),
+        ("67108864  67108864", "8388608  unlimited", 0, probe.LIMIT_IGNORED),
+        ("yes yes", "yes no", 0, probe.MOUNT_CLOSED),
+        ("yes yes", "no no", 0, probe.MOUNT_CLOSED),
+        ("mount yes yes /workspace\ngpu RTX\nended", "", None, probe.MOUNT_HANGS),
+        ("gpu RTX\nended", "", None, probe.DRIVER_HANGS),
+        ("gpu RTX", "no-gpu sh: nvidia-smi: not found", 0, probe.NO_GPU_SEEN),
+        ("gpu RTX", "device /dev/nvmap\nno-gpu sh: nvidia-smi: not found", 0, ""),  # a Jetson
+        ("gpu RTX", "device /dev/nvidia0\nno-gpu Failed to initialize NVML", 0, probe.NO_GPU_SEEN),
+        ("gpu RTX\nended", "Killed", 137, probe.STOPS),
+    ],
+)
+def test_flags_without_their_effect(
+    old: str, new: str, status: int | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "size_of", lambda folder: 12 << 30)
+    monkeypatch.setattr(probe, "clamped", lambda name, seen: name == "memlock")
+    monkeypatch.setattr(os, "access", lambda *given: True)
+    ran = probe.Run(f"{GOOD}gpu RTX\nended\n".replace(old, new), status)
+    found = [*probe.problems(ran, MACHINE, ASKED, gpu=True)]
+    assert len(found) == bool(sentence) and says("".join(found), sentence), found
+
+
+def test_what_this_machine_cannot_give_is_no_fault_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "size_of", lambda folder: 64 << 20)
+    monkeypatch.setattr(probe, "may_raise_limits", lambda: False)
+    monkeypatch.setattr(probe.resource, "getrlimit", lambda kind: (8388608, 8388608))
+    monkeypatch.setattr(os, "access", lambda *given: False)
+    ran = probe.Run(GOOD.replace("24683656k", "65536k").replace("yes yes", "yes no") + "ended", 0)
+    shm, mount = probe.problems(ran, MACHINE, ASKED, gpu=False)
+    assert says(shm, probe.SHM_OF_HOST) and says(mount, probe.SOURCE_CLOSED)
+    monkeypatch.setattr(probe, "may_raise_limits", lambda: True)
+    assert says(next(probe.problems(ran, MACHINE, ASKED, gpu=False)), probe.LIMIT_IGNORED)
+
+
 # smoke on real engines
 
 
@@ -1148,64 +1232,121 @@ def smoked(project: Path, host: str, **environment: str) -> subprocess.Completed
     return start(project, **{**settings, "GPUS": "0", **environment})
 
 
-@pytest.mark.engine
-def test_smoke_starts_the_container_with_its_gpu(project: Path) -> None:
-    host = docker_at("gpu")
-    done = smoked(project, host, GPU_TEMPLATE_STRICT="1")
-    assert done.returncode == 0, done.stderr
-    assert f"starts with the flags of {MAIN}, its GPU request (NVIDIA Stand-in GPU)." in done.stdout
-    assert left_behind(host, project) == ""
+def elf(code: str, machine: int = 62) -> bytes:
+    """A static program of a few instructions, for x86-64 or, by its header, for another processor."""
+    start, program = 0x400000, bytes.fromhex(code)
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, start + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    size = 120 + len(program)
+    return header + struct.pack("<IIQQQQQQ", 1, 5, 0, start, start, size, size, 4096) + program
+
+
+ENDS_WITH_127 = elf("bf7f000000 b83c000000 0f05")
+WAITS = elf("b822000000 0f05 ebf7")  # pause(), again and again
+ARM64 = 183
+BROKEN = {
+    # what: (its /bin/sh, the image's platform, the sentence)
+    "empty": (None, "", probe.NO_SHELL),
+    "ends": (ENDS_WITH_127, "", probe.ENDS),
+    "loader": (b"#!/lib/no-such-loader\n", "", probe.NO_LOADER),
+    "program": (elf("00", ARM64), "", probe.OTHER_PROGRAMS),
+    "label": (ENDS_WITH_127, "linux/arm64", probe.OTHER_ARCHITECTURE),
+    "hangs": (WAITS, "", probe.HANGS),
+}
+
+
+@pytest.fixture
+def images() -> Iterator[Callable[..., str]]:
+    """Import an image that has nothing but etc/made and, where given, /bin/sh: its name."""
+    made = []
+
+    def make(host: str, name: str, shell: bytes | None, architecture: str) -> str:
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for path, text in (("etc/made", b""), ("bin/sh", shell)):
+                if text is not None:
+                    entry = tarfile.TarInfo(path)
+                    entry.size, entry.mode = len(text), 0o755
+                    archive.addfile(entry, io.BytesIO(text))
+        tag = f"smoke-test-{name}:{os.getpid()}"
+        flags = [f"--platform={architecture}"] if architecture else []
+        made.append((host, tag))
+        command = ["docker", "-H", host, "import", *flags, "-", tag]
+        subprocess.run(command, input=content.getvalue(), check=True, capture_output=True)
+        return tag
+
+    yield make
+    for host, tag in made:
+        subprocess.run(["docker", "-H", host, "rmi", "-f", tag], capture_output=True)
+
+
+@pytest.fixture
+def smoke_in(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run smoke in this process: the code, and what it reports, without the notice that it is slow."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GPU_TEMPLATE_SMOKE", "auto")
+    monkeypatch.setenv("GPUS", "0")
+
+    def run(project: Path, host: str, image: str) -> tuple[int, str, list[str]]:
+        monkeypatch.setenv("DOCKER_HOST", host)
+        monkeypatch.setenv("BASE_IMAGE", image)
+        code = smoke.run(project)
+        said = capfd.readouterr()
+        assert left_behind(host, project) == ""
+        return code, said.out, [line for line in said.err.splitlines() if "smoke: starting " not in line]
+
+    return run
 
 
 @pytest.mark.engine
-def test_smoke_reports_that_the_engine_refuses_the_gpu(project: Path) -> None:
-    host = docker_at("plain")
-    done = smoked(project, host)
-    if "its GPU request" in done.stdout:
-        pytest.skip("this engine has a GPU")
-    assert done.returncode == 0, done.stderr
-    assert f"starts with the flags of {MAIN}, but without its GPU. " in done.stderr
-    assert smoked(project, host, GPU_TEMPLATE_STRICT="1").returncode == 1
-    assert left_behind(host, project) == ""
+def test_smoke_names_what_is_broken(plain: Path, smoke_in, images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image, a flag that the engine does not apply, a mount that is closed: a notice, never a failure."""
+    host, good = docker_at("plain"), image_at(docker_at("plain"))
+    if platform.machine() != "x86_64":
+        pytest.skip("the broken programs are for x86-64")
+    monkeypatch.setattr(probe, "TIME_LIMIT", 3)
+    for name, (shell, architecture, sentence) in BROKEN.items():
+        code, _, lines = smoke_in(plain, host, images(host, name, shell, architecture))
+        assert (code, len(lines)) == (smoke.SKIPPED, 1) and says(lines[0], sentence), (name, lines)
+    run_container = smoke.run_container
+    with monkeypatch.context() as patch:
+        private = {"ipc_mode": "private"}
+        patch.setattr(smoke, "run_container", lambda *given: run_container(*given[:-1], {**given[-1], **private}))
+        code, _, lines = smoke_in(plain, host, good)
+        assert code == smoke.SKIPPED and says(lines[-1], probe.SHM_IGNORED) and " 64 MB " in lines[-1], lines
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: 54321)
+        code, _, lines = smoke_in(plain, host, good)
+        assert code == smoke.SKIPPED and any("/workspace is not writable" in line for line in lines), lines
+    with monkeypatch.context() as patch:
+        patch.setattr(probe, "SCRIPT", plain / "stops.sh")
+        probe.SCRIPT.write_text("echo started; sleep 60", encoding="utf-8")
+        code, _, lines = smoke_in(plain, host, good)
+        assert code == smoke.SKIPPED and any(says(line, probe.MOUNT_HANGS) for line in lines), lines
 
 
 @pytest.mark.engine
-def test_smoke_starts_a_container_without_gpu(generate: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ENGINES)
+def test_smoke_finds_nothing_wrong_with_the_examples(name: str, smoke_in, tmp_path: Path) -> None:
+    """Without a GPU, that is the one thing it reports, and it advises what helps there."""
+    host = docker_at(name)
+    for answers in sorted((ROOT / "examples").glob("*.yml")):
+        project = shutil.copytree(answers.with_suffix(""), tmp_path / answers.stem)
+        code, out, lines = smoke_in(project, host, image_at(host))
+        if name == "gpu":
+            assert (code, lines) == (smoke.PASSED, []) and "GPU NVIDIA Stand-in GPU" in out, (answers, lines)
+        elif code != smoke.PASSED:
+            begins, refusal = lines
+            assert "but without its GPU: " in begins
+            assert facts.pci() or ("`./launch --cpu" in refusal and "Toolkit" not in refusal), (answers, lines)
+
+
+@pytest.mark.engine
+def test_smoke_starts_a_container_without_gpu(generate: Callable[..., Path], tmp_path: Path, smoke_in) -> None:
     project = shutil.copytree(generate(hardware="cpu"), tmp_path / "cpu")
-    done = smoked(project, docker_at("plain"), GPU_TEMPLATE_STRICT="1")
-    assert done.returncode == 0, done.stderr
-    assert "no GPU asked for." in done.stdout
-
-
-@pytest.mark.engine
-def test_the_container_has_the_written_settings(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    host = docker_at("gpu")
-    monkeypatch.setenv("DOCKER_HOST", host)
-    monkeypatch.setenv("BASE_IMAGE", image_at(host))
-    monkeypatch.setenv("GPUS", "0,1")
-    monkeypatch.setattr(smoke, "removed_afterwards", lambda *arguments: contextlib.nullcontext())
-    try:
-        assert smoke.run(project) == smoke.PASSED, capsys.readouterr().err
-        made = left_behind(host, project).split()
-        inspected = subprocess.run(["docker", "-H", host, "inspect", *made], capture_output=True, text=True).stdout
-    finally:
-        subprocess.run(["docker", "-H", host, "rm", "-f", *left_behind(host, project).split()], capture_output=True)
-    (container,) = json.loads(inspected)
-    settings = container["HostConfig"]
-    assert settings["DeviceRequests"][0]["DeviceIDs"] == ["0", "1"]
-    assert (settings["IpcMode"], settings["Init"], settings["Privileged"]) == ("host", True, False)
-    assert {limit["Name"] for limit in settings["Ulimits"]} == {"memlock", "stack"}
-    mounts = {mount["Destination"]: mount["RW"] for mount in container["Mounts"]}
-    assert mounts == {
-        "/workspace": True,
-        "/home/dev/.cache/huggingface": True,
-        "/home/dev/.cache/wandb": True,
-        "/home/dev/.aws": False,
-        "/data": False,
-    }
-    assert "WANDB_DIR=/workspace/outputs" in container["Config"]["Env"]
+    host = docker_at("plain")
+    code, out, lines = smoke_in(project, host, image_at(host))
+    assert (code, lines) == (smoke.PASSED, []) and "no GPU asked for." in out
 
 
 @pytest.mark.engine
@@ -1223,8 +1364,8 @@ def test_invalid_flags_are_reported_and_nothing_is_deleted(plain: Path) -> None:
 def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C, Copier gives a hook a quarter of a second and then kills it."""
     host = docker_at("plain")
-    slow = "import smoke, run; run.put_wheel = lambda project: 0; smoke.LIST_GPUS = 'sleep 60'; "
-    slow += "smoke.asks = lambda arguments: False; raise SystemExit(run.main())"
+    slow = "import probe, run; run.put_wheel = lambda project: 0; probe.command = lambda *given: ['-c', 'sleep 60']; "
+    slow += "raise SystemExit(run.main())"
     change(plain / MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--label=nvidia.com/gpu=none"')
     environment = {
         **os.environ,
