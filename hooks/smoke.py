@@ -5,8 +5,9 @@ GPU_TEMPLATE_SMOKE  auto    (default) start the base image with the flags of dev
                     build   build the project's image and run `verify` in it; takes minutes and gigabytes of downloads
                     off     do nothing
 
-If there is no engine or it refuses GPUs, one line reports it and the hook succeeds. During `copier copy` it always
-succeeds: a failing hook makes Copier delete the project, and this tests the machine rather than the project.
+A container runs probe.sh, and probe.py judges what each flag came to. What is wrong with the image, the engine, or this
+machine is reported, and the hook succeeds. It fails only if the engine rejects the flags, and never during `copier
+copy`: a failing hook makes Copier delete the project.
 """
 
 from __future__ import annotations
