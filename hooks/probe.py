@@ -75,7 +75,7 @@ SOURCE_READ_ONLY = (
     "{source}` shows it."
 )
 MOUNT_CLOSED = (
-    "{target} is not {access} in the container for your user ({user}), although {source} is on this machine. In the "
+    "{target} is not {access} in the container for your user ({user}), although {source} is {access} here. In the "
     "container, you have no other groups than that; user namespaces, SELinux, and Docker Desktop can also be the "
     "reason. `./launch doctor --only mounts,engine` checks them."
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.host.facts import pci
 from tests.launch.conftest import write_project
 
 pytestmark = pytest.mark.engine
@@ -112,7 +113,8 @@ def test_an_engine_that_refuses_gpus(project: Path) -> None:
         done = launch(project, *command)
         assert done.returncode != 0, command
         said = [line for line in done.stderr.splitlines() if line.startswith("launch: ")]
-        assert len(said) == 1 and "Container Toolkit" in said[0] and "./launch --cpu" in said[0]
+        assert len(said) == 1 and "./launch --cpu" in said[0]
+        assert pci() or "Toolkit" not in said[0]  # without a GPU, it would not help
     assert left(project) == []
     assert launch(project, "--cpu", "preflight").returncode == 0
 
