@@ -102,7 +102,7 @@ def start(project: Path) -> int:
 
 
 def check(project: Path) -> int:
-    from validation import runner
+    from gpukit.validate import main as runner
 
     code = runner.run(project)
     if code == FAILED or not smoke_enabled():

@@ -297,7 +297,8 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
     start; until then, an empty folder replaces them.
     """
     from docker.types import DeviceRequest, Mount, Ulimit
-    from validation.flags import mount_fields, options, short_volume, size
+
+    from gpukit.project.flags import mount_fields, options, short_volume, size
 
     names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
     names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})

@@ -28,9 +28,9 @@ else:
 
 sys.path.insert(0, str(ROOT / "hooks"))
 
-from validation.compose import interpolated
-from validation.compose import read as compose_yaml
-from validation.runner import Validation
+from gpukit.validate.compose import interpolated
+from gpukit.validate.compose import read as compose_yaml
+from gpukit.validate.main import Validation
 
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]

@@ -34,12 +34,12 @@ sys.path.insert(0, str(HOOKS))
 
 import probe  # noqa: E402
 import smoke  # noqa: E402
-from validation import flags  # noqa: E402
-from validation.compose import interpolated  # noqa: E402
-from validation.problem import CPU, MAIN  # noqa: E402
-from validation.runner import Validation  # noqa: E402
 
 from gpukit.host import facts  # noqa: E402
+from gpukit.project import flags  # noqa: E402
+from gpukit.validate.compose import interpolated  # noqa: E402
+from gpukit.validate.main import Validation  # noqa: E402
+from gpukit.validate.problem import CPU, MAIN  # noqa: E402
 from gpukit.wheel import vendor, writer  # noqa: E402
 
 FULL = {
@@ -497,7 +497,7 @@ def test_the_gpu_request_of_a_machine_with_one_gpu(generate: Callable[..., Path]
 
 
 def test_the_schemas_are_valid() -> None:
-    for path in (HOOKS / "schemas").glob("*.json"):
+    for path in (ROOT / "gpukit").rglob("*.schema.json"):
         Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -816,7 +816,7 @@ def test_smoke_without_its_package(plain: Path, tmp_path: Path) -> None:
 
 def test_a_crash_of_a_hook_does_not_fail_the_project(plain: Path, tmp_path: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(HOOKS)!r}); import run; from validation import runner;"
+        f"import sys; sys.path.insert(0, {str(HOOKS)!r}); import run; from gpukit.validate import main as runner;"
         "runner.Validation.problems = lambda self: 1 / 0; sys.argv = ['run.py']; sys.exit(run.main())"
     )
     environment = {**os.environ, "GPU_TEMPLATE_SMOKE": "off", "COPIER_OPERATION": "copy"}
@@ -1373,7 +1373,7 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
         "BASE_IMAGE": image_at(host),
         "PYTHONPATH": f"{HOOKS}:{ROOT / 'gpukit/src'}",
     }
-    code = f"from validation import runner; runner.run = lambda project: 0; {slow}"
+    code = f"from gpukit.validate import main as runner; runner.run = lambda project: 0; {slow}"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -30,8 +30,8 @@ else:
 
 sys.path.insert(0, str(ROOT / "hooks"))
 
-from validation import compose
-from validation.runner import Validation
+from gpukit.validate import compose
+from gpukit.validate.main import Validation
 
 HARDWARE = support.load("hardware")["hardware"]
 BASES = list(support.load("images")["bases"])
@@ -213,7 +213,7 @@ def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> 
 
 
 def test_stacks_meet_their_schema(everything: dict[str, Path]) -> None:
-    schema = json.loads((ROOT / "hooks/schemas/stack.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads((ROOT / "gpukit/src/gpukit/validate/schemas/stack.schema.json").read_text(encoding="utf-8"))
     for path in different(everything, "stack.json"):
         jsonschema.Draft202012Validator(schema).validate(json.loads(path.read_text(encoding="utf-8")))
 

@@ -21,8 +21,8 @@ from tests.conftest import HERE, ROOT, git, quick
 
 sys.path.insert(0, str(ROOT / "hooks"))
 
-from validation import rules
-from validation.runner import Validation
+from gpukit.validate import rules
+from gpukit.validate.main import Validation
 
 OLD, NEW = HERE, "9999.1.0"
 YOURS = ("src", "tests", "notebooks")

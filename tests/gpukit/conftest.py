@@ -201,9 +201,9 @@ def container():
 
 @pytest.fixture
 def findings_schema():
-    return json.loads((ROOT / "hooks/schemas/findings.schema.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "gpukit/src/gpukit/findings/findings.schema.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def stack_schema():
-    return json.loads((ROOT / "hooks/schemas/stack.schema.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "gpukit/src/gpukit/validate/schemas/stack.schema.json").read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit"
 BELOW = {"project": "", "findings": "project", "errors": "findings project", "host": "errors findings project"}
 BELOW |= {"image": "project", "wheel": ""}
 BELOW |= dict.fromkeys(["doctor", "launch", "verify", "track", "update"], "wheel image host errors findings project")
+BELOW["validate"] = "host findings project"
 BELOW["train"] = "track host errors findings project"
 BELOW["script"] = f"train {BELOW['train']}"
 BELOW["verify"] += " script"  # cases.py tries it on the GPU, in a process of its own

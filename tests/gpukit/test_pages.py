@@ -18,7 +18,7 @@ from gpukit.verify.record import document
 
 record = partial(recording.record, verify.CHECKS)
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "hooks/schemas/record.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "gpukit/src/gpukit/verify/record.schema.json").read_text(encoding="utf-8"))
 CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
 
 

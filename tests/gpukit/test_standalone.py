@@ -164,7 +164,7 @@ def test_an_installed_torch_is_found_without_importing_it(tmp_path, monkeypatch)
 
 def test_every_field_stands_on_the_page() -> None:
     page = (ROOT / "docs/machine.md").read_text(encoding="utf-8")
-    schema = json.loads((ROOT / "hooks/schemas/findings.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads((ROOT / "gpukit/src/gpukit/findings/findings.schema.json").read_text(encoding="utf-8"))
     known = facts.to_json(Machine(gpus=(Card(),)))
     flat = [*known, *(f"engine.{name}" for name in known["engine"]), *(f"torch.{name}" for name in known["torch"])]
     flat += [f"gpus[].{name}" for name in known["gpus"][0].__dict__] if hasattr(known["gpus"][0], "__dict__") else []

@@ -197,7 +197,7 @@ def _cell(text: str) -> str:
 
 
 def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -> dict[str, object]:
-    """The document that `--json` prints; hooks/schemas/findings.schema.json in the template describes it."""
+    """The document that `--json` prints; findings.schema.json describes it."""
     return {
         "schema": 1,
         "tool": tool,

@@ -95,7 +95,7 @@ class Stack:
 def load(path: Path | None = None) -> Stack:
     """The stack in a file, by default the project's.
 
-    hooks/schemas/stack.schema.json validates the values; here they only have to exist.
+    validate/schemas/stack.schema.json validates the values; here they only have to exist.
 
     Raises:
         StackError: the file is missing, or this version cannot read it.

@@ -16,7 +16,7 @@ from gpukit.project.stack import Stack
 
 
 def document(findings: list[Finding], probes: Any, stack: Stack) -> dict[str, Any]:
-    """What hooks/schemas/record.schema.json in the template describes. It has no names of users or machines."""
+    """What record.schema.json describes. It has no names of users or machines."""
     not_passed = [finding for finding in findings if finding.status in (WARN, FAIL)]
     return {
         "schema": 1,

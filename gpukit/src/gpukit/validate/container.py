@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from validation.flags import gpus, mount_fields, options, short_volume, size, ulimit
+from gpukit.project.flags import gpus, mount_fields, options, short_volume, size, ulimit
 
 
 class Mount(NamedTuple):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from validation.problem import Problem, quoted
+from gpukit.validate.problem import Problem, quoted
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpukit.project.devcontainer import ConfigError, env_file
-from validation.container import Container, Mount
-from validation.flags import as_mapping, short_volume, size, ulimit
+from gpukit.project.flags import as_mapping, short_volume, size, ulimit
+from gpukit.validate.container import Container, Mount
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 

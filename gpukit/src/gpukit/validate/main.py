@@ -1,6 +1,6 @@
 """Check a generated or updated project: each file against its schema, and the files against each other.
 
-The schemas are in hooks/schemas/, the rules in rules.py and secrets.py. Nothing is written, and values of variables are
+The schemas are in schemas/, the rules in rules.py and secrets.py. Nothing is written, and values of variables are
 not printed, because they could be secrets. The schemas need jsonschema and compose.yaml needs PyYAML; without them,
 everything else is still checked.
 """
@@ -8,6 +8,7 @@ everything else is still checked.
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project import devcontainer
-from validation import rules, secrets
-from validation.container import Container, from_devcontainer
-from validation.problem import COMPOSE, COMPOSE_CPU, CPU, HOST_ENV, MAIN, STACK, Problem
-from validation.schema import schema_problems
+from gpukit.validate import rules, secrets
+from gpukit.validate.container import Container, from_devcontainer
+from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, CPU, HOST_ENV, MAIN, STACK, Problem
+from gpukit.validate.schema import schema_problems
 
 PASSED, FAILED, SKIPPED = 0, 10, 11
-SCHEMAS = Path(__file__).parents[1] / "schemas"
 # The host environment for which both files are read. They are compared for each way to set GPUS.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
 CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
@@ -95,7 +95,7 @@ class Validation:
         if not (self.project / COMPOSE).exists():
             return
         try:
-            from validation import compose
+            from gpukit.validate import compose
         except ImportError:
             self.skipped.append("compose.yaml (no PyYAML here)")
             return
@@ -113,7 +113,7 @@ class Validation:
 
     def agreement(self, config: str, file: str, content: Mapping[str, Any]) -> None:
         """Compare the service `dev` with the configuration, for each way to set GPUS. A difference is reported once."""
-        from validation.compose import service
+        from gpukit.validate.compose import service
 
         for choice in CHOICES:
             here = self.apply_rule(service, content, self.project, {**HOST, **choice})
@@ -158,7 +158,7 @@ class Validation:
             self.found.append(Problem(name, "", "is not a mapping", "restore it with `git checkout`"))
             return None
         if schema and self.validator:
-            definition = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
+            definition = json.loads(pkgutil.get_data(__package__, f"schemas/{schema}.schema.json") or b"")
             for error in self.validator(definition).iter_errors(content):
                 self.found += schema_problems(name, error, definition)
         return content

@@ -8,9 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from validation.container import Container
-from validation.flags import size, ulimit
-from validation.problem import CPU, MAIN, STACK, Problem, quoted
+from gpukit.project.flags import size, ulimit
+from gpukit.validate.container import Container
+from gpukit.validate.problem import CPU, MAIN, STACK, Problem, quoted
 
 NOTICE_DAYS = 90
 CREDENTIALS = re.compile(

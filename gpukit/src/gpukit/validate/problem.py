@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from validation.flags import scalar
+from gpukit.project.flags import scalar
 
 STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"

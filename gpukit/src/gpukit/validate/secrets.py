@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project.devcontainer import env_file
-from validation.flags import as_mapping, options
-from validation.problem import Problem
+from gpukit.project.flags import as_mapping, options
+from gpukit.validate.problem import Problem
 
 SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|(?:API)?KEY|SECRET|PASSWORD|PASSWD)S?(?:_|$)(?!.*(?:FILE|PATH|DIR)$)", re.I)
 SECRET_VALUE = re.compile(

@@ -1,0 +1,1 @@
+"""Check a project's generated files: `./launch validate`, and the template's hook."""
