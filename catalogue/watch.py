@@ -26,11 +26,13 @@ from typing import Any
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import refresh
 from gpukit.host.registry import Registry, bare, fetch, parse
+from gpukit.plan.packages import GLIBC
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import request
 from gpukit.update.git import attempt, git, refusal
@@ -192,7 +194,8 @@ def wanted(images: dict[str, Any], packages: dict[str, Any]) -> dict[str, list[R
 def newest_versions(names: list[str]) -> dict[str, str]:
     """The newest version of each package on the package index, which uv's configuration names."""
     command = ["uv", "pip", "compile", "-q", "--no-deps", "--no-header", "--no-annotate", "--no-emit-index-url"]
-    command += ["--python-version=3.12", "--python-platform=linux", "-"]
+    glibc = "_".join(map(str, GLIBC["container"]))  # some packages have wheels for newer systems only
+    command += ["--python-version=3.12", f"--python-platform=x86_64-manylinux_{glibc}", "-"]
     try:
         done = subprocess.run(command, cwd=ROOT, input="\n".join(names), capture_output=True, text=True, timeout=300)
     except OSError as error:
@@ -205,15 +208,19 @@ def newest_versions(names: list[str]) -> dict[str, str]:
 
 
 def package_versions(images: dict[str, Any], packages: dict[str, Any]) -> Iterator[Lead]:
-    """Packages whose newest version is outside of what the catalogue allows."""
+    """Packages whose newest version is above what the catalogue allows."""
     ranges = wanted(images, packages)
     found = newest_versions(sorted(ranges))
     for name in sorted(found):
-        outside = [str(each) for each in ranges.get(name, []) if not each.specifier.contains(found[name])]
-        if outside:
-            yield lead(
-                "package", f"{name} {found[name]}", "new", f"outside of {', '.join(dict.fromkeys(outside))}", INDEX
-            )
+        above = [str(each) for each in ranges.get(name, []) if is_above(found[name], each)]
+        if above:
+            yield lead("package", f"{name} {found[name]}", "new", f"outside of {', '.join(dict.fromkeys(above))}", INDEX)
+
+
+def is_above(version: str, requirement: Requirement) -> bool:
+    """Whether a version is outside of the range because it is too new; an older one is no news."""
+    bounds = [Version(each.version.removesuffix(".*")) for each in requirement.specifier]
+    return not requirement.specifier.contains(version) and Version(version) >= max(bounds)
 
 
 def toolkits(images: dict[str, Any]) -> Iterator[Lead]:

@@ -406,6 +406,18 @@ def test_releases_are_ordered_as_copier_orders_them() -> None:
     assert sorted(final, key=release_key) == sorted(final, key=lambda tag: Version(Version(tag).public))
 
 
+def test_an_untagged_clone_is_as_new_as_its_own_head(tmp_path: Path) -> None:
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    another = ["commit", "-q", "--allow-empty", "-m", "another"]
+    git("init", "-q", str(origin), cwd=tmp_path)
+    git(*another, cwd=origin)
+    git("clone", "-q", str(origin), str(clone), cwd=tmp_path)
+    git(*another, cwd=clone)
+    template = Template(str(clone), tmp_path)
+    assert template.newest() == git("rev-parse", "HEAD", cwd=clone).strip()
+    assert template.commit("HEAD~1") == git("rev-parse", "HEAD", cwd=origin).strip()
+
+
 def test_what_the_summary_reads() -> None:
     text = "# comment\n_commit: 1.0\nalso_on:\n- h100\n- 'rtx-40'\nnone: []\nname: 'it''s'\nlong: a\n    b\n"
     assert summary.answers(text) == {

@@ -379,6 +379,7 @@ def test_watch(server, pushed, sources, tmp_path):
     sources.drivers["580"].append("580.999.01")
     sources.drivers["630"] = ["630.10.01"]
     sources.packages.update({"torch": "2.16.0", "transformers": "6.0.1", "numpy": "2.5.0"})
+    sources.packages.update({"vllm": "0.1", "timm": "1.0"})  # older than what the catalogue has
     text, _, silent = run()
     assert silent == {}
     assert sorted(leads(text)) == sorted(

@@ -73,11 +73,12 @@ class Template:
 
     def commit(self, reference: str) -> str:
         """The commit of a tag, branch, commit, or description such as 1.0-3-gabc; empty if there is none."""
+        # In a clone, HEAD is the commit that Copier takes, and refs/remotes/origin/HEAD an older one of its origin.
         for name in (
             f"refs/tags/{reference}",
             f"refs/heads/{reference}",
-            f"refs/remotes/origin/{reference}",
             reference,
+            f"refs/remotes/origin/{reference}",
         ):
             found = attempt(self.repository, "rev-parse", "--verify", "-q", "--end-of-options", name + "^{commit}")
             if not found.code:
