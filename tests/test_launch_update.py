@@ -157,6 +157,7 @@ def lines(text: str) -> dict[str, str]:
 
 
 STACK = {"base", "torch", "driver", "files"}
+CONFLICTS = {"Dockerfile", "pyproject.toml", "stack.json"}
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,7 @@ def test_an_update_is_applied_and_undone(
     if state == "conflict":
         change(mine / "Dockerfile", 'CMD ["bash"]', 'CMD ["zsh"]')
         change(mine / "stack.json", f'"release": "{stack(mine)["release"]}"', '"release": "mine"')
+        change(mine / "pyproject.toml", '"tyro>=1.0,<2"', '"tyro>=1.0.5,<2"')
     commit(mine) if state != "clean" else None
     (mine / "outputs").mkdir()
     (mine / "outputs/ignored.txt").write_text("ignored\n")
@@ -208,14 +210,15 @@ def test_an_update_is_applied_and_undone(
     new_release(template)
     assert launch(mine) == int(state == "conflict")
     found = lines(capsys.readouterr().out)
-    assert set(found) == {"template", "answers", "packages", "gpukit", "next", *STACK} | (
-        {"conflicts"} if state == "conflict" else set()
+    assert set(found) == {"template", "answers", "gpukit", "next", *STACK} | (
+        {"conflicts"} if state == "conflict" else {"packages"}
     )
+    assert ("changed stack.json" in found["files"]) == (state != "conflict")
     assert found["driver"] == "580 -> 595.10 or newer"
     assert "torch" in found["torch"] or "2.16.0" in found["torch"]
-    assert found.get("conflicts", "") == ("Dockerfile, stack.json" if state == "conflict" else "")
+    assert found.get("conflicts", "") == (", ".join(sorted(CONFLICTS)) if state == "conflict" else "")
     unmerged = {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()}
-    assert unmerged == ({"Dockerfile", "stack.json"} if state == "conflict" else set())
+    assert unmerged == (CONFLICTS if state == "conflict" else set())
     if state == "conflict":
         assert "zsh" in git("show", ":2:Dockerfile", cwd=mine) and "-l" in git("show", ":3:Dockerfile", cwd=mine)
         assert "<<<<<<< before updating" in (mine / "Dockerfile").read_text(encoding="utf-8")

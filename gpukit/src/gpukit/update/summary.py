@@ -18,9 +18,10 @@ from gpukit.project.stack import version
 from gpukit.update.git import attempt, git, names, status, unmerged
 
 ANSWERS, STACK, PYPROJECT = ".copier-answers.yml", "stack.json", "pyproject.toml"
-OWN_LINES = (ANSWERS, STACK, "vendor/")  # files whose changes other lines name
-NAMED = ("image", "base", "release", "torch", "cuda", "driver")  # of stack.json; what follows from them is not listed
+OWN_LINES = (ANSWERS, "vendor/")  # files whose changes other lines name
 MOST = 6  # names in a line
+# The lines between conflict markers; the group has those from before the update.
+CONFLICT = re.compile(r"^<{7} .*\n((?:.*\n)*?)(?:^\|{7}.*\n(?:.*\n)*?)?^={7}\n(?:.*\n)*?^>{7} .*\n?", re.MULTILINE)
 # What follows, by the command that prints it.
 NEXT = {
     "check": "`./launch update` applies this",
@@ -54,7 +55,7 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
     """Compare the folder with its last commit. `driver`: this machine's; `commit`: the template's."""
     conflicts = sorted({entry.partition("\t")[2] for entry in unmerged(folder)})
     old, new = {}, {}
-    for name in (ANSWERS, STACK, PYPROJECT):
+    for name in (ANSWERS, STACK):
         old[name], new[name] = contents(folder, name, name in conflicts)
     stacks, answered = [stack(texts[STACK]) for texts in (old, new)], [answers(texts[ANSWERS]) for texts in (old, new)]
     result = Summary([], conflicts)
@@ -71,10 +72,10 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
         "base": changes(*stacks, {"image": "", "base": "", "release": "release ", "python": "Python "}),
         "torch": torch_line(*stacks),
         "driver": driver_line(result, stacks, below),
-        "packages": package_line(old[PYPROJECT], new[PYPROJECT]),
+        "packages": package_line(*applied(folder, PYPROJECT)),
         "answers": answer_line(*answered),
         "gpukit": gpukit_line(folder),
-        "files": file_line(folder, conflicts, *stacks),
+        "files": file_line(folder, conflicts),
         "conflicts": shown(conflicts),
     }
     result.lines += [(label, text) for label, text in details.items() if text]
@@ -83,15 +84,20 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
 
 def contents(folder: Path, name: str, conflict: bool) -> tuple[str, str]:
     """A file before and after. If it is in conflict: of the template, before and after."""
-    if conflict:
-        before, after = (attempt(folder, "show", f":{stage}:./{name}") for stage in (1, 3))
-        return before.out if not before.code else "", after.out if not after.code else ""
+    if not conflict:
+        return applied(folder, name)
+    before, after = (attempt(folder, "show", f":{stage}:./{name}") for stage in (1, 3))
+    return before.out if not before.code else "", after.out if not after.code else ""
+
+
+def applied(folder: Path, name: str) -> tuple[str, str]:
+    """A file before and after, without what is in conflict."""
     before = attempt(folder, "show", f"HEAD:./{name}")
     try:
         after = (folder / name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         after = ""
-    return before.out if not before.code else "", after
+    return before.out if not before.code else "", CONFLICT.sub(r"\1", after)
 
 
 def stack(text: str) -> dict[str, Any]:
@@ -215,12 +221,9 @@ def gpukit_line(folder: Path) -> str:
     return "" if old == new else arrow(" ".join(old), " ".join(new))
 
 
-def file_line(folder: Path, conflicts: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+def file_line(folder: Path, conflicts: list[str]) -> str:
     kinds: dict[str, list[str]] = {"changed": [], "new": [], "removed": []}
-    if old and new and not any(old.get(key) != new.get(key) for key in NAMED):
-        other = [key for key in new if old.get(key) != new[key] and key not in ("targets", "native")]
-        kinds["changed"] += [f"{STACK} ({shown(other)})"] if other else []
-    for name in status(folder):
+    for name in sorted(status(folder), key=lambda name: (name != STACK, name)):  # the others follow from it
         if name in conflicts or name.startswith(OWN_LINES):
             continue
         known = attempt(folder, "cat-file", "-e", f"HEAD:./{name}").code == 0
