@@ -115,7 +115,7 @@ def stacks() -> dict[str, Any]:
         "support": {base: BASES[base]["support"]["text"] for base in BASES},
         "brings": {base: BASES[base]["brings"] for base in BASES},
         "torch_to_build": PACKAGES["torch_to_build"]["packages"],
-        "uv": {name: PACKAGES["uv"][name] for name in ("version", "sha256")},
+        "uv": {name: PACKAGES["uv"][name] for name in ("version", "sha256", "http_timeout")},
     }
 
 

@@ -61,7 +61,9 @@ def test_the_record_is_a_constraint_file_for_pip_and_uv(packages, tmp_path):
         assert line.startswith("# python-apt==") or requirements.Requirement(line).specifier
     assert guard.recorded(to) == guard.installed(["*"], [str(packages)])
     assert to.stat().st_mode & 0o777 == 0o644
-    assert [path.name for path in to.parent.iterdir()] == ["protected.txt"]
+    builds = to.with_name(guard.BUILD)
+    assert set(to.parent.iterdir()) == {to, builds}, "drafts are gone"
+    assert builds.read_text() == "torch==2.10.0a0\n", "for isolated builds, only PyTorch's release counts"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import urllib.request
@@ -100,6 +102,35 @@ def wheel(folder: Path, name: str, version: str, *requires: str, cuda: str | Non
         archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
 
 
+BUILT_ON = """
+import zipfile, torch
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    name, info = "extension-1.0-py3-none-any.whl", "extension-1.0.dist-info"
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as archive:
+        archive.writestr("extension.py", f"torch = {torch.__version__!r}")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: extension\\nVersion: 1.0\\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return name
+"""
+
+
+def extension(folder: Path) -> None:
+    """A source archive whose build requires torch, and writes down which one it got."""
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.2\nName: extension\nVersion: 1.0\n",
+        "pyproject.toml": '[build-system]\nrequires = ["torch"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "extension"\nversion = "1.0"\n',
+        "backend.py": BUILT_ON,
+    }
+    folder.mkdir()
+    with tarfile.open(folder / "extension-1.0.tar.gz", "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"extension-1.0/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content.encode()))
+
+
 @pytest.fixture(scope="session")
 def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two of them: `pytorch` has torch, `ordinary` everything else and other builds of torch."""
@@ -123,6 +154,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel(ordinary / "older", "older", "1.0", "torch<2.13", "fruit<1")
     wheel(ordinary / "newer", "newer", "1.0", "torch>=2.15")
     wheel(ordinary / "fruit", "fruit", "0.9")
+    extension(ordinary / "extension")
     wheel(ordinary / "jupyterlab", "jupyterlab", "4.0", script=JUPYTER)
     (ordinary / "pip").mkdir()
     shutil.copy2(pip, ordinary / "pip")
@@ -789,6 +821,26 @@ def test_add(fresh: Native) -> None:
     assert time.monotonic() - begun < 10
     assert (fresh.root / "pyproject.toml").read_text() == edited
     assert fresh.torch() == "2.13.0+cpu"
+
+
+def test_a_package_is_never_built_on_another_torch(fresh: Native) -> None:
+    """Although the newest torch is another one, and uv has kept a build on that one."""
+    assert fresh.launch("build").returncode == 0
+    look = "import extension; print(extension.torch)"
+    other, env = fresh.home / "other", {name: value for name, value in fresh.env.items() if name != "UV_INDEX"}
+    subprocess.run(["uv", "venv", "-q", str(other)], env=env, check=True)
+    subprocess.run(["uv", "pip", "install", "-q", f"--python={other}", "extension"], env=env, check=True)
+    built = subprocess.run([other / "bin/python", "-c", look], capture_output=True, text=True).stdout
+    assert built == "2.15.0\n", "in another project"
+    done = fresh.launch("add", "extension")
+    assert done.returncode == 0, done.stderr
+    again = ["uv", "pip", "install", "--reinstall", "--no-deps", "--refresh", "extension"]
+    for command in (["true"], again):
+        done = fresh.launch("run", "--", *command)
+        assert done.returncode == 0, done.stderr
+        assert fresh.launch("run", "--", "python", "-c", look).stdout.startswith("2.13.0")
+    fresh.launch("run", "--", "pip", "install", "--force-reinstall", "extension")  # pip before 25.3 refuses it
+    assert fresh.launch("run", "--", "python", "-c", look).stdout.startswith("2.13.0")
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/etc/hostname"])

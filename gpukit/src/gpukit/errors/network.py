@@ -1318,7 +1318,7 @@ RULES = (
             Cause(
                 "server-slow",
                 "The network is too slow for the time limit of the program.",
-                "Raise the limit: `HF_HUB_DOWNLOAD_TIMEOUT=60`, `UV_HTTP_TIMEOUT=300`, or `pip --timeout 100`.",
+                "Raise the limit: `HF_HUB_DOWNLOAD_TIMEOUT=60`, `UV_HTTP_TIMEOUT=900`, or `pip --timeout 100`.",
                 tell="a large download ends after the same number of seconds each time",
                 given=text_must_have(r"timed? ?out|timeout|deadline"),
             ),

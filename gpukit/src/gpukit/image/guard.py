@@ -1,7 +1,8 @@
 """Protect the base's packages: record their versions when the image is built, report those that changed since.
 
-The file that `record` writes is the constraint of pip and uv from then on. Beside it, conflicts.txt lists the conflicts
-between the base's own packages, which verify ignores. This module imports nothing of ours: the Dockerfile runs it
+The file that `record` writes is the constraint of pip and uv from then on. Beside it, build-constraints.txt has the
+versions of PyTorch's packages for isolated builds, and conflicts.txt lists the conflicts between the base's own packages,
+which verify ignores. This module imports nothing of ours: the Dockerfile runs it
 before gpukit is installed.
 
     python guard.py record --stack stack.json --to /etc/gpukit/protected.txt
@@ -27,6 +28,8 @@ from pathlib import Path
 OWN = Path(sys.prefix, "protected.txt")  # in an environment that `./launch --native` created
 RECORD = OWN if OWN.is_file() else Path("/etc/gpukit/protected.txt")
 TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from PyTorch's index
+BUILD = "build-constraints.txt"
+TORCH = ("torch", "torchvision", "torchaudio")
 CONFLICTS = RECORD.with_name("conflicts.txt")  # exists if the base's packages conflict with each other
 REMEDY = "remove what requires another version from pyproject.toml or requirements.txt, then run `./launch build`"
 REMEDY_OVERLAID = "use `./launch --native add PACKAGE` instead"
@@ -75,9 +78,18 @@ def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = No
 
 
 def write(found: dict[str, str], to: Path) -> None:
-    """Write a constraint file. A version that pip and uv cannot parse is a comment: checked, but no constraint."""
-    lines = [f"{'' if VALID.fullmatch(version) else '# '}{name}=={version}\n" for name, version in found.items()]
+    """Write the constraints: of installations to this file, of isolated builds beside it.
+
+    A version that pip and uv cannot parse is a comment: checked, but no constraint. For builds, PyTorch's release counts:
+    the package index, which builds are installed from, does not have its local versions such as +cu130.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
+    _write_lines({name: found[name].partition("+")[0] for name in TORCH if name in found}, to.with_name(BUILD))
+    _write_lines(found, to)
+
+
+def _write_lines(versions: dict[str, str], to: Path) -> None:
+    lines = [f"{'' if VALID.fullmatch(version) else '# '}{name}=={version}\n" for name, version in versions.items()]
     draft = to.with_name(f".{to.name}.{os.getpid()}")
     draft.write_text("".join(lines), encoding="utf-8")
     draft.chmod(0o644)

@@ -21,7 +21,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-TORCH = {"torch", "torchvision", "torchaudio"}
+from gpukit.image.guard import TORCH
 
 
 def name(requirement: str) -> str:

@@ -15,25 +15,36 @@ import os
 import pkgutil
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpukit.errors import refusals
 from gpukit.errors.known import match_rules
+from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import guard
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
-FORMAT = 2
+FORMAT = 3
 INSTALLING = "https://docs.astral.sh/uv/getting-started/installation/"
 RECREATE = "`./launch --native build --no-cache` recreates the environment"
 # Settings of uv's that would make it use another environment or other packages than those on its command line.
-OTHERS = ("UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_TORCH_BACKEND", "UV_CONSTRAINT", "UV_PYTHON", "VIRTUAL_ENV")
+OTHERS = (
+    "UV_SYSTEM_PYTHON",
+    "UV_TARGET",
+    "UV_PREFIX",
+    "UV_TORCH_BACKEND",
+    "UV_CONSTRAINT",
+    "UV_BUILD_CONSTRAINT",
+    "UV_PYTHON",
+    "VIRTUAL_ENV",
+)
 WANTED = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
@@ -47,6 +58,7 @@ import sys, sysconfig
 if sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
     print("%d.%d" % sys.version_info[:2], sys.executable, sep="\\n")
 """
+HTTP_TIMEOUT = str(data("stacks")["uv"]["http_timeout"])
 # Enough for an index that responds; one that does not is given up after 10 seconds, and not after uv's two minutes.
 PROBE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
 
@@ -241,7 +253,7 @@ class Environment:
         self.assert_build()
         guard.write(guard.installed(self.patterns, [str(self.site)]), self.record)
         hold(self.site, guard.recorded(self.record))
-        configure(self.path, self.record)
+        configure(self.path, self.holding())
         (self.site / "_gpukit_guard.py").write_bytes(pkgutil.get_data("gpukit.image", "guard.py") or b"")
         own = f"sys.prefix == {str(self.path)!r} and os.getenv('PYTHONPATH', '') in ('', {self.pythonpath!r})"
         line = f"import os, sys; {own} or __import__('_gpukit_guard').overlaid()\n"
@@ -357,9 +369,31 @@ class Environment:
     def settings(self, more: dict[str, str]) -> dict[str, str]:
         """uv's environment. As in the image, PyTorch's index is for PyTorch alone."""
         env = {name: value for name, value in self.project.env.items() if name not in (*OTHERS, "UV_INDEX")}
-        if self.record.is_file():
-            env["UV_CONSTRAINT"] = str(self.record)
-        return {**env, **more}
+        env["UV_HTTP_TIMEOUT"] = env.get("UV_HTTP_TIMEOUT") or HTTP_TIMEOUT
+        return {**env, **(self.holding() if self.record.is_file() else {}), **more}
+
+    def holding(self) -> dict[str, str]:
+        """What holds uv to this environment's PyTorch, also where it builds a package."""
+        return {
+            "UV_CONSTRAINT": str(self.record),
+            "UV_BUILD_CONSTRAINT": str(self.record.with_name(guard.BUILD)),
+            "UV_CACHE_DIR": str(self.cache()),
+        }
+
+    def cache(self) -> Path:
+        """uv's cache of this PyTorch: a package that was built for another one is in another cache.
+
+        uv keeps what it built from source, and would use it with any PyTorch.
+        """
+        found = guard.recorded(self.record) if self.record.is_file() else {}
+        name = f"for-torch-{found.get('torch', self.torch)}"
+        cache = uv_cache(self.project.env)
+        return cache if cache.name == name else cache / name
+
+
+def uv_cache(env: Mapping[str, str]) -> Path:
+    caches = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(env.get("UV_CACHE_DIR") or Path(caches, "uv")).expanduser().absolute()
 
 
 def names(packages: Iterable[str]) -> set[str]:
@@ -395,14 +429,17 @@ def modules(record: Path) -> list[str]:
     return sorted({name.partition(".")[0] for name in first if not re.search(r"^\.\.$|\.dist-info$|\.data$", name)})
 
 
-def configure(path: Path, record: Path) -> None:
+def configure(path: Path, variables: dict[str, str]) -> None:
     """Make pip, and uv in an activated environment, refuse what is incompatible before they change anything."""
-    (path / "pip.conf").write_text(f"[global]\nconstraint = {record}\n", encoding="utf-8")
+    pip = {name: variables[f"UV_{name.upper().replace('-', '_')}"] for name in ("constraint", "build-constraint")}
+    lines = [f"{name} = {file}\n" for name, file in pip.items()]
+    (path / "pip.conf").write_text("[global]\n" + "".join(lines), encoding="utf-8")
     script = path / "bin/activate"
     text = script.read_text(encoding="utf-8")
-    undo = "\n    unset UV_CONSTRAINT"
+    undo = f"\n    unset {' '.join(variables)}"
     text = re.sub(r"^deactivate *\(\) *\{", lambda match: match[0] + undo, text, flags=re.MULTILINE)
-    script.write_text(f"{text}\nexport UV_CONSTRAINT={record}\n", encoding="utf-8")
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    script.write_text(f"{text}\n{exports}", encoding="utf-8")
     rc = f'[ -f ~/.bashrc ] && . ~/.bashrc\n. "{script}"\n'
     (path / "bashrc").write_text(rc, encoding="utf-8")
 

@@ -19,6 +19,7 @@ from gpukit.host import queue
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
+from gpukit.image import guard
 from gpukit.launch import add as adding
 from gpukit.launch import container
 from gpukit.launch import notebook as jupyter
@@ -94,8 +95,9 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         "PYTHONPATH": environment.pythonpath,
         "GPUKIT_PROJECT": str(project.root),
         "PYTHONNOUSERSITE": "1",
-        "UV_CONSTRAINT": str(environment.record),
+        **environment.holding(),
         "PIP_CONSTRAINT": str(environment.record),
+        "PIP_BUILD_CONSTRAINT": str(environment.record.with_name(guard.BUILD)),
     }
 
 

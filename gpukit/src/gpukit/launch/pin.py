@@ -6,6 +6,7 @@ import json
 import re
 
 from gpukit.host.project import Project
+from gpukit.image.guard import TORCH
 from gpukit.launch import image
 from gpukit.launch.image import BASE
 from gpukit.project import pyproject
@@ -30,7 +31,6 @@ while todo:
     todo += [canonical(re.match(r"[\\w.-]+", line)[0]) for line in package.requires or []]
 print(json.dumps(found))
 """
-TORCH = {"torch", "torchvision", "torchaudio"}
 TOOLS = {"pip", "setuptools", "wheel"}  # Ubuntu's and NVIDIA's Python bring their own, which uv may not replace
 
 
@@ -61,7 +61,7 @@ def lines(found: dict[str, list], protected: list[str], cpu: bool = False) -> st
     """
     text = ""
     for name, (version, address) in sorted(found.items()):
-        own = pyproject.matches(name, protected) or "+" in version or (cpu and name in TORCH | TOOLS)
+        own = pyproject.matches(name, protected) or "+" in version or (cpu and name in {*TORCH, *TOOLS})
         if (
             not cpu and name in TORCH and re.fullmatch(r"[\d.]+(\+\w+)?", version)
         ):  # NVIDIA's own builds are pre-releases

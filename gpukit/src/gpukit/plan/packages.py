@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, plain, skipped
 from gpukit.host.cards import data
-from gpukit.image.guard import normalised
+from gpukit.image.guard import TORCH, normalised
 from gpukit.plan import cache
 from gpukit.plan.index import Platform
 from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, program, resolve
@@ -20,7 +20,6 @@ from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
 
 GLIBC = {"container": (2, 39), "native": (2, 28)}  # Ubuntu 24.04's, the oldest of the bases; natively PyTorch's wheels'
-FIRST = ("torch", "torchvision", "torchaudio")  # PyTorch's layer installs them
 OLD_DAYS = 365
 CONFLICT = Cause(
     "requirements-conflict",
@@ -63,8 +62,7 @@ FROM_SOURCE = Cause(
 )
 TORCH_TO_BUILD = Cause(
     "package-needs-torch-to-build",
-    "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler, which an "
-    "isolated build lacks.",
+    "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler.",
     "In pyproject.toml, name a wheel that its authors built for this PyTorch, `{package} @ URL`, or remove {named}.",
 )
 FLASH_ATTN = Cause(
@@ -130,13 +128,13 @@ def question(stack: Stack, target: Target, requirements: list[str], folder: Path
     provided = dict.fromkeys(brings - {"numpy"}, "")
     if "torch" in provided:
         provided["torch"] = stack.torch
-    torch = [line for line, name in names.items() if name == "torch" or (name in FIRST and name not in provided)]
+    torch = [line for line, name in names.items() if name == "torch" or (name in TORCH and name not in provided)]
     release = version(stack.torch)
     requirement = f"torch>={release[0]}.{release[1]},<{release[0]}.{release[1] + 1}"
     index = os.environ.get("UV_INDEX", "").split(" ")[0].rpartition("=")[2] or pytorch_index(stack, target)
     return Question(
         Platform(target.arch, version(stack.python)[:2], GLIBC["native" if native else "container"]),
-        tuple(line for line, name in names.items() if name not in FIRST),
+        tuple(line for line, name in names.items() if name not in TORCH),
         tuple(dict.fromkeys([*torch, "torch" if "torch" in provided else requirement])),
         index,
         stack.torch,
