@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,7 +25,8 @@ from gpukit.jobs import slurm, worker
 from gpukit.jobs.commands import act
 from gpukit.jobs.log import main as copy_log
 from gpukit.jobs.runners import Container
-from gpukit.jobs.table import MIGRATIONS, Table
+from gpukit.jobs.service import application
+from gpukit.jobs.table import FINAL, MIGRATIONS, Table
 from gpukit.project.messages import RefusalError
 from tests.jobs.test_slurm import RECORD
 
@@ -66,12 +68,12 @@ class Queue:
         return worker
 
     def states(self) -> list[str]:
-        return [job["state"] for job in self.table.all()]
+        return [job["state"] for job in self.table.recent(1000)]
 
     def until(self, holds: Callable[[], Any], seconds: float = 15) -> None:
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, self.table.all()
+            assert time.monotonic() < end, self.table.recent(1000)
             time.sleep(0.02)
 
     def until_states(self, *states: str) -> None:
@@ -132,7 +134,7 @@ def test_jobs_run_in_order_each_gpu_has_one_and_dependents_of_a_failure_are_held
     expected = ["finished"] * 3 + ["failed", "held", "held", "queued", "waiting", "finished", "failed", "finished"]
     queue.until_states(*expected)
     assert sorted(queue.log(1) + queue.log(2)) == sorted("GPU 0\nGPU 1\n") and queue.log(3) == "GPU 0,1\n"
-    jobs = queue.table.all()
+    jobs = queue.table.recent(1000)
     assert (jobs[3]["status"], jobs[9]["status"]) == (3, 127)
     assert "3 GPUs" in jobs[6]["note"] and "NOT_SET" in jobs[7]["note"]
     assert "changed since `submit`" in jobs[10]["note"]
@@ -143,7 +145,7 @@ def test_jobs_run_in_order_each_gpu_has_one_and_dependents_of_a_failure_are_held
     queue.until(lambda: queue.states()[7] == "finished")
     new = queue.table.retry(4, "")
     queue.until(lambda: queue.table.get(new)["state"] == "failed")
-    assert [job["after"] for job in queue.table.all()[4:6]] == [new, 5] and queue.states()[4:6] == ["held"] * 2
+    assert [job["after"] for job in queue.table.recent(1000)[4:6]] == [new, 5] and queue.states()[4:6] == ["held"] * 2
 
 
 # Writes what runs, and when it has ended; ignores SIGTERM, and has a child in a session of its own.
@@ -201,7 +203,7 @@ while done < 12:
     queue.until(lambda: set(queue.states()) == {"finished"})
     assert kills > 2 and not (queue.root / "twice").exists() and queue.left() == []
     assert [len((queue.root / f"count-{number}").read_text()) for number in numbers] == [12] * 5
-    assert max(job["starts"] for job in queue.table.all()) > 1
+    assert max(job["starts"] for job in queue.table.recent(1000)) > 1
 
 
 def test_a_stopped_worker_puts_its_job_back_and_a_restart_of_the_machine_is_no_live_process(queue: Queue) -> None:
@@ -260,6 +262,95 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
 
 
+def get(app: Any, path: str, token: str) -> None:
+    """A request to the service's application."""
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "query_string": b""}
+    status: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        status.extend([message["status"]] if "status" in message else [])
+
+    asyncio.run(app(scope, receive, send))
+    assert status in ([200], [503])  # 503: of /health, because nothing processes this queue
+
+
+def test_what_is_asked_often_does_not_read_all_that_has_ended(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps of SQLite with a history, in a table of the first version, and with one twenty times as long."""
+    folder = place.folder(root)
+    steps = [0]
+
+    def step() -> None:
+        steps[0] += 1
+
+    def connect(*given: Any, **options: Any) -> sqlite3.Connection:
+        base = sqlite3.connect(*given, **options)
+        base.set_progress_handler(step, 1)
+        return base
+
+    def add(first: int, last: int) -> None:
+        rows = [(state, at, at + 3.0, at + 5.0) for at in range(first, last + 1) for state in (FINAL[at % 4],)]
+        with contextlib.closing(sqlite3.connect(folder / "queue.sqlite")) as base, base:
+            base.executemany(
+                "INSERT INTO jobs (state, command, submitted, started, ended, ran, starts, position)"
+                " VALUES (?, '[\"true\"]', ?, ?, ?, 2.0, 1, 0)",
+                rows,
+            )
+
+    with contextlib.closing(sqlite3.connect(folder / "queue.sqlite")) as base:
+        base.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
+    add(1, 200)
+    (folder / "1.log").write_text("old")
+    os.utime(folder / "1.log", (2.0, 2.0))
+    (folder / "200.log").write_text("new")
+    app = application(root)
+    token = (root / place.TOKEN).read_text()
+    Table(folder).base.close()
+    monkeypatch.setattr("gpukit.jobs.table.sqlite3", Namespace(**{**vars(sqlite3), "connect": connect}))
+
+    def clean_up() -> None:
+        with Table(folder) as table:
+            worker.Worker(folder, table, None, None, lambda: None).remove_old_logs()
+
+    actions: dict[str, Callable[[], Any]] = {
+        "health": lambda: get(app, "/health", token),
+        "jobs over HTTP": lambda: get(app, "/jobs", token),
+        "jobs": lambda: main(["jobs"]),
+        "logs": lambda: main(["jobs", "logs"]),
+        "submit": lambda: main(["submit", "true"]),
+        "move": lambda: main(["jobs", "move", "201"]),
+        "old logs": clean_up,
+    }
+    counted: list[dict[str, int]] = []
+    for last in (200, 4000):
+        if last > 200:
+            with Table(folder) as table:
+                table.base.execute("DELETE FROM jobs WHERE ended IS NULL")
+            add(202, last + 1)
+            (folder / f"{last + 1}.log").write_text("newest")
+        counted.append({})
+        for name, action in actions.items():
+            steps[0] = 0
+            action()
+            counted[-1][name] = steps[0]
+    assert counted[0].keys() == {name for name, count in counted[1].items() if count < 1.2 * counted[0][name]}, counted
+    assert not (folder / "1.log").exists() and (folder / "200.log").exists()
+    with Table(folder) as table:
+        assert table.get(1)["state"] == FINAL[1] and table.get(4001)["command"] == ["true"]  # and nothing is lost
+        asked: list[str] = []
+        table.base.set_trace_callback(asked.append)
+        totals = table.totals()
+        table.base.set_trace_callback(None)
+        (plan,) = table.base.execute(f"EXPLAIN QUERY PLAN {asked[0]}").fetchall()
+        assert "COVERING INDEX" in plan["detail"]  # it counts all jobs, and reads no row of one
+        assert sum(totals[state][0] for state in FINAL) == 4000
+        assert [sum(totals[state][at] for state in FINAL) for at in (1, 2)] == [3 * 4000, 2 * 4000]
+
 def test_databases_that_cannot_be_used(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,7 +375,7 @@ def test_databases_that_cannot_be_used(
         table.base.execute("CREATE TRIGGER full BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'x'); END")
         with pytest.raises(RefusalError):
             table.submit(["true"])
-        assert table.all() == []
+        assert table.recent(1000) == []
     monkeypatch.setattr(place, "file_system", lambda _: 0x6969)
     with pytest.raises(RefusalError, match="NFS"):
         place.folder(root)

@@ -82,10 +82,11 @@ class View:
     def button(self, name: str, number: int) -> Locator:
         return self.page.get_by_role("button", name=f"{name}: job {number}", exact=True)
 
-    def polled(self, what: str = "/jobs") -> None:
-        """Two seconds later, by the page's clock, which also runs by itself."""
-        with self.page.expect_response(lambda answer: answer.url.endswith(what)):
+    def polled(self, what: str = "/jobs") -> int:
+        """Two seconds later, by the page's clock, which also runs by itself; the status of the response."""
+        with self.page.expect_response(lambda answer: answer.url.endswith(what)) as response:
             self.page.clock.run_for(2000)
+        return response.value.status
 
     def until_first(self, *numbers: int) -> None:
         end = time.monotonic() + 5
@@ -134,6 +135,9 @@ def test_sign_in_by_the_address(view: View) -> None:
     assert login.method == "POST" and login.post_data_json == {"token": view.service.token}
     view.page.reload()  # now by the cookie
     expect(view.row(1)).to_be_visible()
+    assert [view.polled(), view.polled()] == [304, 304]  # nothing has changed
+    expect(view.row(1)).to_be_visible()
+    expect(view.page.locator("#connection")).to_be_empty()
 
 
 def test_sign_in_by_the_field(view: View) -> None:

@@ -158,7 +158,11 @@ def test_jobs_over_http(service: Service) -> None:
     service.until(lambda: service.state(retried["id"]) == "failed")
     listed = ask("GET", "/jobs")[2]
     assert [job["id"] for job in listed["jobs"]] == [1, 2, 3, 4, 5, 6] and listed["processing"] is True
+    tag = ask("GET", "/jobs")[1]["ETag"]
+    status, headers, same = ask("GET", "/jobs", If_None_Match=tag)
+    assert (status, headers["ETag"], same) == (304, tag, "")
     assert listed["jobs"][0]["run"] == "job-1" and listed["jobs"][1]["status"] == 3
+    assert ask("DELETE", f"/jobs/{service.submit(after=held)}")[0] == ask("GET", "/jobs", If_None_Match=tag)[0] == 200
     health = ask("GET", "/health")
     assert health[0] == 200 and health[2]["cuda"]["ok"] and ask("GET", "/health", token="")[2] == {"status": "ok"}
     assert ask("GET", "/metrics")[0] == 200 and "/jobs" in ask("GET", "/openapi.json")[2]["paths"]
@@ -290,7 +294,7 @@ def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pyt
             worker.tick()
             time.sleep(0.01)
         worker.tick()
-        assert [job["state"] for job in table.all()] == ["failed", "queued"] and "CUDA error" in table.get(1)["note"]
+        assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)["note"]
         (root / "lost").unlink()
         worker.probe_at = 0
         while table.get(2)["state"] != "failed":

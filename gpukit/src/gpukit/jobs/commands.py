@@ -227,14 +227,14 @@ def clean(text: str) -> str:
 
 def show_all(table: Table, place: Path) -> int:
     print("\n".join(lines(every(table, place), place.parent.parent, sys.stdout.isatty())))
-    if queue.WorkerLock(place).holder() is None and any(job["state"] not in FINAL for job in table.all()):
+    if queue.WorkerLock(place).holder() is None and table.counts():
         say(f"Nothing is processing the queue: {HOW}")
     return 0
 
 
 def every(table: Table, place: Path) -> list[dict[str, Any]]:
-    """The jobs of the queue, and those on Slurm."""
-    return table.all() + slurm.jobs(place.parent.parent)
+    """The jobs of the queue that are of interest, and those on Slurm."""
+    return table.recent(ENDED_SHOWN) + slurm.jobs(place.parent.parent)
 
 
 def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
@@ -317,11 +317,10 @@ def show(job: dict[str, Any], root: Path) -> int:
 def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
     """A job's log, without escape codes; by default that of the job that runs, or that ran last."""
     if number is None:
-        ran = [job for job in table.all() if job["starts"]]
-        ran.sort(key=lambda job: (job["state"] == "running", job["ended"] or 0, job["id"]))
-        if not ran:
+        last = table.last_started()
+        if not last:
             raise RefusalError("There are no logs: no job has started yet.")
-        number = ran[-1]["id"]
+        number = last["id"]
         say(f"The log of job {number}:")
     job, path = table.get(number), place / f"{number}.log"
     if not path.exists() and not (follow and job["state"] not in FINAL):

@@ -19,9 +19,8 @@ from prometheus_client.registry import Collector
 from gpukit.host.queue import WorkerLock
 from gpukit.jobs.gpus import gpus, xids
 from gpukit.jobs.progress import progress, run_of, training_since
-from gpukit.jobs.table import FINAL, Table
+from gpukit.jobs.table import ALIVE, FINAL, Table
 
-STATES = ("queued", "held", "waiting", "running")
 # name: what it measures, and of `progress` or `gpus` which value
 OF_A_JOB = {
     "step": ("Steps that the run has logged", "step"),
@@ -56,17 +55,17 @@ class Queue(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Table(self.place) as table:
-            every = table.all()
-        now, states = time.time(), [job["state"] for job in every]
-        yield _gauge("gpukit_jobs", "Jobs that have not ended", {(one,): states.count(one) for one in STATES}, "state")
+            totals, running, now = table.totals(), table.running(), time.time()
+        counts = {state: totals[state][0] if state in totals else 0 for state in (*ALIVE, *FINAL)}
+        states = {(state,): counts[state] for state in ALIVE}
+        yield _gauge("gpukit_jobs", "Jobs that have not ended", states, "state")
         ended = CounterMetricFamily("gpukit_jobs_ended", "Jobs that have ended", labels=["outcome"])
         for state in FINAL:
-            ended.add_metric([state], states.count(state))
+            ended.add_metric([state], counts[state])
         yield ended
-        waited = sum(max(0.0, (job["started"] or job["ended"] or now) - job["submitted"]) for job in every)
+        waited, ran = (sum(one[at] for one in totals.values()) for at in (1, 2))
         yield CounterMetricFamily("gpukit_jobs_waited_seconds", "Seconds until jobs started first", waited)
-        yield CounterMetricFamily("gpukit_jobs_run_seconds", "Seconds that jobs have run", sum(j["ran"] for j in every))
-        running = [job for job in every if job["state"] == "running"]
+        yield CounterMetricFamily("gpukit_jobs_run_seconds", "Seconds that jobs have run", ran)
         yield _gauge("gpukit_gpus_in_use", "GPUs that running jobs asked for", sum(job["gpus"] for job in running))
         yield from self._running(running, now)
         yield from _gpus(gpus(), xids())

@@ -22,6 +22,7 @@ except ImportError:  # some builds of Python
 
 FINAL = ("finished", "failed", "canceled", "out of time")
 OPEN = ("queued", "held", "waiting")
+ALIVE = (*OPEN, "running")  # an index finds these; with `NOT IN {FINAL}`, SQLite would read every job
 # Each brings the schema from one version (PRAGMA user_version) to the next; never edit one that was released.
 MIGRATIONS = [
     """
@@ -48,7 +49,14 @@ MIGRATIONS = [
         ended REAL
     );
     CREATE INDEX jobs_state ON jobs (state);
+    """,
+    # Few jobs are open and many have ended: no request may read the rows of all of them. The first index has all that
+    # `totals` needs.
     """
+    DROP INDEX jobs_state;
+    CREATE INDEX jobs_state ON jobs (state, submitted, started, ended, ran);
+    CREATE INDEX jobs_ended ON jobs (ended);
+    """,
 ]
 
 
@@ -114,8 +122,38 @@ class Table:
 
     # Reading
 
-    def all(self) -> list[dict[str, Any]]:
-        return self._rows("1 ORDER BY id")
+    def recent(self, most: int) -> list[dict[str, Any]]:
+        """The jobs that have not ended, and the `most` last ones that have, in the order of their numbers."""
+        return self._rows(
+            f"id IN (SELECT id FROM jobs WHERE state IN {ALIVE} UNION ALL SELECT id FROM"
+            " (SELECT id FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?)) ORDER BY id",
+            (most,),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs that have not ended are in each state."""
+        with self._explained():
+            found = self.base.execute(f"SELECT state, COUNT(*) FROM jobs WHERE state IN {ALIVE} GROUP BY state")
+            return dict(found.fetchall())
+
+    def totals(self) -> dict[str, tuple[int, float, float]]:
+        """By state: jobs, the seconds that they waited until they started first, and those that they ran; of all."""
+        with self._explained():
+            found = self.base.execute(
+                "SELECT state, COUNT(*), TOTAL(MAX(0, COALESCE(started, ended, ?) - submitted)), TOTAL(ran) FROM jobs"
+                " GROUP BY state",
+                (time.time(),),
+            )
+            return {row[0]: tuple(row[1:]) for row in found.fetchall()}
+
+    def ended_before(self, number: int, moment: float) -> bool:
+        return bool(self._rows("id = ? AND ended < ?", (number, moment)))
+
+    def last_started(self) -> dict[str, Any] | None:
+        """A job that runs, or else the one that ran last."""
+        found = self._rows("state = 'running' ORDER BY id DESC LIMIT 1")
+        found = found or self._rows("starts > 0 ORDER BY ended DESC, id DESC LIMIT 1")
+        return found[0] if found else None
 
     def get(self, number: int) -> dict[str, Any]:
         found = self._rows("id = ?", (number,))
@@ -187,7 +225,7 @@ class Table:
         with self.change() as base:
             base.execute(
                 f"UPDATE jobs SET priority = (SELECT MAX(priority) FROM jobs WHERE state IN {OPEN}),"
-                " position = (SELECT MIN(position) FROM jobs) - 1 WHERE id = ?",
+                f" position = (SELECT MIN(position) FROM jobs WHERE state IN {ALIVE}) - 1 WHERE id = ?",
                 (number,),
             )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -294,11 +295,14 @@ class Worker:
         return self.place / f"{number}.log"
 
     def remove_old_logs(self) -> None:
+        """By the files: they are fewer than the jobs, of which the table keeps every one."""
         oldest = time.time() - LOG_DAYS * 86400
-        for job in self.table.all():
-            if job["state"] in FINAL and job["ended"] < oldest:
-                for path in (self.log(job["id"]), Path(f"{self.log(job['id'])}.1")):
-                    path.unlink(missing_ok=True)
+        with os.scandir(self.place) as entries:
+            logs = [entry for entry in entries if re.fullmatch(r"\d+\.log(\.1)?", entry.name)]
+        for log in logs:
+            with contextlib.suppress(FileNotFoundError):  # it was rotated
+                if log.stat().st_mtime < oldest and self.table.ended_before(int(log.name.partition(".")[0]), oldest):
+                    Path(log.path).unlink()
 
 
 def fingerprint(root: Path) -> str:
