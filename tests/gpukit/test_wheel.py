@@ -212,6 +212,18 @@ def test_vendor_writes_the_running_gpukit_and_removes_other_wheels(project: Path
     assert sorted(wheels(project)) == [wheel.name, "mine-1-py3-none-any.whl"]
 
 
+def test_vendor_writes_where_the_project_keeps_its_wheel(project: Path, wheel: Path, capsys) -> None:
+    (project / "vendor").mkdir(exist_ok=True)
+    (project / "vendor" / wheel.name).write_bytes(b"")
+    (project / ".gpukit").mkdir()
+    (project / ".gpukit" / wheel.name).write_bytes(wheel.read_bytes()[:2000] + bytes(50) + wheel.read_bytes()[2050:])
+    assert main(["vendor"]) == 0
+    assert capsys.readouterr().out == f".gpukit/{wheel.name}\n"
+    assert wheels(project) == []
+    assert (project / ".gpukit" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert main(["vendor", "--check", "--from", str(SOURCE)]) == 0
+
+
 def test_vendor_from_a_folder(project: Path, source: Path, wheel: Path, capsys) -> None:
     CHANGES["a module"](source)
     assert main(["vendor", "--from", str(source)]) == 0

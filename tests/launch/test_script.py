@@ -9,16 +9,19 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpukit.cli import commands, main
 from gpukit.image import guard
+from gpukit.wheel import writer
 from tests.conftest import HERE, git
 from tests.launch.conftest import wheel
 
-SHELLS = [name for name in ("dash", "bash") if shutil.which(name)]
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+TOOLS = ("sh", "dirname", "git", "sed", "tr")  # what the script uses
 PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
 BROKEN = "#!/bin/sh\necho 'the `python3` command exists in these Python versions: 3.12' >&2\nexit 127\n"
 
@@ -38,7 +41,7 @@ def tools(folder: Path, **files: str | Path) -> Path:
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A PATH without Python."""
-    return tools(tmp_path / "bare", **{name: Path(shutil.which(name) or "") for name in ("sh", "dirname", "git")})
+    return tools(tmp_path / "bare", **{name: Path(shutil.which(name) or "") for name in TOOLS})
 
 
 @pytest.fixture
@@ -49,7 +52,8 @@ def path(tmp_path: Path, bare: Path) -> str:
 def run(
     root: Path, path: str | Path, *arguments: str, shell: str = "sh", **options: object
 ) -> subprocess.CompletedProcess[str]:
-    command = [shutil.which(shell) or shell, str(root / "launch"), *(arguments or ("--help",))]
+    words = [shutil.which(shell) or shell, *(["sh"] if shell == "busybox" else [])]
+    command = [*words, str(root / "launch"), *(arguments or ("--help",))]
     environment = {"PATH": str(path), "HOME": str(root.parent), "PYTHONPATH": str(root)}
     options = {"env": environment, "cwd": root, **options}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
@@ -70,10 +74,8 @@ def works(done: subprocess.CompletedProcess[str]) -> None:
 def test_it_works_from_anywhere(small: Path, path: str, tmp_path: Path, shell: str) -> None:
     works(run(small, path, shell=shell))
     works(run(small, path, shell=shell, cwd=tmp_path))
-    done = subprocess.run(
-        [shutil.which(shell), "launch", "--help"], cwd=small, env={"PATH": path}, capture_output=True, text=True
-    )
-    works(done)
+    beside = small / "launch"
+    works(run(Path(), path, shell=shell, cwd=beside.parent, env={"PATH": path}))
     (small / "launch").chmod(0o644)
     works(run(small, path, shell=shell))
 
@@ -220,12 +222,26 @@ def test_conflict_markers_in_stack_json(small: Path, path: str) -> None:
 # The wheel
 
 
-def truncated(length: int):
+def edited(edit: Callable[[bytes], bytes]):
     def damage(vendor: Path) -> None:
         found = vendor / wheel().name
-        found.write_bytes(found.read_bytes()[:length])
+        found.write_bytes(edit(found.read_bytes()))
 
     return damage
+
+
+def truncated(length: int):
+    return edited(lambda content: content[:length])
+
+
+def overwritten(member: str):
+    """Other bytes where the compressed contents of a member are."""
+
+    def edit(content: bytes) -> bytes:
+        start = content.index(member.encode()) + len(member) + 20
+        return content[:start] + b"\xff" * 40 + content[start + 40 :]
+
+    return edited(edit)
 
 
 def renamed(vendor: Path) -> None:
@@ -236,13 +252,22 @@ def two(vendor: Path) -> None:
     shutil.copy(vendor / wheel().name, vendor / "gpukit-0.1.0-py3-none-any.whl")
 
 
+def two_places(vendor: Path) -> None:
+    shutil.copytree(vendor, vendor.parent / ".gpukit")
+
+
 def no_wheel(vendor: Path) -> None:
     (vendor / wheel().name).unlink()
 
 
-DAMAGES = {"no vendor/": shutil.rmtree, "no wheel": no_wheel, "renamed": renamed, "two": two}
-SIZES = (0, 1, 40, 10_000, 200_000, -70_000, -200, -23, -22, -1)
-DAMAGES |= {f"truncated: {length}": truncated(length) for length in SIZES}
+DAMAGES = {"no vendor/": shutil.rmtree, "no wheel": no_wheel, "renamed": renamed, "two": two, "two places": two_places}
+DAMAGES |= {f"truncated: {length}": truncated(length) for length in (0, 1, 40, 10_000, 200_000, -70_000, -23, -1)}
+DAMAGES |= {f"overwritten: {name}": overwritten(f"gpukit/{name}.py") for name in ("__main__", "cli/main")}
+DAMAGES |= {
+    "a hole": edited(lambda content: content[:300_000] + content[300_100:]),
+    "line ends": edited(lambda content: content.replace(b"\n", b"\r\n")),
+    "a pointer": edited(lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -253,28 +278,63 @@ def test_a_wheel_that_cannot_be_used(small: Path, path: str, shell: str, damage:
     assert f"cd {shlex.quote(str(small))} && uvx --from " in said
 
 
+def test_damage_that_shows_later(small: Path, path: str) -> None:
+    overwritten("gpukit/doctor/main.py")(small / "vendor")
+    works(run(small, path))
+    assert f"cd {shlex.quote(str(small))} && uvx --from " in sentence(run(small, path, "doctor"), 127)
+
+
+def test_a_crash_is_not_called_damage(small: Path, path: str) -> None:
+    (found,) = (small / "vendor").iterdir()
+    members = writer.read(found)
+    members["gpukit/doctor/main.py"] = b"raise ValueError('a defect')\n"
+    writer.write(members, small / "vendor")
+    done = run(small, path, "doctor")
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.endswith("\nValueError: a defect\n")
+
+
+def test_two_wheels_are_left_to_update(small: Path, path: str) -> None:
+    """It reverts the update that was interrupted."""
+    two(small / "vendor")
+    assert "git" in sentence(run(small, path, "update"), 1)
+
+
+def test_a_wheel_in_another_folder(small: Path, path: str) -> None:
+    (small / "vendor").rename(small / ".gpukit")
+    works(run(small, path))
+    truncated(0)(small / ".gpukit")
+    assert ".gpukit/" in sentence(run(small, path), 127)
+
+
 @pytest.mark.parametrize(
-    ("source", "commit", "command"),
+    ("source", "commit", "expected"),
     [
         ("gh:org/gpu-template", "v0.2.0", "git+https://github.com/org/gpu-template@v0.2.0#subdirectory=gpukit"),
+        ("gl:org/x", "'1234567'", "git+https://gitlab.com/org/x@1234567#subdirectory=gpukit"),
         (
             "https://git.example.com/x.git",
             "v0.2.0-3-gabc1234",
             "git+https://git.example.com/x.git@abc1234#subdirectory=gpukit",
         ),
+        ("https://git.example.com:8443/x", "", "git+https://git.example.com:8443/x#subdirectory=gpukit"),
         ("git@github.com:org/x.git", "v1", "git+ssh://git@github.com/org/x.git@v1#subdirectory=gpukit"),
+        ("ssh://git@host:22/x", "v1", "git+ssh://git@host:22/x@v1#subdirectory=gpukit"),
+        ("git+ssh://git@host/x", "v1", "git+ssh://git@host/x@v1#subdirectory=gpukit"),
         ("git+https://github.com/org/x", "v1", "git+https://github.com/org/x@v1#subdirectory=gpukit"),
         ("/nowhere/template", "v1", "/nowhere/template/gpukit"),
-        ("'/nowhere/a template'", "", "'/nowhere/a template/gpukit'"),
+        ("'/nowhere/a template: its own'", "", "/nowhere/a template: its own/gpukit"),
+        ("/nowhere/user's", "", "/nowhere/user's/gpukit"),
         ("", "", "TEMPLATE/gpukit"),
     ],
 )
-def test_where_the_wheel_comes_from(small: Path, path: str, source: str, commit: str, command: str) -> None:
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["LF", "CRLF"])
+def test_where_the_wheel_comes_from(small: Path, path: str, source: str, commit: str, expected: str, ends: str) -> None:
     shutil.rmtree(small / "vendor")
     if source:
-        (small / ".copier-answers.yml").write_text(f"_commit: {commit}\n_src_path: {source}\n", encoding="utf-8")
-    said = sentence(run(small, path), 127)
-    assert said.endswith((f" --from {command} gpukit vendor\n", f" --from '{command}' gpukit vendor\n"))
+        lines = ["# _src_path: mine", f"_commit: {commit}" if commit else "", f"_src_path: {source}", "base: wheel", ""]
+        (small / ".copier-answers.yml").write_bytes(ends.join(lines).encode())
+    command = sentence(run(small, path), 127).partition(" To restore it: ")[2]
+    assert shlex.split(command) == ["cd", str(small), "&&", "uvx", "--from", expected, "gpukit", "vendor"]
 
 
 @pytest.mark.parametrize("tree", ["dirty", "no git"])
@@ -282,7 +342,7 @@ def test_where_the_wheel_comes_from(small: Path, path: str, source: str, commit:
 def test_the_remedy_restores_the_wheel_and_changes_nothing_else(
     small: Path, path: str, tmp_path: Path, copier_template: Path, plain_template: Path, template: str, tree: str
 ) -> None:
-    source, commit = tmp_path / "a template, in a folder", ""
+    source, commit = tmp_path / "a template, in user's folder (50% ä)", ""
     if template == "folder":
         shutil.copytree(plain_template, source)
     else:
@@ -301,7 +361,7 @@ def test_the_remedy_restores_the_wheel_and_changes_nothing_else(
         (small / "Dockerfile").write_text("FROM mine\n", encoding="utf-8")
     (small / "mine.txt").write_text("mine\n", encoding="utf-8")
     before = contents(small)
-    DAMAGES["truncated: 10000" if tree == "dirty" else "no vendor/"](small / "vendor")
+    DAMAGES["overwritten: cli/main" if tree == "dirty" else "no vendor/"](small / "vendor")
     if template == "folder":
         two(small / "vendor") if tree == "dirty" else None
     said = sentence(run(small, path), 127)

@@ -1,11 +1,38 @@
-"""`python -m gpukit`, and `python gpukit-X.whl/gpukit`, by which ./launch runs the wheel without installing it."""
+"""`python -m gpukit`, and `python gpukit-X.whl/gpukit` for a wheel that is not installed."""
 
 import os
 import sys
 
-if not __package__:  # run as a path: Python put the folder of this file on sys.path, and gpukit lies beside it
-    sys.path[0] = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - pathlib takes 5 ms to import
 
-from gpukit.cli.main import main
+def run_from_wheel() -> None:
+    """Called by ./launch. It raises an exception only if the wheel is damaged, or is not what its name says."""
+    wheel = sys.path[0]
+    version = os.path.basename(wheel).split("-")[1]  # noqa: PTH119 - pathlib takes 5 ms to import
+    __loader__.get_data(f"gpukit-{version}.dist-info/WHEEL")
+    from gpukit.cli.main import main
 
-sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception as error:
+        if is_damaged(wheel):
+            raise
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
+
+
+def is_damaged(wheel: str) -> bool:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.testzip() is not None
+    except Exception:  # what zipfile raises depends on which bytes are wrong
+        return True
+
+
+if __name__ == "__main__":
+    if not __package__:  # run as a path: Python put the folder of this file on sys.path, and gpukit lies beside it
+        sys.path[0] = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+    from gpukit.cli.main import main
+
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`gpukit vendor`: the wheel in a project's vendor/, from which ./launch runs."""
+"""`gpukit vendor`: the wheel in a project's vendor/ (or .gpukit/, if there is one), from which ./launch runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ class VendorError(Exception):
     """The wheel cannot be written or compared; the message is one sentence for the user."""
 
 
+def place(project: Path) -> Path:
+    """The folder of the wheel."""
+    own = project / ".gpukit"
+    return own if own.is_dir() else project / "vendor"
+
+
+def wheels(project: Path) -> list[Path]:
+    """All gpukit wheels that ./launch sees; one is right."""
+    return sorted(found for name in ("vendor", ".gpukit") for found in (project / name).glob("gpukit-*.whl"))
+
+
 def put(members: Members, project: Path) -> Path:
-    """Write the wheel to the project's vendor/, remove other gpukit wheels there, and return its path.
+    """Write the wheel to its folder in the project, remove other gpukit wheels, and return its path.
 
     Raises:
         OSError: it cannot be written.
     """
-    wheel = writer.write(members, project / "vendor")
-    for other in wheel.parent.glob("gpukit-*.whl"):
+    wheel = writer.write(members, place(project))
+    for other in wheels(project):
         if other != wheel:
             other.unlink()
     return wheel
@@ -47,23 +58,25 @@ def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
 
 
 def compare(project: Path, source: str) -> int:
-    """Compare the wheel in vendor/ with one built from its source (default: the template's commit in the answers)."""
-    wheels = sorted((project / "vendor").glob("gpukit-*.whl"))
-    if len(wheels) != 1:
-        raise VendorError(f"vendor/ has {len(wheels) or 'no'} gpukit wheels, and one is expected: run `gpukit vendor`")
+    """Compare the project's wheel with one built from its source (default: the template's commit in the answers)."""
+    found = wheels(project)
+    if len(found) != 1:
+        where = f"{place(project).name}/"
+        raise VendorError(f"{where} has {len(found) or 'no'} gpukit wheels, and one is expected: run `gpukit vendor`")
+    wheel = found[0]
     try:
-        here = unversioned(writer.read(wheels[0]))
+        here = unversioned(writer.read(wheel))
     except (OSError, zipfile.BadZipFile) as error:
-        raise VendorError(f"{wheels[0].name} is damaged ({error}): run `gpukit vendor`") from None
+        raise VendorError(f"{wheel.name} is damaged ({error}): run `gpukit vendor`") from None
     with tempfile.TemporaryDirectory() as folder:
         where = source or checkout(project, Path(folder))
         rebuilt = unversioned(from_folder(Path(source) if source else Path(folder, "gpukit")))
     names = sorted(name for name in {*here, *rebuilt} if here.get(name) != rebuilt.get(name))
     if not names:
-        print(f"{wheels[0].name} matches the source at {where}.")
+        print(f"{wheel.name} matches the source at {where}.")
         return 0
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    print(f"{wheels[0].name} differs from the source at {where}: {', '.join(names[:5])}{more}.")
+    print(f"{wheel.name} differs from the source at {where}: {', '.join(names[:5])}{more}.")
     return 1
 
 

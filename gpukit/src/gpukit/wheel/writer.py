@@ -42,8 +42,14 @@ def read(wheel: Path) -> Members:
     Raises:
         OSError, zipfile.BadZipFile: it cannot be read, or is damaged.
     """
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if not name.endswith(".dist-info/RECORD")}
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+    except OSError:
+        raise
+    except Exception as error:  # which one depends on which bytes are wrong
+        raise zipfile.BadZipFile(str(error)) from error
+    return {name: content for name, content in files.items() if not name.endswith(".dist-info/RECORD")}
 
 
 def from_source(folder: Path) -> Members:
