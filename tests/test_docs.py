@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpukit.cli import main as cli
+from gpukit.cli.table import COMMANDS
 from tests.conftest import ROOT
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")] + sorted(
@@ -99,7 +100,7 @@ def check_launch(words: list[str]) -> None:
     """Fail if ./launch does not accept this command line."""
     if words[1:] in ([], ["--help"]) or "..." in words[1:3]:
         return
-    if len(words) == 2 and words[1] in cli.COMMANDS:
+    if len(words) == 2 and words[1] in COMMANDS:
         return  # the name of a command, in a sentence
     try:
         cli.parse(words[1:])
@@ -143,7 +144,7 @@ def test_readme_tree_matches_a_project(generate) -> None:
     for name in {*names} - {"vendor/"}:  # written by the hooks
         assert list(project.glob(name.replace("<package>", "*"))), f"{name} is not in a generated project"
     listed = re.search(r"── launch +([a-z, ]+)$", text(ROOT / "README.md"), re.MULTILINE)[1].split(", ")
-    assert {*listed} <= {*cli.COMMANDS}
+    assert {*listed} <= {*COMMANDS}
 
 
 @cache

@@ -23,7 +23,8 @@ from copier import run_update
 from packaging.requirements import Requirement
 
 from gpukit.cli import explain
-from gpukit.cli.main import COMMANDS, parse
+from gpukit.cli.main import parse
+from gpukit.cli.table import COMMANDS
 from gpukit.doctor import main as doctor
 from gpukit.errors.next_steps import STEPS
 from gpukit.errors.refusals import BUILD_KINDS

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from gpukit.cli.main import COMMANDS, EPILOGS
+from gpukit.cli.table import COMMANDS
 from gpukit.doctor import card, driver, grant, main
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Card, Engine, Machine, from_json
@@ -328,7 +328,7 @@ def test_a_wheel_that_is_not_unpacked(nowhere, tmp_path_factory, python) -> None
 
 
 def test_help_lists_steps_and_examples(capsys) -> None:
-    assert re.findall(r"^  ([a-z]+) {2,}", EPILOGS["setup"].partition("examples")[0], re.MULTILINE) == list(IDS)
+    assert re.findall(r"^  ([a-z]+) {2,}", COMMANDS["setup"].epilog.partition("examples")[0], re.MULTILINE) == list(IDS)
     from gpukit.cli.main import main as cli
 
     for command in ("doctor", "verify", "setup"):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpukit.cli import main as cli
+from gpukit.cli.table import COMMANDS
 from gpukit.errors.refusals import unfit_pin
 from gpukit.host.project import Project, dotenv
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
@@ -176,10 +177,10 @@ def test_variables_and_ports_that_cannot_be_had(small: Path, arguments: list[str
     assert said in sentence(launch(small, "--cpu", "run", *arguments, "--", "true", docker=docker))
 
 
-COMMANDS = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed"]
+SHOWING = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SHOWING)
 def test_no_secret_is_shown(small: Path, command: str) -> None:
     words = {"run": ["--", "true"], "add": ["einops"]}.get(command, [])
     (small / ".env").write_text("WANDB_API_KEY=planted-two\n")
@@ -208,15 +209,24 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     assert done.stdout.rstrip().endswith("gpukit speed --task a:b --minutes 3.0 --json --lr 1"), done.stdout
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_describes_ten_commands_and_names_the_others(small: Path) -> None:
+    shown = launch(small, "--help").stdout.partition("\ncommands:\n")[2]
+    assert re.findall(r"^    (\w+) ", shown, re.MULTILINE) == [name for name, each in COMMANDS.items() if each.common]
+    assert len(re.findall(r"^    \w+ ", shown, re.MULTILINE)) <= 10
+    named = re.search(r"^more: (.+)", shown, re.MULTILINE)[1].split(", ")
+    assert named == [name for name, each in COMMANDS.items() if not each.common and not each.hidden]
+    assert not {"preflight", "vendor"} & {*re.findall(r"\w+", shown)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(small: Path, command: str) -> None:
     done = launch(small, command, "--help")
     assert done.returncode == 0
-    if command in cli.OWN_PARSER:  # their own help lists their checks
+    if COMMANDS[command].own_parser:  # their own help lists their checks
         assert "--only" in done.stdout and f"./launch {command}" in done.stdout
     else:
-        assert cli.COMMANDS[command][0].split()[-1] in done.stdout.replace("\n", " ")
-        assert ("--dry-run" in done.stdout) == (command not in cli.NO_RUN_OPTIONS)
+        assert COMMANDS[command].text.split()[-1] in done.stdout.replace("\n", " ")
+        assert ("--dry-run" in done.stdout) == COMMANDS[command].run_options
 
 
 # What it refuses

@@ -391,7 +391,9 @@ def test_help_imports_next_to_nothing(small: Path, path: str) -> None:
     assert done.stdout.split() == [
         "gpukit",
         "gpukit.cli",
+        "gpukit.cli.arguments",
         "gpukit.cli.main",
+        "gpukit.cli.table",
         "gpukit.project",
         "gpukit.project.messages",
     ]
