@@ -214,7 +214,9 @@ def package_versions(images: dict[str, Any], packages: dict[str, Any]) -> Iterat
     for name in sorted(found):
         above = [str(each) for each in ranges.get(name, []) if is_above(found[name], each)]
         if above:
-            yield lead("package", f"{name} {found[name]}", "new", f"outside of {', '.join(dict.fromkeys(above))}", INDEX)
+            yield lead(
+                "package", f"{name} {found[name]}", "new", f"outside of {', '.join(dict.fromkeys(above))}", INDEX
+            )
 
 
 def is_above(version: str, requirement: Requirement) -> bool:

@@ -351,6 +351,7 @@ def test_what_is_asked_often_does_not_read_all_that_has_ended(
         assert sum(totals[state][0] for state in FINAL) == 4000
         assert [sum(totals[state][at] for state in FINAL) for at in (1, 2)] == [3 * 4000, 2 * 4000]
 
+
 def test_databases_that_cannot_be_used(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

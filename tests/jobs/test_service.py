@@ -294,7 +294,9 @@ def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pyt
             worker.tick()
             time.sleep(0.01)
         worker.tick()
-        assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)["note"]
+        assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)[
+            "note"
+        ]
         (root / "lost").unlink()
         worker.probe_at = 0
         while table.get(2)["state"] != "failed":

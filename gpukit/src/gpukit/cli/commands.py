@@ -12,6 +12,20 @@ from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
 
 
+def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
+    """Run it; if the engine has no GPU for it because this machine has none, ask whether to do without."""
+    without = argparse.Namespace(**{**vars(options), "cpu": True})  # `act` changes its options
+    try:
+        return act(options)
+    except RefusalError as refusal:
+        if refusal.kind != "gpu" or {"cpu", "native"} & {name for name, value in vars(options).items() if value}:
+            raise
+        asking = import_module("gpukit.launch.without_gpu")
+        if options.command not in asking.COMMANDS or not asking.is_wanted(argv):
+            raise
+    return act(without)
+
+
 def act(options: argparse.Namespace) -> int:
     command, given = options.command, vars(options)
     if command == "doctor":
@@ -37,6 +51,9 @@ def act(options: argparse.Namespace) -> int:
         asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
     if command in ("submit", "jobs"):
         return import_module("gpukit.jobs.commands").act(root(), options)
+    if command == "try":
+        chosen = given.get("cpu", False), given.get("gpus", ""), given.get("native", False), given.get("dry_run", False)
+        return import_module("gpukit.launch.first_run").first_run(root(), *chosen)
     inside = import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed") else False
     if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
         os.execvp("gpukit", ["gpukit", command, *(asked if command == "speed" else options.rest)])

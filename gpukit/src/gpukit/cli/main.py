@@ -116,13 +116,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = argparse.Namespace()
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        argv = sys.argv[1:] if argv is None else argv
+        options = parse(argv)
         import signal
 
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that cleanup runs
-        from gpukit.cli.commands import act
+        from gpukit.cli.commands import act_or_ask
 
-        code = act(options)
+        code = act_or_ask(options, argv)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader has closed the pipe, as in `explain ID | head`

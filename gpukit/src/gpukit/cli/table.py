@@ -24,6 +24,10 @@ class Command:
 
 
 COMMANDS = {
+    "try": Command(
+        "train the example for a minute, with the best that this machine has, and say what that is",
+        common=True,
+    ),
     "verify": Command(
         "check the container and its GPU; outside a project, check PyTorch on this GPU",
         common=True,

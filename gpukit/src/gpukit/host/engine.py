@@ -45,9 +45,9 @@ class Engine:
             raise RefusalError(message, kind="engine", id="docker-hangs") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
-    def get(self, *arguments: str) -> str:
+    def get(self, *arguments: str, seconds: float | None = None) -> str:
         """The output of a docker command that must succeed."""
-        code, output, errors = self.call(*arguments)
+        code, output, errors = self.call(*arguments, seconds=seconds)
         if code:
             raise self.explain(errors, f"`docker {arguments[0]}` failed")
         return output
@@ -77,14 +77,7 @@ class Engine:
 
     def become(self, *arguments: str) -> int:
         """Run docker on our terminal until it ends; Ctrl-C goes to the program that runs there."""
-        process = subprocess.Popen(self.argv(*arguments), env=self.env)
-        try:
-            while True:
-                with contextlib.suppress(KeyboardInterrupt):
-                    return process.wait()
-        finally:
-            if process.poll() is None:
-                process.terminate()
+        return foreground(self.argv(*arguments), self.env)
 
     def remove(self, name: str) -> None:
         """Remove a container, even if the engine was still creating it when the call was interrupted."""
@@ -92,12 +85,12 @@ class Engine:
             time.sleep(pause)
             self.call("rm", "--force", name)
 
-    def check(self) -> None:
-        """Refuse engines that are not supported, before anything is created on them."""
+    def check(self, seconds: float | None = None) -> None:
+        """Refuse engines that are not supported, before anything is created on them; `seconds`: for each answer."""
         if self.dry:
             return
-        info = self.get("info", "--format", "{{json .}}")
-        version = self.get("version", "--format", "{{json .}}")
+        version = self.get("version", "--format", "{{json .}}", seconds=seconds)
+        info = self.get("info", "--format", "{{json .}}", seconds=seconds)
         if "podman" in version.lower() or "buildahVersion" in info:
             raise RefusalError("This `docker` is Podman, which is not supported yet: also install Docker Engine.")
         if "name=rootless" in info:
@@ -107,6 +100,22 @@ class Engine:
 def remote(endpoint: str) -> bool:
     """Whether the engine is on another machine, whose disks, folders, and driver cannot be checked from here."""
     return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
+
+
+def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int] = ()) -> int:
+    """Run a command on our terminal until it ends, and return its exit status; Ctrl-C goes to the command itself.
+
+    `keep`: file descriptors that it inherits.
+    """
+    process = subprocess.Popen(command, env=env, pass_fds=keep)
+    try:
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 def stream(

@@ -77,6 +77,13 @@ def local(project: Path | None) -> Machine:
     return replace(machine, engine=engine if engine.name or not inside else Engine())
 
 
+def no_gpu() -> bool:
+    """Whether this machine certainly has no NVIDIA GPU; a driver that does not work is not counted as none."""
+    here = system()
+    machine = Machine(system=here, arch=arch(), jetson=jetson() if here == "linux" else "")
+    return _driver(machine, run([nvidia_smi(), *SMI], SHORT_TIMEOUT))["gpus"] == ()
+
+
 def to_json(machine: Machine) -> dict[str, Any]:
     """The value of `machine` in `doctor --json`; gpukit.errors.machine.from_json reads it."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(machine).items()}

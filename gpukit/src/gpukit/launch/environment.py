@@ -24,6 +24,7 @@ from pathlib import Path
 
 from gpukit.errors import refusals
 from gpukit.errors.known import match_rules
+from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
@@ -32,7 +33,6 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
 FORMAT = 3
-INSTALLING = "https://docs.astral.sh/uv/getting-started/installation/"
 RECREATE = "`./launch --native build --no-cache` recreates the environment"
 # Settings of uv's that would make it use another environment or other packages than those on its command line.
 OTHERS = (
@@ -359,12 +359,8 @@ class Environment:
         return done.returncode, done.stdout, done.stderr
 
     def command(self, *arguments: str) -> list[str]:
-        own = Path.home() / ".local/bin/uv"  # where its installer puts it; only a new shell has that on its PATH
-        uv = shutil.which("uv", path=self.project.env.get("PATH")) or (str(own) if own.is_file() else None)
-        if uv is None:
-            raise RefusalError(f"uv creates the environment, and it is not installed: see {INSTALLING}.")
         where = {"venv": [str(self.path)], "pip": [f"--python={self.interpreter}"]}
-        return [uv, *arguments, *where.get(arguments[0], [])]
+        return [uv.program(self.project.env), *arguments, *where.get(arguments[0], [])]
 
     def settings(self, more: dict[str, str]) -> dict[str, str]:
         """uv's environment. As in the image, PyTorch's index is for PyTorch alone."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from gpukit.host import queue
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
+from gpukit.host.engine import foreground
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.image import guard
@@ -167,6 +168,14 @@ def run(project: Project, command: list[str], values: dict[str, str] | None = No
     except OSError as error:
         what = "no command" if isinstance(error, FileNotFoundError) else "no program that can be run"
         raise RefusalError(f"There is {what} `{command[0]}` here.", 127) from None
+
+
+def run_and_return(project: Project, command: list[str]) -> int:
+    """Run the command as `run` does, and return its exit status."""
+    if project.dry:
+        return run(project, command)
+    environment = ready(project)
+    return foreground(command, variables(project, environment), environment.held)
 
 
 def shell(project: Project, command: list[str]) -> int:

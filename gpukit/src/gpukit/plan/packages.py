@@ -10,11 +10,12 @@ from datetime import date
 from pathlib import Path
 
 from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, plain, skipped
+from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.image.guard import TORCH, normalised
 from gpukit.plan import cache
 from gpukit.plan.index import Platform
-from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, program, resolve
+from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, resolve
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
@@ -107,7 +108,7 @@ CAUSES = (
 
 def indexes(folder: Path) -> tuple[str, ...]:
     """The addresses of the indexes that uv uses in a folder, in the order in which it asks them."""
-    command = [program(), "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
+    command = [uv.program(), "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     done = subprocess.run(command, cwd=folder, env=environment, input="", capture_output=True, text=True)
     others = re.findall(r"(?m)^--extra-index-url (\S+)", done.stdout)

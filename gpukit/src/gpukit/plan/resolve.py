@@ -160,14 +160,6 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
     return answer
 
 
-def program() -> str:
-    """uv's path; refuses if it is not installed."""
-    found = uv.find()
-    if found is None:
-        raise RefusalError("uv is not installed: `./launch setup --only uv --apply`", id="uv-not-installed")
-    return found
-
-
 def unfetched_name(requirement: str) -> str:
     found = re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*@", requirement)
     return normalised(found[1]) if found else ""
@@ -228,7 +220,7 @@ class Index:
     """The index on loopback, with two views of each package: `fit` has what can be installed, `all` every version."""
 
     def __init__(self, question: Question, received: dict[object, object] | None) -> None:
-        self.uv, self.question = program(), question
+        self.uv, self.question = uv.program(), question
         self.indexes = Indexes(question.indexes, question.platform, received)
         self.torch_index: tuple[str, ...] = ()
         self.failures: list[RefusalError] = []

@@ -17,7 +17,14 @@ from gpukit.train.checkpoint import CheckpointError
 from gpukit.train.errors import TrainingError
 from gpukit.train.folder import FACTS, Folder, as_json, read, writable
 
-OF_A_START = {"config", "name", "output_dir", "resume", "profile"}  # settings that a later start does not take over
+OF_A_START = {
+    "config",
+    "name",
+    "output_dir",
+    "resume",
+    "profile",
+    "max_minutes",
+}  # settings that a later start does not take over
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
 
 

@@ -14,6 +14,7 @@ resumed with another number of processes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -35,6 +36,7 @@ from gpukit.script.step import Step, describe_batch
 from gpukit.script.task import Task, scale_lr
 from gpukit.script.tuner import Feed
 from gpukit.track.curve import curve
+from gpukit.track.metrics import is_evaluated
 from gpukit.train import checkpoint
 from gpukit.train.errors import TrainingError, check_finite
 from gpukit.train.folder import Folder, as_json, on_main
@@ -101,11 +103,12 @@ class Session(Run):
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint is saved at the end of the present step: evaluate the model then."""
-        return self._saves_at(self.completed + 1)
+        """Whether to evaluate the model at the end of the present step: when a checkpoint is saved, and early on."""
+        return self._evaluates_at(self.completed + 1)
 
     def steps(self, source: Task | Dataset, batch_size: int) -> Iterator[Any]:
-        """This process's part of `batch_size` samples for each step up to `max_steps`; call `step` for each.
+        """This process's part of `batch_size` samples for each step up to `max_steps`, or until `max_minutes` are over;
+        call `step` for each.
 
         Raises:
             TrainingError, CheckpointError, DataError: the batch is larger than the data set, or the data, batch size,
@@ -137,7 +140,10 @@ class Session(Run):
         self._loops.append(Loop(None, batches=_Position(about)))
         self._begin()
         with closing(iter(self.feed)) as batches:
+            began = time.monotonic()
             while self.completed < self.last:
+                if settings.max_minutes and self.ranks.any(time.monotonic() - began > 60 * settings.max_minutes):
+                    self.last = self.completed + 1
                 before = self.completed
                 yield self._next(batches)
                 if self.completed == before:
@@ -185,7 +191,7 @@ class Session(Run):
     def step(self, loss: Tensor | float | None = None, **metrics: Any) -> None:
         """End a step, as Run.step; TrainingError if the loss is NaN or infinite when it is logged or saved."""
         done = self.completed + 1
-        if isinstance(loss, Tensor) and (self._saves_at(done) or done % self.log_steps == 0):
+        if isinstance(loss, Tensor) and (self._saves_at(done) or self._logs_at(done)):
             check_finite("the loss", [loss], done)
         super().step(loss, **metrics)
         for one in self._notes:
@@ -194,6 +200,12 @@ class Session(Run):
 
     def _saves_at(self, step: int) -> bool:
         return super()._saves_at(step) or step == self.last
+
+    def _logs_at(self, step: int) -> bool:
+        return super()._logs_at(step) or self._evaluates_at(step)
+
+    def _evaluates_at(self, step: int) -> bool:
+        return is_evaluated(step, self.save_steps) or step == self.last
 
     def _settled(self) -> bool:
         return True  # Step accumulates within a step

@@ -30,6 +30,8 @@ class RunSettings:
 
     max_steps: int = 1000
     """Stop after this many steps, counted from the beginning of the run."""
+    max_minutes: float | None = None
+    """Also stop after this many minutes of training, with a checkpoint; the same command then continues."""
     batch_size: int | Literal["auto"] = 32
     """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
     lr: float = 1e-3
@@ -46,11 +48,11 @@ class RunSettings:
     output_dir: Path = field(default_factory=lambda: root() / "outputs")
     """Folder of all runs, with their checkpoints and metrics."""
     save_steps: int = 200
-    """Evaluate and save a checkpoint every this many steps, and after the last one."""
+    """Evaluate and save a checkpoint every this many steps, and after the last one; evaluate more often at first."""
     keep: int = 3
     """Number of newest checkpoints to keep, in addition to the best one."""
     log_steps: int = 50
-    """Report loss and speed every this many steps."""
+    """Report loss and speed every this many steps, and more often at first."""
     profile: bool = False
     """Record a few steps with torch.profiler into the run's folder."""
 
@@ -70,7 +72,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         self.at_least(1, "max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch")
         self.at_least(0, "workers")
-        for name in ("lr", "clip"):
+        for name in ("lr", "clip", "max_minutes"):
             value = getattr(self, name, None)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, not {value}")

@@ -14,6 +14,7 @@ import contextlib
 import math
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -47,7 +48,7 @@ from gpukit.script.step import describe_batch, is_oom
 from gpukit.script.task import Task
 from gpukit.script.text import is_chat
 from gpukit.track.curve import curve
-from gpukit.track.metrics import Tracker
+from gpukit.track.metrics import Tracker, is_evaluated, is_logged
 from gpukit.track.monitor import Monitor, flops_per_token
 from gpukit.track.profile import profiled
 from gpukit.track.progress import Progress
@@ -420,9 +421,12 @@ class _Between(TrainerCallback):
     settings: RunSettings
     profile: profiled | None
     scores: dict[str, float] = field(default_factory=dict)
+    began: float = 0.0
+    saving: bool = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.trainer.restore()
+        self.began = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step
@@ -432,14 +436,18 @@ class _Between(TrainerCallback):
         ranks = self.trainer.ranks
         self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
         number = agreed(self.stop, ranks)
-        last = step == args.max_steps
-        saving = last or step % self.settings.save_steps == 0
-        if number or saving or step % self.settings.log_steps == 0:
+        most = self.settings.max_minutes
+        late = bool(most) and ranks.any(time.monotonic() - self.began > 60 * most)
+        last = late or step == args.max_steps
+        self.saving = last or step % self.settings.save_steps == 0
+        evaluating = last or is_evaluated(step, self.settings.save_steps)
+        if number or evaluating or is_logged(step, self.settings.log_steps):
             self.report(step)
+        control.should_training_stop |= late
         if number and not last:
             control.should_training_stop = True
             self.save()
-        elif saving:
+        elif evaluating:
             control.should_evaluate = True  # and then calls `on_evaluate`
 
     def on_evaluate(
@@ -452,7 +460,8 @@ class _Between(TrainerCallback):
     ) -> None:
         self.scores = {"held_out_loss": metrics["eval_loss"]}
         self.tracker.log(state.global_step, **self.scores)
-        self.save(**self.scores)
+        if self.saving:
+            self.save(**self.scores)
 
     def report(self, step: int) -> None:
         trainer = self.trainer

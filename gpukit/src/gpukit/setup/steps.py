@@ -10,6 +10,7 @@ from gpukit.doctor import driver as drivers
 from gpukit.doctor import engine as engines
 from gpukit.doctor import grant
 from gpukit.findings.finding import FAIL, WARN, Finding
+from gpukit.host import uv
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, Target, version
 from gpukit.setup.machine import in_sources
@@ -439,7 +440,7 @@ STEPS = (
         "uv",
         "It creates Python environments and installs packages. It comes from your package index, with a pinned "
         "SHA-256.",
-        _always("https://docs.astral.sh/uv/getting-started/installation/"),
+        _always(uv.PAGE),
         lambda context: not context.probes.uv and context.probes.arch in UV_HASHES,
         _uv_commands,
         lambda context: "~/.local/bin/uv --version",

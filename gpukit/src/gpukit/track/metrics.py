@@ -40,7 +40,22 @@ LONGEST = 300  # characters of an error message
 PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
 HUNG: list[Tracker] = []  # if there are any, the process must exit with `end`
 TRACKER_FAILED = 3  # its exit code if training finished, but a tracker did not accept its metrics
+EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 Rows = list[tuple[int, dict[str, float]]]
+
+
+def is_logged(step: int, every: int) -> bool:
+    """Whether the loss of a step is logged: of the first ten steps, of every tenth up to 100, and so on, until this is
+    rarer than `every`; and of each step that is a multiple of `every`."""
+    dense = 1
+    while dense * 10 <= step:
+        dense *= 10
+    return step % every == 0 or (dense < every and step % dense == 0)
+
+
+def is_evaluated(step: int, every: int) -> bool:
+    """Whether a model is evaluated after a step: early ones, and each that is a multiple of `every`."""
+    return step % every == 0 or (step in EARLY and step < every)
 
 
 class Backend:

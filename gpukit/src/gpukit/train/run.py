@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gpukit.track.metrics import TRACKER_FAILED, Tracker, end
+from gpukit.track.metrics import TRACKER_FAILED, Tracker, end, is_logged
 from gpukit.track.monitor import Monitor
 from gpukit.track.profile import profiled
 from gpukit.track.progress import Progress, announce
@@ -101,7 +101,7 @@ class Run:
 
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
-    metrics.jsonl every this many steps. `best`: also keep the checkpoint with the lowest value of this metric.
+    metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value of this metric.
     `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb, mlflow. `progress`: show a progress
     bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
 
@@ -455,7 +455,7 @@ class Run:
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number, due = code // 2, bool(code % 2) or bool(code // 2)
-        if self.completed % self.log_steps == 0 or number or (due and self.save_steps):
+        if self._logs_at(self.completed) or number or (due and self.save_steps):
             self._log(loss, metrics)
         if due or number:
             self._save(sys._getframe(1))
@@ -474,6 +474,9 @@ class Run:
 
     def _saves_at(self, step: int) -> bool:
         return step % self.save_steps == 0
+
+    def _logs_at(self, step: int) -> bool:
+        return is_logged(step, self.log_steps)
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""

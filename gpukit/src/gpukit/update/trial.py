@@ -16,7 +16,6 @@ from gpukit.update.template import Template
 
 LEAST = "9.19.0"  # as in copier.yml
 WITH = ("--with", "jsonschema>=4.23,<5", "--with", "docker>=7.1,<8")  # what the template's checks need
-INSTALL = "curl -LsSf https://astral.sh/uv/install.sh | sh"
 IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -35,11 +34,7 @@ def copier(folder: Path) -> list[str]:
         answer = run([installed, "--version"], folder).out.split()
         if answer and version(answer[-1]) >= version(LEAST):
             return [installed]
-    tool = uv.find()
-    if tool:
-        return [tool, "tool", "run", "--from", f"copier>={LEAST},<10", *WITH, "copier"]
-    older = f" (the installed one is older than {LEAST})" if installed else ""
-    raise RefusalError(f"The update needs uv, which runs Copier{older}. To install it: `{INSTALL}`", id="uv-missing")
+    return [uv.program(), "tool", "run", "--from", f"copier>={LEAST},<10", *WITH, "copier"]
 
 
 def duplicate(project: Path, folder: Path) -> Path:

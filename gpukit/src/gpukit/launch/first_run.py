@@ -1,0 +1,188 @@
+"""`./launch try`: train the project's example for about a minute, with the best that this machine has.
+
+It is the only command that chooses by itself where a program runs, and it says what it chose and why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpukit.host import facts, uv
+from gpukit.host.driver import driver, jetson
+from gpukit.host.engine import Engine
+from gpukit.host.preflight import refusal
+from gpukit.host.project import Project
+from gpukit.launch import container, native
+from gpukit.launch.environment import Environment
+from gpukit.project.messages import RefusalError, say
+
+MINUTES = 1  # of training, at most
+ANSWER = 5.0  # seconds for each answer of the engine
+WIDTH, HEIGHT = 60, 10  # of the plot
+
+
+class Way(NamedTuple):
+    """A way to train on this machine; `why`: what rules out a better one."""
+
+    project: Project
+    native: bool
+    why: tuple[str, ...]
+
+    def __str__(self) -> str:
+        why = "; ".join(self.why) or "As requested"
+        place, device = "natively" if self.native else "in a container", "GPU" if self.gpu else "CPU"
+        return f"{why}: training {place}, on the {device}."
+
+    @property
+    def gpu(self) -> bool:
+        return self.project.gpus is not None
+
+    @property
+    def launch(self) -> str:
+        """How other commands do the same."""
+        return "./launch" + " --native" * self.native + " --cpu" * self.project.cpu
+
+
+def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) -> int:
+    """Train in the first of the ways that works."""
+    best = Project(root, os.environ, cpu, gpus)
+    best.refuse_another_gpukit()
+    package = best.stack["package"]
+    if not (root / "src" / package / "train.py").is_file():
+        raise RefusalError(f"There is no src/{package}/train.py to try: run your program with `./launch run -- ...`.")
+    if Path("/etc/gpukit").is_dir():
+        raise RefusalError(f"This is the inside of the container: run `python -m {package}.train`.")
+    name = time.strftime("try-%Y%m%d-%H%M%S")
+    options = [f"--name={name}", f"--max-minutes={MINUTES}", *best.stack.get("trial", [])]
+    command = ["python", "-m", f"{package}.train", *options]
+    failed: RefusalError | None = None
+    for way in ways(best, Project(root, os.environ, cpu=True), only_native):
+        if failed:
+            say(str(failed))
+        say(str(way))
+        way.project.dry = way.project.engine.dry = dry
+        try:
+            code = (native.run_and_return if way.native else container.run)(way.project, command)
+        except RefusalError as refused:
+            failed = refused
+            continue
+        if code == 0 and not dry:
+            report(way, package, root / "outputs" / name)
+        return code
+    assert failed
+    raise failed
+
+
+def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
+    """The ways to train here, the best first. Raises RefusalError if there is none, or no other one."""
+    why: list[str] = []
+    docker = not only_native
+    if docker and (problem := of_engine(best)):
+        docker = False
+        why.append(problem)
+    if best.gpus is not None:
+        refused = refusal(best) if docker else None
+        if docker and not refused:
+            yield Way(best, False, (*why, "Docker grants the GPU"))
+        problem = of_driver(best)
+        if not problem:
+            yield Way(best, True, (*why, *([reason(refused)] if refused else []), "There is a GPU"))
+        why.append("There is no NVIDIA GPU here" if facts.no_gpu() else reason(refused) if refused else problem)
+    if docker:
+        yield Way(without, False, tuple(why))
+    uv.program(best.env)
+    yield Way(without, True, tuple(why))
+
+
+def of_engine(project: Project) -> str:
+    """Why no container can be started here, as far as that is known before; "" if nothing is known."""
+    try:
+        Engine(project.env).check(ANSWER)
+    except RefusalError as refused:
+        return reason(refused)
+    return ""
+
+
+def of_driver(project: Project) -> str:
+    """Why this machine's GPU cannot be used without a container; "" if it can."""
+    try:
+        uv.program(project.env)
+        native.gpu_serves(Environment(project), driver(), jetson())
+    except RefusalError as refused:
+        return reason(refused)
+    return ""
+
+
+def reason(refused: RefusalError) -> str:
+    """What a refusal says before its remedy."""
+    return str(refused).partition(": ")[0].partition(". ")[0].rstrip(".")
+
+
+def report(way: Way, package: str, run: Path) -> None:
+    """The loss, its plot, and what to do next."""
+    rows = read(run / "metrics.jsonl")
+    losses = [(row["step"], row["loss"]) for row in rows if is_number(row.get("loss"))]
+    held_out = [(row["step"], row["held_out_loss"]) for row in rows if is_number(row.get("held_out_loss"))]
+    if losses:
+        on_held_out = f"; on held-out data: {held_out[-1][1]:.3g}" if held_out else ""
+        print(f"\nLoss: {losses[0][1]:.3g} at step 1, {losses[-1][1]:.3g} at step {losses[-1][0]}{on_held_out}\n")
+        print("\n".join(plot({"*": losses, "o": held_out})))
+        print("\n  * training   o held-out data\n" if held_out else "")
+    picture = run / "loss.png"
+    print(f"All of it is in outputs/{run.name}{' (the plot: loss.png)' if picture.is_file() else ''}.")
+    if way.gpu and not seen_gpu(run):
+        why = f"`{way.launch} verify` says why"
+        print(f"The GPU was requested, but PyTorch found none and trained on the CPU: {why}.")
+    further = f"{way.launch} run -- python -m {package}.train"
+    if (way.project.root / "notebooks").is_dir():
+        other, what = f"{way.launch} notebook", "JupyterLab, with notebooks/quickstart.ipynb"
+    else:
+        other, what = f"{way.launch} verify", "check everything that this project expects of this machine"
+    print(f"\nNext:\n  {further}   # train to the end; src/{package}/ is yours")
+    print(f"  {other.ljust(len(further))}   # {what}", flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl; those that cannot be read are left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        rows += [row] if isinstance(row, dict) and isinstance(row.get("step"), int) else []
+    return rows
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def seen_gpu(run: Path) -> bool:
+    """Whether PyTorch found a GPU; True if that is not known."""
+    try:
+        facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        return facts["starts"][-1]["versions"]["gpu"] is not None
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+
+
+def plot(curves: dict[str, list[tuple[int, float]]]) -> list[str]:
+    """Lines of text with these points; later curves are drawn over earlier ones."""
+    points = [point for curve in curves.values() for point in curve]
+    last = max(step for step, _ in points)
+    low, high = min(value for _, value in points), max(value for _, value in points)
+    rows = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for mark, curve in curves.items():
+        for step, value in curve:
+            across = round((WIDTH - 1) * step / last)
+            down = round((HEIGHT - 1) * (high - value) / (high - low)) if high > low else HEIGHT - 1
+            rows[down][across] = mark
+    labels = [f"{high:.3g}", *[""] * (HEIGHT - 2), f"{low:.3g}"]
+    lines = [f"{label:>9} |{''.join(row).rstrip()}" for label, row in zip(labels, rows)]
+    return [*lines, f"{'':9} +{'-' * WIDTH}", f"{'':9}  0{f'step {last}':>{WIDTH - 1}}"]

@@ -1,0 +1,32 @@
+"""On a machine without a GPU: ask once whether to use the CPU configuration. Nothing falls back to it silently."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+from gpukit.host.facts import no_gpu
+from gpukit.host.project import CPU
+from gpukit.project.location import root
+from gpukit.project.messages import RefusalError
+
+COMMANDS = ("run", "verify", "shell", "notebook", "up", "speed")  # those that start a container of the project
+
+
+def is_wanted(argv: list[str]) -> bool:
+    """Whether to run this command, which was refused a GPU, with --cpu; False if the refusal is about something else.
+
+    Raises:
+        RefusalError: there is nobody to ask, or the answer is no.
+    """
+    local = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
+    if not local or not (root() / CPU).is_file() or not no_gpu():
+        return False
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print("No NVIDIA GPU here. Use the CPU configuration? [Y/n] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if answer.strip().lower() in ("y", "yes") or answer == "\n":
+            return True
+    command = shlex.join(["./launch", "--cpu", *argv])
+    raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: `{command}`", kind="gpu", id="no-gpu-here")
