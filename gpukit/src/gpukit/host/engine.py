@@ -41,7 +41,7 @@ class Engine:
         try:
             done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
-            message = f"Docker did not respond within {seconds} s: restart it."
+            message = f"Docker did not respond within {seconds:g} s: restart it."
             raise RefusalError(message, kind="engine", id="docker-hangs") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 

@@ -21,7 +21,7 @@ from gpukit.launch import container, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError, say
 
-MINUTES = 1  # of training, at most
+MINUTES = 1  # of training, at most; as said in `Way`
 ANSWER = 5.0  # seconds for each answer of the engine
 WIDTH, HEIGHT = 60, 10  # of the plot
 
@@ -34,9 +34,10 @@ class Way(NamedTuple):
     why: tuple[str, ...]
 
     def __str__(self) -> str:
-        why = "; ".join(self.why) or "As requested"
-        place, device = "natively" if self.native else "in a container", "GPU" if self.gpu else "CPU"
-        return f"{why}: training {place}, on the {device}."
+        why = "; ".join(self.why) or "as requested"
+        place = "natively" if self.native else "in a container"
+        device = "GPU" if self.gpu else "CPU"
+        return f"{why[0].upper()}{why[1:]}: training {place}, on the {device}, for at most a minute."
 
     @property
     def gpu(self) -> bool:
@@ -64,6 +65,7 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
     for way in ways(best, Project(root, os.environ, cpu=True), only_native):
         if failed:
             say(str(failed))
+            way = way._replace(why=("since that failed",))
         say(str(way))
         way.project.dry = way.project.engine.dry = dry
         try:
@@ -91,8 +93,8 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
             yield Way(best, False, (*why, "Docker grants the GPU"))
         problem = of_driver(best)
         if not problem:
-            yield Way(best, True, (*why, *([reason(refused)] if refused else []), "There is a GPU"))
-        why.append("There is no NVIDIA GPU here" if facts.no_gpu() else reason(refused) if refused else problem)
+            yield Way(best, True, (*why, *([reason(refused)] if refused else []), "there is a GPU"))
+        why.append("no NVIDIA GPU here" if facts.no_gpu() else reason(refused) if refused else problem)
     if docker:
         yield Way(without, False, tuple(why))
     uv.program(best.env)
@@ -143,7 +145,7 @@ def report(way: Way, package: str, run: Path) -> None:
         other, what = f"{way.launch} notebook", "JupyterLab, with notebooks/quickstart.ipynb"
     else:
         other, what = f"{way.launch} verify", "check everything that this project expects of this machine"
-    print(f"\nNext:\n  {further}   # train to the end; src/{package}/ is yours")
+    print(f"\nNext:\n  {further}   # a run of your own; the code is in src/{package}/")
     print(f"  {other.ljust(len(further))}   # {what}", flush=True)
 
 
