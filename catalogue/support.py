@@ -29,6 +29,13 @@ DOCUMENTED = {
     "recipes",
     "host",
 }  # for documents
+# The questions whose choices are in the catalogue, and where; copier.yml lists the choices of the others.
+CHOICES = {
+    "hardware": ("hardware", "hardware"),
+    "also_on": ("hardware", "hardware"),
+    "use_case": ("packages", "use_cases"),
+    "base": ("images", "bases"),
+}
 PROVENANCE = {"source", "sources", "checked", "specs"}
 
 
@@ -127,11 +134,44 @@ def bare(value: Any) -> Any:
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def questions() -> dict[str, dict[str, Any]]:
+    """What kind of answer each question of copier.yml takes, and its choices: what fragments/given.jinja checks."""
+    config = yaml.safe_load((HERE.parent / "copier.yml").read_text(encoding="utf-8"))
+    found = {}
+    for name, question in config.items():
+        if name.startswith("_") or "help" not in question:  # a setting, or never asked
+            continue
+        choices = question.get("choices")
+        if name in CHOICES:
+            file, section = CHOICES[name]
+            ids = list(load(file)[section])
+        elif isinstance(choices, dict):
+            ids = [choice["value"] if isinstance(choice, dict) else choice for choice in choices.values()]
+        else:
+            ids = []
+        if question["type"] == "bool":
+            kind = "switch"
+        elif not choices:
+            kind = "text"
+        elif not ids:
+            kind = "checked with the others"
+        else:
+            kind = "several" if question.get("multiselect") else "one"
+        found[name] = {"kind": kind, "choices": ids}
+    return found
+
+
+def hidden() -> list[str]:
+    """The questions of copier.yml that are never asked."""
+    config = yaml.safe_load((HERE.parent / "copier.yml").read_text(encoding="utf-8"))
+    return [name for name, question in config.items() if not name.startswith("_") and "help" not in question]
+
+
 def combined() -> str:
     """The three files as one JSON text, catalogue.json: what copier.yml reads.
 
     Each machine contains its id, and each release contains `refused`: why it cannot be selected, by hardware id and by
-    range of torch. Sources, and what only documents show, are left out.
+    range of torch. Sources, and what only documents show, are left out. `questions` and `hidden` are from copier.yml.
     """
     contents = {name: bare(value) for file in FILES for name, value in load(file).items()}
     contents = {name: value for name, value in contents.items() if name not in PROVENANCE | DOCUMENTED}
@@ -143,6 +183,7 @@ def combined() -> str:
             reasons = {id: supports(machine, release) for id, machine in machines.items()}
             reasons |= {span: outside(release, span) for span in spans}
             releases[name] = {**release, "refused": {key: reason for key, reason in reasons.items() if reason}}
+    contents["questions"], contents["hidden"] = questions(), hidden()
     return json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -19,7 +19,7 @@ from copier import run_copy
 from copier.errors import UserMessageError
 
 from catalogue import support
-from tests.conftest import ROOT, quick
+from tests.conftest import HERE, ROOT, git, quick
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,18 +59,18 @@ def offered() -> Callable[..., dict[str, str]]:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    templates = {
-        name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("hardware", "also_on", "use_case")
-    }
-    templates |= {name: environment.from_string(QUESTIONS[name]["choices"]) for name in ("cluster", "base", "release")}
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
         context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
-        shown = yaml.safe_load(templates[question].render({**context, **answers}))
+        render = lambda text: environment.from_string(text).render({**context, **answers})  # noqa: E731
+        shown = QUESTIONS[question]["choices"]
+        if isinstance(shown, str):
+            shown = yaml.safe_load(render(shown))
         if labels:
             return {value if isinstance(value, str) else value["value"]: label for label, value in shown.items()}
         pairs = [
-            (value, "") if isinstance(value, str) else (value["value"], value["validator"]) for value in shown.values()
+            (value, "") if isinstance(value, str) else (value["value"], render(value["validator"]))
+            for value in shown.values()
         ]
         return dict(pairs)
 
@@ -450,20 +450,45 @@ def test_refused_in_a_sentence(refused: Callable[..., str], answers: dict, sente
 
 
 def copier(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, as it is typed."""
+    """The command, as it is typed, with an answer that is not accepted."""
     command = [sys.executable, "-m", "copier", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "Traceback" not in result.stderr
+    return result
+
+
+WRONG = "hardware=rtx50"
+SENTENCE = 'hardware: Unknown value "rtx50": did you mean rtx-50? The choices are rtx-50, '
 
 
 def test_the_command_reports_that_sentence_on_its_own_line(plain_template: Path, tmp_path: Path) -> None:
-    """First, and as it is. Copier adds one line of its own, in which nothing is repeated."""
-    result = copier("copy", "--trust", "--defaults", "-d", "hardware=rtx50", str(plain_template), str(tmp_path / "x"))
-    assert result.returncode == 1
-    assert result.stdout == ""
-    sentence, copiers = result.stderr.splitlines()
-    assert sentence.startswith('hardware: Unknown value "rtx50": did you mean rtx-50? The choices are rtx-50, ')
-    assert "rtx" not in copiers
-    assert list(tmp_path.iterdir()) == []
+    """First, and as it is, in a new and in an existing project. Copier adds one line, in which nothing is repeated."""
+    for project in (tmp_path / "new", tmp_path / "existing"):
+        if project.name == "existing":
+            run_copy(str(plain_template), project, defaults=True, quiet=True, skip_tasks=True)
+        given = ("--trust", "--defaults", "--overwrite", "-d", WRONG, str(plain_template), str(project))
+        sentence, copiers = copier("copy", *given).stderr.splitlines()
+        assert sentence.startswith(SENTENCE)
+        assert copiers == "parameter 'valid_answers' was not provided"
+        assert not (tmp_path / "new").exists()
+
+
+def test_without_messages_the_command_reports_it_once(copier_template: Path, tmp_path: Path) -> None:
+    """Copier hides the template's messages with --quiet and in an update."""
+    project = tmp_path / "project"
+    run_copy(str(copier_template), project, defaults=True, quiet=True, skip_tasks=True, unsafe=True, vcs_ref=HERE)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "made"]):
+        git(*command, cwd=project)
+    given = ("--trust", "--defaults", "--quiet", "-d", WRONG)
+    for report in (
+        copier("copy", *given, str(copier_template), str(tmp_path / "x")),
+        copier("recopy", *given, "--overwrite", str(project)),
+        copier("update", *given, f"--vcs-ref={HERE}", str(project)),
+    ):
+        assert report.stderr.count("hardware: Unknown value") == 1
+        assert len(report.stderr.splitlines()) == 1
+    assert not git("status", "--porcelain", cwd=project)
 
 
 def test_an_answer_is_checked_against_those_of_the_project(
@@ -472,10 +497,9 @@ def test_an_answer_is_checked_against_those_of_the_project(
     """Which are not known before the first question."""
     project = shutil.copytree(generate(hardware="gtx-10"), tmp_path / "project")
     given = ("--defaults", "--overwrite", "--skip-tasks", "-d", "also_on=[rtx-50]", str(plain_template), str(project))
-    result = copier("copy", "--trust", *given)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "also_on: No PyTorch build runs on all of GeForce GTX 10 series, P40 and " in result.stderr
-    assert "Traceback" not in result.stderr
+    report = copier("copy", "--trust", *given).stderr
+    assert report.count("also_on: No PyTorch build runs on all of GeForce GTX 10 series, P40 and ") == 1
+    assert len(report.strip().splitlines()) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
