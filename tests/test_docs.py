@@ -27,7 +27,6 @@ CREATED = {
     "requirements.txt",
     "torch-index.txt",
     ".env",
-    ".grype.yaml",
     "compose.yaml",
     "docs/benchmarks.md",
     "examples/",

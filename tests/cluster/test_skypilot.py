@@ -83,7 +83,7 @@ def test_skypilot_accepts_the_generated_task(generate: Callable[..., Path], pars
         names = [name for id in targets for name in HARDWARE[id]["skypilot"]["accelerators"]]
         assert sorted(name for offer in task["offers"] for name in offer or {}) == sorted(names)
         known = [HARDWARE[id]["skypilot"] for id in targets if id in RENTED]
-        assert task["nodes"] == 2
+        assert task["nodes"] == 1
         assert set(task["spot"]) == {not known or any(each.get("spot", True) for each in known)}
         assert all(job["strategy"] == "EAGER_NEXT_REGION" for job in task["jobs"])
         bucket = task["envs"]["BUCKET"]

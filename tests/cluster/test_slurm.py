@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 SLOWLY = {"SLOWER": "0.01"}  # 8 samples per step, which takes almost 0.1 s
-SMALL = ("--cpus-per-task=1",)
+SMALL = ("--cpus-per-task=1", "--nodes=2")
 
 
 def restarts(slurm: Slurm, job: str) -> int:

@@ -49,7 +49,7 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], ru
         raise RefusalError("A job on Slurm can wait only for a job on Slurm, such as --after s12.")
     options = ["--parsable", "--nodes=1"]
     if "--gpus-per-node" in script.read_text(encoding="utf-8"):
-        options.append(f"--gpus-per-node={facts['gpus']}")
+        options += [f"--gpus-per-node={facts['gpus']}", f"--cpus-per-task={8 * facts['gpus']}"]
     elif facts["gpus"] > 1:
         raise RefusalError(f"--gpus has no effect: {SCRIPT} requests no GPUs.")
     if after:  # without the second option, Slurm may remove a job that can never start
