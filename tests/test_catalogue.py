@@ -595,6 +595,7 @@ def test_what_copier_reads_is_the_catalogue():
     assert text == support.combined(), "run `python catalogue/refresh.py`"
     assert not re.search(r"\{[{%#]", text), "Jinja reads it"
     contents = json.loads(text)
+    assert (contents.pop("questions"), contents.pop("hidden")) == (support.questions(), support.hidden())
     for machine in contents["hardware"].values():
         machine.pop("id")
     for releases in contents["releases"].values():
