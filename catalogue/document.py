@@ -144,7 +144,7 @@ AVOID = """\
 | a cuDNN tag ending in `cudnn9` | that suffix existed for CUDA 12.3.2 only; from 12.4.1 on it is `cudnn` |
 | an old point release of nvidia/cuda (12.8.0) | only the last point release of each line is kept |
 | PyTorch or Triton from source for capability 12.x | wheels have kernels for 12.0 since 2.7 (cu128); 12.1 runs them |
-| xformers or flash-attn from the package index on arm64 | it has no wheels for arm64; NVIDIA's image includes flash-attn |
+| xformers or flash-attn from the package index on arm64 | no arm64 wheels there; NVIDIA's image includes flash-attn |
 | {exact} in a training project | each requires exactly one torch version: use a separate image |
 | cuBLAS of CUDA 13.2.1 for NVFP4 | its release notes list wrong results |
 | `torch.linalg` on capability 7.5 without `TORCH_LINALG_PREFER_CUSOLVER=1` | {magma} |

@@ -12,14 +12,11 @@ the internal code is written; the exit code is then 0.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-NEEDS = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
 TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 # Internal codes: Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED.
@@ -94,9 +91,11 @@ def start(project: Path) -> int:
     """Run the checks with the packages of this interpreter, or of one that uv provides, or without them."""
     conflicts = unmerged(project)
     if conflicts:
-        say("validate", f"not run: merge conflicts in {joined(conflicts)}. Resolve them, then run ./launch verify.")
+        say("validate", f"not run: merge conflicts in {joined(conflicts)}. Resolve them, then run ./launch validate.")
         return SKIPPED
-    missing = [module for module in needed(project) if not importable(module)]
+    from gpukit.host import uv
+
+    missing = [module for module in needed(project) if not uv.importable(module)]
     code = with_uv(missing) if missing else None
     return check(project) if code is None else code
 
@@ -129,37 +128,14 @@ def needed(project: Path) -> list[str]:
     return modules
 
 
-def importable(module: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.origin is not None  # without an origin, it is only a folder of that name
-
-
 def with_uv(missing: list[str]) -> int | None:
     """Run this file with packages that uv provides; None if that is not possible (no uv, or no network)."""
-    import subprocess
+    from gpukit.host import uv
 
-    uv = os.environ.get("UV") or shutil.which("uv")
-    names = joined(missing)
-    if not uv:
-        say("hooks", f"uv is not installed, so {names} cannot be fetched. For all checks: {COMMAND} ...")
-        return None
-    packages = [part for requirement in NEEDS.values() for part in ("--with", requirement)]
-    # --isolated: ignore any active environment.
-    command = [uv, "run", "-qq", "--isolated", "--no-project", "--python", sys.executable, *packages, "python"]
-    environment = {"UV_HTTP_TIMEOUT": "15", **os.environ}
-    try:
-        with subprocess.Popen([*command, __file__, CHILD], env=environment) as process:
-            try:
-                process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                say("hooks", f"fetching {names} with uv ...")
-                process.wait()
-            code = process.returncode
-    except OSError as error:
-        code = error.strerror
-    if code in (PASSED, FAILED, SKIPPED):
+    code = uv.python(missing, [__file__, CHILD], lambda text: say("hooks", text))
+    if code in (PASSED, FAILED, SKIPPED, None):
         return code
-    say("hooks", f"uv could not provide {names} (offline?). For all checks: {COMMAND} ...")
+    say("hooks", f"uv could not provide {joined(missing)} (offline?). For all checks: {COMMAND} ...")
     return None
 
 

@@ -40,6 +40,8 @@ def act(options: argparse.Namespace) -> int:
             raise RefusalError(f"{error}.") from None
     if command == "update":
         return import_module("gpukit.update.main").update(find_root(), options)
+    if command == "validate":
+        return import_module("gpukit.validate.main").command(root())
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
     if command == "plan" and not given.get("native"):

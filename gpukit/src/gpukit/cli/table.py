@@ -213,6 +213,12 @@ examples:
         "check that the engine grants the GPUs (VS Code runs this before it starts the container)",
         hidden=True,
     ),
+    "validate": Command(
+        "check the generated files: each against its schema, and against each other",
+        run_options=False,
+        epilog="""\
+exit code: 0 nothing is wrong, 1 a file is, 2 something could not be checked""",
+    ),
     "vendor": Command(
         "write this gpukit as a wheel to the project's vendor/",
         ["--from", "--check"],

@@ -17,6 +17,7 @@ TIMEOUT = 60  # seconds: the driver may have to load first
 
 
 def preflight(project: Project) -> int:
+    project.refuse_mistakes()
     found = refusal(project)
     if found and found.kind in GPU_KINDS:
         raise found

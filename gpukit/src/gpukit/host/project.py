@@ -92,15 +92,21 @@ class Project:
     def prepare(self) -> None:
         """Report what is used, require a choice of GPU, and create the mount sources."""
         self.engine.argv()  # raises an error if Docker is not installed
+        self.refuse_mistakes()
         self.gpu_is_chosen()
         if self.config.ignored:
-            say(f"launch ignores these keys, which only VS Code supports: {', '.join(self.config.ignored)}.")
+            say(f"launch ignores these keys, which only other tools read: {', '.join(self.config.ignored)}.")
         path = self.config.path.relative_to(self.root)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
         if self.as_root:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
+
+    def refuse_mistakes(self) -> None:
+        """Refuse keys and flags that do not exist: the container would start without what they ask for."""
+        if self.config.mistakes:
+            raise RefusalError(f"{self.config.path.relative_to(self.root)}: {self.config.mistakes[0]}.")
 
     def report_cap(self) -> None:
         """Say so where other programs leave PyTorch much less of a shared memory than usual."""

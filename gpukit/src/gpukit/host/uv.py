@@ -1,10 +1,13 @@
-"""Where uv is installed, and how to install it."""
+"""Where uv is installed, how to install it, and Python with packages that it provides."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from gpukit.project.messages import RefusalError
@@ -12,6 +15,9 @@ from gpukit.project.messages import RefusalError
 PAGE = "https://docs.astral.sh/uv/getting-started/installation/"
 # Debian's own pip installs nothing outside of an environment.
 INSTALL = f"`pipx install uv`, `python3 -m venv .venv && . .venv/bin/activate && pip install uv`, or see {PAGE}"
+
+# What checks of generated files import, by the name of the module.
+PACKAGES = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
 
 
 def find(env: Mapping[str, str] = os.environ) -> str | None:
@@ -26,3 +32,32 @@ def program(env: Mapping[str, str] = os.environ) -> str:
     if found is None:
         raise RefusalError(f"uv is not installed. To install it: {INSTALL}", id="uv-missing")
     return found
+
+
+def importable(module: str) -> bool:
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None  # without an origin, it is only a folder of that name
+
+
+def python(
+    modules: list[str], arguments: list[str], say: Callable[[str], None], env: Mapping[str, str] = os.environ
+) -> int | None:
+    """Run Python with PACKAGES, and return its exit status; None, with a sentence, if uv cannot provide `modules`."""
+    names, uv = " and ".join(modules), find()
+    if uv is None:
+        say(f"uv is not installed, so {names} cannot be fetched. To install uv: {INSTALL}.")
+        return None
+    packages = [part for requirement in PACKAGES.values() for part in ("--with", requirement)]
+    # --isolated: ignore any active environment.
+    command = [uv, "run", "-qq", "--isolated", "--no-project", "--python", sys.executable, *packages, "python"]
+    try:
+        with subprocess.Popen([*command, *arguments], env={"UV_HTTP_TIMEOUT": "15", **env}) as process:
+            try:
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                say(f"fetching {names} with uv ...")
+                process.wait()
+            return process.returncode
+    except OSError as error:
+        say(f"uv cannot be started: {error.strerror}.")
+        return None

@@ -1,8 +1,8 @@
 """Protect the base's packages: record their versions when the image is built, report those that changed since.
 
 The file that `record` writes is the constraint of pip and uv from then on. Beside it, build-constraints.txt has the
-versions of PyTorch's packages for isolated builds, and conflicts.txt lists the conflicts between the base's own packages,
-which verify ignores. This module imports nothing of ours: the Dockerfile runs it
+versions of PyTorch's packages for isolated builds, and conflicts.txt lists the conflicts between the base's own
+packages, which verify ignores. This module imports nothing of ours: the Dockerfile runs it
 before gpukit is installed.
 
     python guard.py record --stack stack.json --to /etc/gpukit/protected.txt
@@ -80,8 +80,8 @@ def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = No
 def write(found: dict[str, str], to: Path) -> None:
     """Write the constraints: of installations to this file, of isolated builds beside it.
 
-    A version that pip and uv cannot parse is a comment: checked, but no constraint. For builds, PyTorch's release counts:
-    the package index, which builds are installed from, does not have its local versions such as +cu130.
+    A version that pip and uv cannot parse is a comment: checked, but no constraint. For builds, PyTorch's release
+    counts: the package index, which builds are installed from, does not have its local versions such as +cu130.
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     _write_lines({name: found[name].partition("+")[0] for name in TORCH if name in found}, to.with_name(BUILD))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project.messages import RefusalError
+from gpukit.project.specification import Mistake, correct
 
 # Keys that affect the container and that launch does not support.
 VSCODE_ONLY = (
@@ -53,13 +54,14 @@ class Config:
     init: bool = False
     initialize_command: str | list[str] | dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()  # the rest is read as if they were corrected
 
 
 def load(path: Path | str, env: Mapping[str, str]) -> Config:
     """The configuration in the file `path`, with `env` as the host's environment."""
     path = Path(path).absolute()
     root = next((parent.parent for parent in path.parents if parent.name == ".devcontainer"), path.parent)
-    raw = read(path)
+    raw, mistakes, unknown = correct(read(path))
     variables = {"localWorkspaceFolder": str(root), "localWorkspaceFolderBasename": root.name}
     folder = substitute(raw.get("workspaceFolder") or f"/workspaces/{root.name}", variables, env)
     variables.update(containerWorkspaceFolder=folder, containerWorkspaceFolderBasename=folder.rsplit("/", 1)[-1])
@@ -69,6 +71,8 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
 
     build = raw.get("build")
     if not isinstance(build, dict) or not isinstance(build.get("dockerfile"), str):
+        if mistakes:
+            raise ConfigError(f"{path}: {mistakes[0]}.")
         raise ConfigError(
             f"{path}: launch needs build.dockerfile there; it does not start from image or compose files."
         )
@@ -98,7 +102,8 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
         workspace_mount=parse_mount(workspace_mount, variables, env) if workspace_mount else None,
         init=raw.get("init") is True,
         initialize_command=replaced(raw.get("initializeCommand")),
-        ignored=tuple(key for key in VSCODE_ONLY if raw.get(key) not in (None, {}, [], "")),
+        ignored=(*(key for key in VSCODE_ONLY if raw.get(key) not in (None, {}, [], "")), *unknown),
+        mistakes=tuple(mistakes),
     )
 
 

@@ -7,21 +7,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# docker run's one-letter options, and those without a value: needed to read `--ipc host` as well as `--ipc=host`.
-LONG = {"-e": "--env", "-h": "--hostname", "-l": "--label", "-m": "--memory", "-p": "--publish", "-u": "--user"}
-LONG |= {"-v": "--volume", "-w": "--workdir", "-P": "--publish-all", "--net": "--network"}
-SWITCHES = {"--init", "--privileged", "--publish-all", "--read-only", "--rm", "--no-healthcheck", "--oom-kill-disable"}
+from gpukit.project.specification import LETTERS, SWITCHES
 
 
 def options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
     """docker run's options as (long name, value), in any notation."""
     rest = iter(arguments)
     for argument in rest:
+        while not argument.startswith("--") and f"--{LETTERS.get(argument[1:2])}" in SWITCHES:  # as in -it
+            yield f"--{LETTERS[argument[1]]}", "true"
+            argument = f"-{argument[2:]}"
+        if argument == "-":
+            continue
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
         else:
             name, equals, value = argument[:2], argument[2:], argument[2:].removeprefix("=")
-        name = LONG.get(name, name)
+            name = f"--{LETTERS.get(name[1:], name)}"
+        name = "--network" if name == "--net" else name
         if name in SWITCHES:
             yield name, value or "true"
         else:

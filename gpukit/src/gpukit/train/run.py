@@ -101,9 +101,9 @@ class Run:
 
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
-    metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value of this metric.
-    `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb, mlflow. `progress`: show a progress
-    bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
+    metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value
+    of this metric. `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb, mlflow. `progress`:
+    show a progress bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 

@@ -11,6 +11,7 @@ STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
 HOST_ENV = ".devcontainer/host.env"
+MISSING = "is missing"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.flags import size, ulimit
+from gpukit.project.flags import mount_fields, options, size, ulimit
+from gpukit.project.specification import words
 from gpukit.validate.container import Container
-from gpukit.validate.problem import CPU, MAIN, STACK, Problem, quoted
+from gpukit.validate.problem import CPU, HOST_ENV, MAIN, MISSING, STACK, Problem, quoted
 
 NOTICE_DAYS = 90
 CREDENTIALS = re.compile(
@@ -69,6 +73,163 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
             yield Problem(MAIN, "/runArgs", what, "change the flag to match the policy")
 
 
+# https://docs.docker.com/reference/cli/docker/container/run/, read on 2026-11-25
+LIMITS = words("core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
+IPC = re.compile(r"|none|private|shareable|host|container:.+")
+MOUNT_FIELDS = {"type", "source", "src", "target", "destination", "dst", "readonly", "ro", "consistency"}
+MOUNT_FAMILIES = ("bind-", "volume-", "tmpfs-", "image-")
+
+
+def flag_values(name: str, arguments: list[str]) -> Iterator[Problem]:
+    """Values that `docker run` refuses, with the host's variables already replaced."""
+    for option, value in options(arguments):
+        wrong = ""
+        if option == "--ulimit":
+            limit, _, numbers = value.partition("=")
+            if limit not in LIMITS:
+                wrong = f"there is no limit {limit!r}; the limits are {', '.join(sorted(LIMITS))}"
+            elif not re.fullmatch(r"-?\d+(:-?\d+)?", numbers):
+                wrong = f"write it as --ulimit={limit}=NUMBER"
+        elif option == "--ipc" and not IPC.fullmatch(value):
+            wrong = "it must be host, private, shareable, none, or container:NAME"
+        elif option in ("--shm-size", "--memory"):
+            try:
+                size(value)
+            except ValueError:
+                wrong = "write a number with a unit, such as 16g"
+        elif option == "--mount":
+            fields = {part.partition("=")[0] for part in next(csv.reader([value]), [])}
+            unknown = sorted(f for f in fields - MOUNT_FIELDS if not f.startswith(MOUNT_FAMILIES))
+            if unknown or not mount_fields(value)["target"]:
+                wrong = f"`{unknown[0]}` is not a field of a mount" if unknown else "it needs a target"
+        if wrong:
+            yield Problem(name, "/runArgs", f"{option} is {quoted(value)}", wrong)
+
+
+INSTRUCTIONS = words(
+    """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME
+    WORKDIR"""
+)
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The instructions of a Dockerfile with their line numbers, without comments and here-documents."""
+    held, first, until = "", 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if until:
+            until = "" if line.strip() == until else until
+        elif not line.lstrip().startswith("#"):
+            first = first if held else number
+            held += line.rstrip("\\") + " "
+            if not line.endswith("\\"):
+                document = re.search(r"<<-?[\"']?(\w+)", held)
+                until = document[1] if document else ""
+                if held.strip():
+                    yield first, held.strip()
+                held = ""
+
+
+def instructions(path: Path) -> Iterator[Problem]:
+    """What a build refuses, or takes for something else: unknown instructions, missing sources, no regular user."""
+    if not path.is_file():
+        return  # reported by `dockerfile`
+    user, arguments = "root", set()
+    for number, line in logical_lines(path.read_text(encoding="utf-8")):
+        word, _, rest = line.partition(" ")
+        place = f"line {number}"
+        if word.upper() not in INSTRUCTIONS:
+            yield Problem(path.name, place, f"{word} is not an instruction", "correct that line")
+        elif word.upper() == "USER":
+            user = rest.strip()
+        elif word.upper() == "FROM":
+            user = "root"
+        elif word.upper() == "ARG":
+            arguments |= {part.partition("=")[0] for part in rest.split()}
+        elif word.upper() in ("COPY", "ADD") and "--from=" not in rest and "<<" not in rest:
+            sources = [part for part in rest.split()[:-1] if not part.startswith("--")]
+            for source in sources:
+                elsewhere = source in (STACK, "pyproject.toml") or re.search(r"[*?\[$]|://", source)
+                if not elsewhere and not (path.parent / source).exists():
+                    yield Problem(path.name, place, f"{source} does not exist", "restore it with `git checkout`")
+    if user.split(":")[0] in ("root", "0"):
+        remedy = "end it with `USER ${USER_UID}`: files that root writes to the workspace belong to root on the host"
+        yield Problem(path.name, "", "the container's user is root", remedy)
+    for name in ("BASE_IMAGE", "UV_INDEX", "USER_UID", "USER_GID"):
+        if name not in arguments:
+            yield Problem(
+                path.name, "", f"does not declare ARG {name}, which every entry point passes", f"add ARG {name}"
+            )
+
+
+def files(project: Path, configs: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    """Files that a start or a build needs, and what can be seen in them without running them."""
+    restore = "restore it with `git checkout`"
+    scripts = ["launch"]
+    for name, raw in configs.items():
+        text = str(raw.get("initializeCommand", ""))
+        if raw.get("initializeCommand") and "initialize.sh" not in text:
+            remedy = "also run `sh .devcontainer/initialize.sh`: it creates the mount sources before they are mounted"
+            yield Problem(name, "/initializeCommand", "does not run initialize.sh", remedy)
+            continue
+        scripts += re.findall(r"\.devcontainer/[\w.-]+\.sh", text)
+    for script in dict.fromkeys(scripts):
+        if not (project / script).is_file():
+            yield Problem(script, "", MISSING, restore)
+            continue
+        with contextlib.suppress(OSError):
+            checked = subprocess.run(["sh", "-n", script], cwd=project, capture_output=True, text=True)
+            if checked.returncode:
+                what = checked.stderr.strip().splitlines()[0] if checked.stderr.strip() else "has a syntax error"
+                yield Problem(script, "", what, restore)
+    if not (project / "pyproject.toml").is_file():
+        yield Problem("pyproject.toml", "", MISSING, restore)
+    else:
+        yield from pyproject(project / "pyproject.toml")
+    if (project / HOST_ENV).is_file():
+        for number, line in enumerate((project / HOST_ENV).read_text(encoding="utf-8").splitlines(), 1):
+            variable = line.partition("=")[0]
+            if line.strip() and not line.startswith("#") and not re.fullmatch(r"\s*[A-Za-z_][\w.-]*\s*", variable):
+                yield Problem(HOST_ENV, f"line {number}", "is not the name of a variable", "one name in each line")
+
+
+def pyproject(path: Path) -> Iterator[Problem]:
+    try:
+        import tomllib
+    except ImportError:  # before Python 3.11
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        yield Problem(path.name, "", f"is not TOML: {error}", "correct that line, or restore it with `git checkout`")
+        return
+    if not isinstance(content.get("project", {}).get("dependencies"), list):
+        yield Problem(path.name, "[project] dependencies", MISSING, "the image installs what it lists; [] if nothing")
+    if content.get("tool", {}).get("uv", {}).get("managed") is not False:
+        remedy = "write `managed = false`: otherwise `uv run` creates a .venv, with another PyTorch"
+        yield Problem(path.name, "[tool.uv] managed", "is not false", remedy)
+
+
+def references(file: str, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """Services, networks, and volumes that are named must be defined."""
+    services = content["services"]
+    for name, service in services.items():
+        if not isinstance(service, Mapping):
+            continue
+        place = f"/services/{name}"
+        for needed in service.get("depends_on") or []:
+            if needed not in services:
+                yield Problem(file, f"{place}/depends_on", f"there is no service {needed}", "correct the name")
+        for network in service.get("networks") or []:
+            if network not in {"default", *(content.get("networks") or {})}:
+                yield Problem(file, f"{place}/networks", f"there is no network {network}", "define it under networks")
+        for volume in service.get("volumes") or []:
+            source = volume.partition(":")[0] if isinstance(volume, str) else volume.get("source", "")
+            bound = isinstance(volume, Mapping) and volume.get("type") != "volume"
+            named = re.fullmatch(r"[A-Za-z0-9][\w.-]*", str(source)) and not bound
+            if named and source not in (content.get("volumes") or {}):
+                yield Problem(file, f"{place}/volumes", f"there is no volume {source}", "define it under volumes")
+
+
 def user_and_mounts(
     name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]
 ) -> Iterator[Problem]:
@@ -80,8 +241,9 @@ def user_and_mounts(
         mount, read_only = container.mounts.get(target), target in stack["read_only"]
         if mount is None:
             what = f"nothing is mounted at {target}, which {STACK} expects"
-            yield Problem(name, "/mounts", what, f'add "type=bind,source=...,target={target}{",readonly" * read_only}"')
-        elif mount.read_only != read_only:
+            place = "/workspaceMount" if target == "/workspace" else "/mounts"
+            yield Problem(name, place, what, f'add "type=bind,source=...,target={target}{",readonly" * read_only}"')
+        elif mount.read_only != read_only and not (read_only and CREDENTIALS.search(target)):  # `safe` reports those
             modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
             what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
             yield Problem(name, "/mounts", what, f"{'add' if read_only else 'remove'} `readonly`")
@@ -110,7 +272,7 @@ def safe(name: str, container: Container) -> Iterator[Problem]:
 def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     name, image = path.name, stack["image"]
     if not path.is_file():
-        yield Problem(name, "", "is missing", "restore it with `git checkout`, or generate again")
+        yield Problem(name, "", MISSING, "restore it with `git checkout`, or generate again")
         return
     default = re.compile(r"^\s*ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

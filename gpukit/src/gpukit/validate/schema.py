@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpukit.validate.problem import Problem, quoted
+from gpukit.validate.problem import MISSING, Problem, quoted
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
@@ -18,7 +18,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         for name in wanted:
             if name not in instance:
                 known = error.schema.get("properties", {}).get(name, {})
-                yield Problem(file, f"{place}/{name}", "is missing", known.get("remedy", remedy))
+                yield Problem(file, f"{place}/{name}", MISSING, known.get("remedy", remedy))
         return
     if kind == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
