@@ -184,5 +184,5 @@ def test_a_start_is_refused_and_what_resembles_nothing_is_listed(project: Path) 
     assert accepted.config.ignored == ("x-studio",)
     for wrong in (text.replace('"runArgs"', '"runArg"'), text.replace("--ulimit=memlock", "--ulimt=memlock")):
         path.write_text(wrong, encoding="utf-8")
-        with pytest.raises(RefusalError, match="ulimit|runArgs"):
+        with pytest.raises(RefusalError, match=r"ulimit|runArgs"):
             Project(project, {}).refuse_mistakes()
