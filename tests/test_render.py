@@ -20,8 +20,8 @@ from copier.errors import UserMessageError
 
 from catalogue import support
 from gpukit.wheel import vendor, writer
-from tests.conftest import ROOT, cannot, quick, working_tree
-from tests.test_docs import check_launch, commands, spans
+from tests.conftest import ROOT, cannot, git, quick, working_tree
+from tests.test_docs import FULL, check_launch, commands, spans
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -347,6 +347,31 @@ def test_a_project_is_thin(generate: Callable[..., Path], tmp_path: Path, answer
     assert len(names) <= 30
     texts = [project / name for name in names if not name.endswith((".whl", ".ipynb"))]
     assert sum(path.read_text(encoding="utf-8").count("\n") for path in texts) <= lines
+
+
+# What people ignore in all their repositories, also from GitHub's collection (Python, VisualStudioCode, Archives).
+IGNORES = """
+.env .env* *.env .envrc env/ venv/ ENV/ .venv *.local .vscode/ .vscode/* .idea/ .devcontainer/ vendor/ *.whl *.zip
+lib/ lib64/ data/ build/ dist/ wheels/ models/ target/ var/ parts/ downloads/ instance/ logs/ *.log *.ipynb *.csv *.pt
+AGENTS.md CLAUDE.md .claude/ *.egg *.spec *.manifest *.cover *.pot *.so __pypackages__/ site/ tmp/ *.tmp *.bak *.orig
+"""
+
+
+@pytest.mark.parametrize("answers", [NOTEBOOK, {**SCRIPTS, **FULL, "package_name": "data"}], ids=["notebook", "data"])
+def test_every_file_is_committed_despite_the_users_own_ignore_rules(
+    generate: Callable[..., Path], tmp_path: Path, answers: dict
+) -> None:
+    project = shutil.copytree(generate(**answers), tmp_path / "project")
+    vendor.put(writer.from_source(ROOT / "gpukit"), project)
+    names = {path.relative_to(project).as_posix() for path in files(project)}
+    (project / "src/data/__pycache__").mkdir(parents=True)
+    for name in ("src/data/__pycache__/x.pyc", ".env", ".vscode/settings.json", "vendor/other.zip", "data.csv"):
+        (project / name).write_text("", encoding="utf-8")
+    (tmp_path / "ignores").write_text("\n".join(IGNORES.split()), encoding="utf-8")
+    git("init", "-q", cwd=project)
+    git("config", "core.excludesFile", str(tmp_path / "ignores"), cwd=project)
+    git("add", "-A", cwd=project)
+    assert {*git("ls-files", cwd=project).splitlines()} == names
 
 
 def test_a_dockerfile_is_read_in_one_sitting(everything: dict[str, Path]) -> None:

@@ -461,7 +461,7 @@ def test_the_new_wheel_is_written_despite_a_conflict(
 def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: Path, copier: object) -> None:
     """Even with the user's global gitignore, and if git converts line endings to CRLF."""
     ignores = tmp_path / "ignores"
-    ignores.write_text("vendor/\n*.whl\n")
+    ignores.write_text("vendor/\n*.whl\n*.env\n.env*\n")
     config = tmp_path / "gitconfig"
     config.write_text(
         f"[user]\n\tname = a\n\temail = a@example.org\n"
