@@ -16,9 +16,11 @@ from gpukit.cli import main as cli
 from gpukit.cli.table import COMMANDS
 from tests.conftest import ROOT
 
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")] + sorted(
-    ROOT.glob("docs/*.md")
-)
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml")),
+]
 GENERATED = ("hardware.md", "benchmarks.md", "verified.md", "troubleshooting.md")
 HANDWRITTEN = [path for path in DOCUMENTS if path.name not in GENERATED]  # written by hand
 PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "gpukit/", "hooks/", "template/")

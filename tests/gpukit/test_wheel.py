@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import shutil
@@ -16,6 +17,11 @@ import pytest
 from gpukit.cli.main import main
 from gpukit.wheel import writer
 from tests.conftest import ROOT, git
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SOURCE = ROOT / "gpukit"
 WRITE = """
@@ -70,7 +76,19 @@ def test_wheel_is_valid(wheel: Path) -> None:
         record = archive.read(next(name for name in names if name.endswith("/RECORD"))).decode()
     assert names == sorted(names)
     assert sorted(line.split(",")[0] for line in record.splitlines()) == names
+    assert {name.split("/")[0] for name in names} == {"gpukit", f"gpukit-{wheel.name.split('-')[1]}.dist-info"}
     assert "gpukit/cli/main.py" in names and wheel.stat().st_mode & 0o777 == 0o644
+
+
+def test_metadata_is_that_of_pyproject() -> None:
+    files = writer.from_source(SOURCE)
+    text = next(content for name, content in files.items() if name.endswith("/METADATA")).decode()
+    found = email.message_from_string(text)
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert found.get_all("Classifier") == project["classifiers"]
+    assert found["Keywords"].split(",") == project["keywords"]
+    assert found.get_all("Project-URL") == [f"{name}, {url}" for name, url in project["urls"].items()]
+    assert (found["Summary"], found["Requires-Python"]) == (project["description"], project["requires-python"])
 
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS], ids=str)

@@ -61,8 +61,13 @@ def from_source(folder: Path) -> Members:
     text = (folder / "pyproject.toml").read_text(encoding="utf-8")
     facts = dict(re.findall(r'^([\w-]+) = "(.*?)"', text, re.MULTILINE))  # tomllib needs Python 3.11
     header = ["Metadata-Version: 2.4", "Name: gpukit", "Version: {}", f"Summary: {facts['description']}"]
+    header += [f"Keywords: {','.join(_strings(text, 'keywords'))}"]
     header += [f"License-Expression: {facts['license']}", "License-File: LICENSE"]
-    header += [f"Requires-Python: {facts['requires-python']}", "Description-Content-Type: text/markdown"]
+    header += [f"Classifier: {classifier}" for classifier in _strings(text, "classifiers")]
+    header += [f"Requires-Python: {facts['requires-python']}"]
+    urls = re.search(r"^\[project\.urls\]\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    header += [f"Project-URL: {name}, {url}" for name, url in re.findall(r'(\w+) = "(.*)"', urls[1] if urls else "")]
+    header += ["Description-Content-Type: text/markdown"]
     metadata = "\n".join([*header, "", (folder / facts["readme"]).read_text(encoding="utf-8")])
     files = {
         "METADATA": metadata.encode(),
@@ -114,6 +119,12 @@ def write(members: Members, folder: Path) -> Path:
             draft.unlink()
         raise
     return wheel
+
+
+def _strings(text: str, name: str) -> list[str]:
+    """A list of strings in pyproject.toml."""
+    found = re.search(rf"^{name} = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r'"(.*?)"', found[1]) if found else []
 
 
 def _package(folder: Path) -> Members:
