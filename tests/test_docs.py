@@ -29,6 +29,7 @@ CREATED = {
     "requirements.txt",
     "torch-index.txt",
     ".env",
+    "report.md",
     "compose.yaml",
     "docs/benchmarks.md",
     "examples/",
