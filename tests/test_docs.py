@@ -145,7 +145,7 @@ def test_readme_tree_matches_a_project(generate) -> None:
     assert len(names) >= 9
     for name in {*names} - {"vendor/"}:  # written by the hooks
         assert list(project.glob(name.replace("<package>", "*"))), f"{name} is not in a generated project"
-    listed = re.search(r"── launch +([a-z, ]+)$", text(ROOT / "README.md"), re.MULTILINE)[1].split(", ")
+    listed = re.search(r"── launch +([a-z, ]+), and more$", text(ROOT / "README.md"), re.MULTILINE)[1].split(", ")
     assert {*listed} <= {*COMMANDS}
 
 

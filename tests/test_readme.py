@@ -1,4 +1,4 @@
-"""The commands in README's first block, run as written; tests/engine/test_readme.py runs those that need Docker."""
+"""The commands in README's first two blocks, run as written; tests/engine/test_readme.py runs those that need Docker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from tests.conftest import ROOT, cannot, git
 from tests.engine.conftest import Index
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIRST = re.search(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[1].splitlines()
-COPY, CHANGE = FIRST[:2]
-VARIANTS = [[line for line in part.splitlines()[1:] if line] for part in "\n".join(FIRST[2:]).split("# With ") if part]
+FIRST, OTHERS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[:2]
+COPY, TRY = FIRST.partition("#")[0].strip().split(" && ")
+CHANGE, *LINES = [line.partition("#")[0].strip() for line in OTHERS.splitlines()]
+
+
+def line_with(*words: str) -> str:
+    """The line of the second block that has these words."""
+    (line,) = [line for line in LINES if set(words) <= {*line.split()}]
+    return line
 
 
 def generated(template: Path, folder: Path) -> Path:
-    """The project that README's first two lines create in a fresh clone, without using Docker."""
+    """The project that README's first command creates in a fresh clone, without using Docker."""
     clone = folder / "gpu-template"
     git("clone", "--quiet", str(template), str(clone), cwd=folder)
     env = {**os.environ, "GPU_TEMPLATE_SMOKE": "off"}
@@ -42,11 +48,10 @@ def run(project: Path, lines: list[str], env: dict[str, str], codes: tuple[int, 
     return output
 
 
-def test_the_block_has_three_variants() -> None:
-    assert [any(word in lines[-1] for word in ("--cpu", "--native")) for lines in VARIANTS] == [False, True, True]
-    assert "--native" in VARIANTS[2][-1] and all("my_gpu_project.train" in lines[-1] for lines in VARIANTS)
-    copy, _, comment = COPY.partition(" # ")
-    assert copy.rstrip().endswith(" . ../myproj") and re.search(r"\bgh:[\w-]+/gpu-template myproj$", comment)
+def test_the_first_line_copies_and_trains() -> None:
+    assert COPY.endswith(" . ../myproj") and TRY == "../myproj/launch try"
+    assert re.search(r"# .*\bgh:[\w-]+/gpu-template myproj$", FIRST.strip())
+    assert [line_with("--native", "try"), line_with("./launch", "verify")] == [LINES[0], LINES[-1]]
 
 
 @pytest.mark.network
@@ -70,4 +75,6 @@ def test_with_only_uv(copier_template: Path, tmp_path: Path) -> None:
             links = [f'<a href="{file.name.replace("+", "%2B")}">{file.name}</a>' for file in folder.iterdir()]
             (folder / "index.html").write_text("\n".join(links))
         env["UV_INDEX"] = f"pytorch={(tmp_path / 'index').as_uri()}"
-    assert "Done: step 100," in run(project, VARIANTS[2], env)
+    for number in (1, 2):
+        assert "Next:" in run(project, [line_with("--native", "try")], env)
+        assert len([*project.glob("outputs/try-*/run.json")]) == number
