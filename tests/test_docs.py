@@ -29,6 +29,8 @@ CREATED = {
     "requirements.txt",
     "torch-index.txt",
     ".env",
+    ".grype.yaml",
+    "error.txt",
     "report.md",
     "compose.yaml",
     "docs/benchmarks.md",
