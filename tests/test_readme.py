@@ -1,4 +1,4 @@
-"""The commands in README's first two blocks, run as written; tests/engine/test_readme.py runs those that need Docker."""
+"""The commands in README's first two blocks, run as written; those with Docker are in tests/engine/test_readme.py."""
 
 from __future__ import annotations
 
