@@ -10,11 +10,13 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from copier import run_copy
+from jinja2 import Environment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -93,16 +95,29 @@ def plain_template(copier_template: Path, tmp_path_factory: pytest.TempPathFacto
     return shutil.copytree(copier_template, plain, ignore=shutil.ignore_patterns(".git"))
 
 
+COMPILED: dict[tuple[object, ...], CodeType] = {}
+COMPILE = Environment.compile
+
+
+def compile_once(environment: Environment, source: str, name: str | None = None, filename: str | None = None) -> CodeType:
+    """Jinja's compiled code of a text, kept for other environments with the same syntax and extensions."""
+    key = (source, name, environment.lexer, environment.undefined, *environment.extensions)
+    if key not in COMPILED:
+        COMPILED[key] = COMPILE(environment, source, name, filename)
+    return COMPILED[key]
+
+
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
     """Make the many renders of the tests faster.
 
-    Skips a `git config` for each file, which only matters on file systems without modes, and replaces the YAML parser
-    in Python with libyaml, which takes a tenth of the time.
+    Skips a `git config` for each file, which only matters on file systems without modes, replaces the YAML parser in
+    Python with libyaml, which takes a tenth of the time, and compiles each Jinja text once, not once per render.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
         patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        patch.setattr(Environment, "compile", compile_once)
         yield
 
 
