@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import zlib
 from collections.abc import Iterator
@@ -20,11 +21,39 @@ from jinja2 import Environment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+    from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# The tests start Python hundreds of times, and compiling the imports takes up to 2 s each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The engines of tests marked `engine`; the second accepts GPU requests. With DOCKER_HOST, no other is used unnamed.
+ENGINE = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+GPU_ENGINE = os.environ.get("GPU_TEMPLATE_GPU_ENGINE") or (
+    "unix:///run/docker-gpu.sock" if "DOCKER_HOST" not in os.environ else "unix:///nonexistent/docker.sock"
+)
+
+
+# The quick tier leaves out these folders, the files whose `pytestmark` is one of these markers, and the tests that have
+# one. The folders and files are not even imported. Each says what it needs.
+FULL_FOLDERS = {
+    "tests/cluster": "PyTorch, Slurm, and SkyPilot",
+    "tests/engine": "a Docker engine",
+    "tests/gpu": "a GPU and PyTorch",
+    "tests/train": "PyTorch",
+}
+FULL_MARKERS = {
+    "engine": "a Docker engine",
+    "network": "a network",
+    "program": "a browser, npm, Prometheus, or a registry",
+    "slow": "minutes",
+}
+MARKED = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(FULL_MARKERS)})\b", re.MULTILINE)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run all tests, not only the quick tier")
     parser.addoption(
         "--shuffle-sentences",
         action="store_true",
@@ -35,6 +64,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("shuffle_sentences", False):
         shuffle_sentences()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        signal.signal(signal.SIGINT, interrupt_once)
+    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        config.option.full = True  # a file or folder was named; the workers of xdist get this as an option
+
+
+def needs(path: Path) -> str:
+    """What a folder or file needs that the quick tier does without; empty if nothing."""
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    if name in FULL_FOLDERS:
+        return FULL_FOLDERS[name]
+    if path.suffix == ".py" and (marked := MARKED.search(path.read_text(encoding="utf-8"))):
+        return FULL_MARKERS[marked[1]]
+    return ""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if not config.option.full and needs(collection_path) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.full:
+        return
+    paths = [ROOT / name for name in FULL_FOLDERS] + sorted((ROOT / "tests").rglob("test_*.py"))
+    left_out: dict[str, list[str]] = {need: [] for need in FULL_MARKERS.values()}
+    for path in paths:
+        if need := needs(path):
+            left_out.setdefault(need, []).append(path.relative_to(ROOT).as_posix())
+    terminalreporter.section("left out of the quick tier")
+    for need, names in left_out.items():
+        marked = [f"tests marked `{name}`" for name, other in FULL_MARKERS.items() if other == need]
+        terminalreporter.write_line(f"needs {need}: {', '.join(names + marked)}")
+    terminalreporter.write_line("To run all tests, add --full; to run all tests of a file or folder, name it.")
+
+
+# Ctrl-C: each process ends its test and the fixtures, which remove containers, users, and folders.
+
+WORKERS: list[WorkerController] = []
+
+
+def interrupt_once(*_: object) -> None:
+    """Later signals do not interrupt the fixtures."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodeready(node: WorkerController) -> None:
+    WORKERS.append(node)
+
+
+def pytest_keyboard_interrupt() -> None:
+    """A terminal sends Ctrl-C to all processes, `kill` to one, and xdist passes it on only after 5 s."""
+    for worker in WORKERS:
+        worker.gateway._io.popen.send_signal(signal.SIGINT)
 
 
 def shuffle_sentences() -> None:
@@ -99,7 +183,9 @@ COMPILED: dict[tuple[object, ...], CodeType] = {}
 COMPILE = Environment.compile
 
 
-def compile_once(environment: Environment, source: str, name: str | None = None, filename: str | None = None) -> CodeType:
+def compile_once(
+    environment: Environment, source: str, name: str | None = None, filename: str | None = None
+) -> CodeType:
     """Jinja's compiled code of a text, kept for other environments with the same syntax and extensions."""
     key = (source, name, environment.lexer, environment.undefined, *environment.extensions)
     if key not in COMPILED:
@@ -158,6 +244,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("golden"):
                 item.add_marker(pytest.mark.xfail(reason="it holds the sentences", strict=True))
+    if not config.option.full:
+        items[:] = [item for item in items if not any(item.get_closest_marker(name) for name in FULL_MARKERS)]
     several = "PYTEST_XDIST_WORKER" in os.environ
     items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
     if several:

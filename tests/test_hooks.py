@@ -27,7 +27,7 @@ from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 from jsonschema import Draft202012Validator
 
-from tests.conftest import ROOT, cannot, git
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -1199,7 +1199,7 @@ def test_what_this_machine_cannot_give_is_no_fault_of_the_engine(monkeypatch: py
 # smoke on real engines
 
 
-ENGINES = {"plain": "unix:///var/run/docker.sock", "gpu": "unix:///run/docker-gpu.sock"}
+ENGINES = {"plain": ENGINE, "gpu": GPU_ENGINE}
 
 
 def docker_at(name: str) -> str:

@@ -105,6 +105,7 @@ def server(tmp_path_factory):
         process.wait()
 
 
+@pytest.mark.program
 def test_a_real_registry(server):
     """The digest is the index's, not a platform's; it changes with the tag, and is gone with it."""
     name, own = f"{server.host}/team/app:1.0", Registry(5)
@@ -340,6 +341,7 @@ def leads(text: str) -> list[tuple[str, str, str]]:
     return [(each["change"], each["kind"], each["name"]) for each in yaml.safe_load(text).get("leads", [])]
 
 
+@pytest.mark.program
 def test_watch(server, pushed, sources, tmp_path):
     """First run, no change, new, moved, gone, and unreachable: each is told from the others."""
     images = tmp_path / "images.yml"

@@ -1,8 +1,7 @@
 """Real engines, real users, real projects. Run as root: the tests create regular users and remove them.
 
-Engines   the default one, unix:///run/docker-gpu.sock if it exists, and $GPU_TEMPLATE_GPU_ENGINE. Each is asked whether
-          it accepts GPU requests. If none does, tests that need one are skipped, and the others run without the request
-          in the project's devcontainer.json.
+Engines   those of tests/conftest.py that answer. Each is asked whether it accepts GPU requests. If none does, tests
+          that need one are skipped, and the others run without the request in the project's devcontainer.json.
 Bases     STANDINS if every engine has them; otherwise PUBLIC images, which are pulled, and an image built from them.
 PyTorch   CPU builds: the wheels of pip's find-links folder, served as an index, or download.pytorch.org.
 """
@@ -33,7 +32,7 @@ from typing import Any
 import pytest
 
 from gpukit.wheel import vendor, writer
-from tests.conftest import ROOT, cannot
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot
 
 HERE = Path(__file__).parent
 SLUG = "engine-tests"  # the same name for every project, so that images share layers
@@ -119,9 +118,7 @@ class Engine:
 def engines() -> list[Engine]:
     if not shutil.which("docker"):
         cannot("there is no docker command")
-    default = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    hosts = [os.environ.get("GPU_TEMPLATE_GPU_ENGINE", ""), default, "unix:///run/docker-gpu.sock"]
-    found = [Engine(host) for host in dict.fromkeys(hosts) if host]
+    found = [Engine(host) for host in dict.fromkeys((ENGINE, GPU_ENGINE))]
     found = [engine for engine in found if engine.ask("version").returncode == 0]
     if not found:
         cannot("no Docker engine answers")

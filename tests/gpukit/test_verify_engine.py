@@ -11,11 +11,10 @@ import pytest
 from gpukit.findings.finding import Finding
 from gpukit.verify import build, compute, interpreter, machine, multiprocess, packages, places, user
 from gpukit.wheel import writer
-from tests.conftest import cannot
+from tests.conftest import ENGINE, cannot
 from tests.gpukit.conftest import ROOT
 from tests.gpukit.test_verify import reports
 
-ENGINE = "unix:///var/run/docker.sock"
 IMAGE = "standin/pytorch:ngc"
 # What needs no torch, and takes a moment.
 SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,clock,credentials,jupyter"
@@ -34,7 +33,7 @@ def docker(*arguments, limit=120):
 @pytest.fixture(scope="module")
 def engine():
     if os.getuid() != 0 or shutil.which("docker") is None or docker("image", "inspect", IMAGE).returncode:
-        cannot(f"needs root, an engine on the default socket, and the base image {IMAGE}")
+        cannot(f"needs root, an engine on {ENGINE}, and the base image {IMAGE}")
 
 
 @pytest.fixture

@@ -354,6 +354,7 @@ def program(name: str) -> str:
     return shutil.which(name) or cannot(f"there is no {name} (Debian: apt-get install prometheus)")
 
 
+@pytest.mark.program
 def test_each_alert(tmp_path: Path) -> None:
     promtool = program("promtool")
     assert {rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]} == {
@@ -384,6 +385,7 @@ def test_each_alert(tmp_path: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
+@pytest.mark.program
 def test_names_follow_the_conventions(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = dict.fromkeys(("utilization", "memory_used", "memory_total", "power", "temperature"), 0.5)
     monkeypatch.setattr("gpukit.jobs.metrics.gpus", lambda: [{**gpu, "index": 0, "name": "RTX"}])
@@ -414,6 +416,7 @@ def test_the_checkpoint_before_an_interruption_does_not_count(root: Path) -> Non
     assert age() < 60, "it has just resumed"
 
 
+@pytest.mark.program
 def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:
     prometheus = program("prometheus")
     service = Service(project(tmp_path))

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Dialog, Locator, Page, Request, Route, 
 from gpukit.host.queue import TOKEN
 from tests.jobs.test_service import Service, project
 
+pytestmark = pytest.mark.program  # Chromium
 PAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/jobs/page.html"
 LONG = ["--data=" + "very-long-directory-name/" * 20, *(f"--option-{at}={at}" for at in range(40))]
 # The lowest contrast of the texts that are visible, and which one has it.

@@ -21,7 +21,7 @@ from gpukit.findings.checks import run, select
 from gpukit.project.stack import load
 from gpukit.wheel.vendor import put
 from gpukit.wheel.writer import running
-from tests.conftest import cannot, git
+from tests.conftest import ENGINE, GPU_ENGINE, cannot, git
 
 
 @pytest.fixture
@@ -105,7 +105,6 @@ def test_cache_of_another_user(project):
 
 # With a real client of Docker, and real engines where one is asked.
 
-ENGINE, WITH_GPU = "/var/run/docker.sock", "/run/docker-gpu.sock"
 needs_docker = pytest.mark.skipif(shutil.which("docker") is None, reason="needs Docker's client")
 
 
@@ -164,7 +163,7 @@ def test_an_engine_that_never_answers_is_waited_for_in_seconds(project, tmp_path
 @pytest.mark.engine
 def test_a_socket_that_is_denied(project, tmp_path):
     """As another user, who is not in its group."""
-    if os.getuid() != 0 or not Path(ENGINE).exists() or not Path("/usr/bin/python3").exists():
+    if os.getuid() != 0 or not Path(ENGINE.removeprefix("unix://")).exists() or not Path("/usr/bin/python3").exists():
         cannot(f"needs root, to be somebody else, the system's Python, and an engine on {ENGINE}")
     shared = Path(tempfile.mkdtemp(prefix="gpukit-denied-"))
     try:
@@ -175,6 +174,7 @@ def test_a_socket_that_is_denied(project, tmp_path):
         environment = {
             "PATH": "/usr/bin:/bin:/usr/local/bin",
             "HOME": str(shared),
+            "DOCKER_HOST": ENGINE,
         }  # the tests' own Python may be root's
         who = {"user": 65534, "group": 65534, "extra_groups": []}
         done = subprocess.run(
@@ -187,11 +187,11 @@ def test_a_socket_that_is_denied(project, tmp_path):
     assert found["engine"]["cause_id"] == "docker-denied"
 
 
-def granted(project, monkeypatch, socket):
+def granted(project, monkeypatch, host):
     """What comes of asking that engine for the GPU, whatever the driver of this machine is like."""
-    if not Path(socket).exists():
-        (cannot if socket == ENGINE else pytest.skip)(f"needs an engine on {socket}")
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{socket}")
+    if not Path(host.removeprefix("unix://")).exists():
+        (cannot if host == ENGINE else pytest.skip)(f"needs an engine on {host}")
+    monkeypatch.setenv("DOCKER_HOST", host)
     found = findings(project, "client", "engine", "gpu")
     assert [found["client"].status, found["engine"].status] == ["PASS", "PASS"]
     return found["gpu"]
@@ -209,5 +209,5 @@ def test_an_engine_without_the_toolkit(project, monkeypatch):
 @needs_docker
 @pytest.mark.engine
 def test_an_engine_that_grants_the_gpu(project, monkeypatch):
-    found = granted(project, monkeypatch, WITH_GPU)
+    found = granted(project, monkeypatch, GPU_ENGINE)
     assert (found.status, found.seen) == ("PASS", "GPU all")

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import urllib.parse
@@ -326,6 +327,7 @@ class Index:
         command = [self.uv, "pip", "compile", "--quiet", "--no-header", "--no-config", "--color=never"]
         command += [f"--default-index=http://127.0.0.1:{self.server.server_port}/{view}", f"--python-version={python}"]
         command += [f"--python-platform={NAMES[self.question.platform.arch]}", f"--cache-dir={folder / 'cache' / view}"]
+        command.append(f"--python={sys.executable}")  # or uv starts each Python that it finds, which takes seconds
         command += ["--annotation-style=line", "--constraint=constraints.txt", "--override=overrides.txt"]
         command += [*options, "in.txt"]
         keep = {name: value for name, value in os.environ.items() if not re.match(r"UV_|PIP_", name)}
