@@ -63,6 +63,7 @@ DATA: dict[str, Any] = {
         "allocator_cap": True,
         "driver": "580",
         "protected": ["torch", "nvidia-*"],
+        "size_gb": 8,
     },
 }
 CPU_ONLY = {

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import threading
 import zipfile
@@ -20,13 +21,16 @@ from typing import Any
 import jsonschema
 import pytest
 
+from gpukit.cli import main as cli
 from gpukit.host import stacks, uv
+from gpukit.host.cards import data
 from gpukit.plan import main as plan
 from gpukit.plan import memory, packages
 from gpukit.plan.index import File, Platform, parse
 from gpukit.plan.resolve import FROM_INDEX, Question, resolve, same
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import wanted
+from tests.conftest import ROOT
 
 AMD64 = Platform("amd64", (3, 12), (2, 39))
 ARM64 = replace(AMD64, arch="arm64")
@@ -191,6 +195,29 @@ def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None
         "package-mamba-ssm": "SKIP",
     }
     assert "ngc" not in found["package-torch-scatter"].remedy
+
+
+def test_add_refuses_what_cannot_be_built_before_it_downloads_it(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "demo"
+    shutil.copytree(ROOT / "examples/vision-rtx-5070ti", folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GPUKIT_PROJECT", str(folder))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
+    monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/torch")
+    web.package("torch", f"2.14.1-{X86}")
+    before = (folder / "pyproject.toml").read_text()
+    name = data("stacks")["torch_to_build"][-1]
+    web.package(name, "2.8")
+    web.package("needs-it", f"1.0-{ANY}", v1_0=[name])
+    for way, package in (([], name), (["--native"], "needs-it")):
+        assert cli.main([*way, "--cpu", "add", package]) == 1
+        said = capsys.readouterr().err
+        assert f"{package} cannot be added: {name} would be built" in said and "Traceback" not in said
+    assert [path for path in web.asked if path.startswith("/") and path.endswith((".whl", ".gz"))] == []
+    assert (folder / "pyproject.toml").read_text() == before
 
 
 def test_a_transitive_package_that_falls_back_is_named(web: Web, ask: Callable) -> None:

@@ -432,6 +432,11 @@ def test_what_the_base_brings_is_refused_by_name(small: Path, package: str) -> N
     assert (small / "pyproject.toml").read_text() == before
 
 
+def test_a_dry_run_of_add_shows_the_package(small: Path) -> None:
+    done = launch(small, "--dry-run", "add", "einops", docker="exit 9")
+    assert done.returncode == 0 and "\neinops\n" in done.stdout.partition("--requirement=-")[2], done.stderr
+
+
 def test_what_is_there_is_said_and_costs_nothing(small: Path) -> None:
     for package in ("idna", "IDNA", "idna>=3.0,<3.11"):
         done = launch(small, "add", package, docker="exit 9")
@@ -451,6 +456,15 @@ def test_why_a_package_does_not_fit(small: Path) -> None:
     )
     unknown = "  x No solution\n  Because y was not found in the package registry and you require y"
     assert add.refusal(project, unknown, ["y"], protected).id == "not-in-index"
+    built = (
+        "error: Failed to build `x==1`\n  cause: The build backend returned an error\n         [stderr]\n         Traceback "
+        + f"(most recent call last):\n{'           File x' * 300}\n         ModuleNotFoundError: No module named 'torch'\n"
+        "\nhint: This error likely indicates that `x@1` depends on `torch`, but doesn't declare it\n"
+    )
+    failed = add.refusal(project, built, ["x"], protected)
+    assert failed.id == "build-isolation" and "No module named 'torch'" in str(failed) and "File" not in str(failed)
+    long = f"Because x==1 depends on {'several, ' * 60}and y. And because {'z ' * 400}"
+    assert str(add.refusal(project, long, ["x"], protected)).endswith("and y."), "no sentence is cut"
 
 
 UNREACHABLE = (

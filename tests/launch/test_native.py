@@ -803,14 +803,15 @@ def test_names_to_import_are_known_without_record(made: Native) -> None:
 
 
 def test_add(fresh: Native) -> None:
+    assert "\nnut\n" in fresh.launch("--dry-run", "add", "nut").stdout.partition("--requirement=-")[2]
     done = fresh.launch("add", "nut")
     assert done.returncode == 0, done.stderr
     edited = (fresh.root / "pyproject.toml").read_text()
     assert edited == PYPROJECT.replace('"fruit"', '"fruit", "nut"')
     assert not fresh.launch("run", "--", "python", "-c", "import nut").stderr  # nothing is left to be set up
     for package, words in {
-        "older": "it needs torch<2.13, and the base has torch 2.13.0+cpu",
-        "torch==2.12.0": "cannot be changed",
+        "older": "it needs torch<2.13, and the environment has torch 2.13.0+cpu",
+        "torch==2.12.0": "is part of the environment",
         "no-such-package": "there is no package no-such-package",
     }.items():
         assert words in fresh.refused("add", package)

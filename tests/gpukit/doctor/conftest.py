@@ -73,6 +73,9 @@ def machine(**changes: Any) -> SimpleNamespace:
         "today": date(2026, 11, 20),
         "local": None,
         "meminfo": {},
+        "native": False,
+        "native_folders": ["/home/me/.local/share", "/home/me/.cache/uv"],
+        "created": False,
     }
     unknown = set(changes) - set(seen)
     assert not unknown, unknown

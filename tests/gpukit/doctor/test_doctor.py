@@ -189,6 +189,12 @@ FAULTS = {
         "gpu",
         "wrong-architecture",
     ),
+    "no room for a native environment": (
+        {"native": True, "free_gb": lambda folder: 3.0 if folder.endswith("uv") else 200.0},
+        "disk",
+        "environment-does-not-fit",
+        "du -xh",
+    ),
     "an unknown refusal": ({"grant": Grant(False, "The GPU is asleep.", output="it sleeps")}, "gpu", "gpu-refused"),
 }
 
@@ -201,6 +207,18 @@ def test_fault_is_the_only_failure(host, make_stack, findings_schema, name):
     assert findings[id].cause_id == cause
     assert all(f"`{each}" in findings[id].remedy for each in command)
     jsonschema.validate(to_json("doctor", "demo", list(findings.values())), findings_schema)
+
+
+def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
+    """Without Docker, and with an image that needs a newer driver than this machine has."""
+    nothing = Result(None, err="not found")
+    probes = host(native=True, client=nothing, info=nothing, server=nothing, endpoint="")
+    stack = make_stack(driver="999")
+    findings = {finding.id: finding for finding in run(doctor.adapted(doctor.CHECKS, native=True), probes, stack)}
+    assert problems(findings) == {}
+    assert {id for id, finding in findings.items() if finding.cause == doctor.NOT_USED} == {*doctor.CONTAINER_CHECKS}
+    assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
+    assert "/home/me" in findings["disk"].seen
 
 
 def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack):

@@ -29,7 +29,9 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
 def act(options: argparse.Namespace) -> int:
     command, given = options.command, vars(options)
     if command == "doctor":
-        return import_module("gpukit.doctor.main").main(options.rest, given.get("cpu", False))
+        return import_module("gpukit.doctor.main").main(
+            options.rest, given.get("cpu", False), given.get("native", False)
+        )
     if command == "explain":
         return import_module("gpukit.cli.explain").explain(options)
     if command == "vendor":
@@ -81,6 +83,8 @@ def act(options: argparse.Namespace) -> int:
         project.refuse_another_gpukit()
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
+    if command == "add":
+        return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False))
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:
@@ -109,8 +113,6 @@ def act(options: argparse.Namespace) -> int:
     if command == "preflight":
         return import_module("gpukit.host.preflight").preflight(project)
     module = import_module(f"gpukit.launch.{command}")
-    if command == "add":
-        return module.add(project, [package.strip() for package in options.PKG])
     if command == "pin":
         return module.pin(project, options.digest, options.remove)
     if command == "clean":

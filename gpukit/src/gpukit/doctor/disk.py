@@ -31,6 +31,12 @@ NO_INODES = Cause(
     "`docker system prune`",
     ("no space left on device",),
 )
+ENVIRONMENT_TOO_LARGE = Cause(
+    "environment-does-not-fit",
+    "The native environment and uv's cache take about {size:g} GB and will not fit.",
+    "`du -xh --max-depth=2 {folder} | sort -h | tail`",
+    ("No space left on device (os error 28)",),
+)
 CACHE_FULL = Cause(
     "disk-full",
     "The disk is full: neither checkpoints nor models can be written.",
@@ -52,9 +58,11 @@ def folder(info: dict[str, Any]) -> str:
     return info.get("DockerRootDir") or "/var/lib/docker"
 
 
-@check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, NEARLY_FULL, NO_INODES))
+@check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, NEARLY_FULL, NO_INODES, ENVIRONMENT_TOO_LARGE))
 def disk(probes: Any, stack: Stack) -> Finding:
-    """These images take many gigabytes, and a full disk stops a build."""
+    """These images take many gigabytes, and a full disk stops a build. With --native: the environment, and uv's cache."""
+    if probes.native:
+        return native_disk(probes, stack)
     info = facts(probes.info)
     if desktop(info):
         return skipped("Docker Desktop stores images in its virtual machine, whose disk is not visible from here.")
@@ -71,6 +79,21 @@ def disk(probes: Any, stack: Stack) -> Finding:
         return (
             NEARLY_FULL(seen, expected) if built and free > FULL_GB else TOO_SMALL(seen, expected, size=stack.size_gb)
         )
+    files = probes.free_files(place)
+    if files is not None and files < 1000:
+        return NO_INODES(f"{seen}, room for {files} files", "inodes")
+    return passed(seen, expected)
+
+
+def native_disk(probes: Any, stack: Stack) -> Finding:
+    rooms = [(free, place) for place in probes.native_folders for free in (probes.free_gb(place),) if free is not None]
+    if not rooms:
+        return skipped("The free space there cannot be determined.")
+    free, place = min(rooms)
+    need = REBUILD_GB if probes.created else stack.size_gb
+    seen, expected = f"{free:.0f} GB free in {shown(place)}", f"{need:g} GB"
+    if free < need:
+        return ENVIRONMENT_TOO_LARGE(seen, expected, size=need, folder=shown(place, command=True))
     files = probes.free_files(place)
     if files is not None and files < 1000:
         return NO_INODES(f"{seen}, room for {files} files", "inodes")

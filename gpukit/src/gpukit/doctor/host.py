@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import facts
+from gpukit.host import facts, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
@@ -133,8 +133,10 @@ class Host:
         gpu: bool = True,
         cpu: bool = False,
         local: Machine | None = None,
+        native: bool = False,
     ) -> None:
-        self.project = project or root()
+        """`native`: a program runs here without a container, so no engine is asked."""
+        self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
             "info": (INFO, LONG_TIMEOUT),
@@ -142,6 +144,7 @@ class Host:
             "client": (CLIENT, SHORT_TIMEOUT),
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
+        commands = {} if native else commands
         smi = {"cards": CARDS} if gpu else {}
         if stack.gpu and gpu:
             smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
@@ -373,6 +376,19 @@ class Host:
         """Whether an image of this project exists: one that launch labelled, or that of VS Code's container."""
         image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
         return bool(self.containers) or bool(run(image, LONG_TIMEOUT).out.strip())
+
+    @cached_property
+    def native_folders(self) -> list[str]:
+        """Where the native environment and uv's cache are, or the nearest folders that exist."""
+        found = []
+        for folder in (uv.environments(self._project.env), uv.cache(self._project.env)):
+            found.append(str(next(path for path in (folder, *folder.parents) if path.exists())))
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def created(self) -> bool:
+        """Whether the project has a native environment."""
+        return any(uv.environments(self._project.env).glob(f"{self._project.name}-*/stamp.json"))
 
     def free_gb(self, folder: str) -> float | None:
         """Free space on the disk of a folder; None if unknown."""

@@ -16,6 +16,7 @@ from gpukit.errors.machine import Machine
 from gpukit.findings.checks import Check, Extra, command
 from gpukit.findings.finding import skipped
 from gpukit.host import facts, stacks
+from gpukit.project.location import find_root
 from gpukit.project.stack import Stack
 
 ABOUT = """\
@@ -53,13 +54,15 @@ CHECKS = (
     support.base,
 )
 DOCKER_NOT_NEEDED = "Docker is not installed; only containers need it."
+NOT_USED = "Not used with --native."
 NO_ENGINE = "Docker is not installed."
 NO_GPU = "This machine has no NVIDIA GPU."
 NO_TORCH_BUILD = "PyTorch has no build for this GPU."
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
+CONTAINER_CHECKS = ("client", "engine", "gpu", "running", "reload", "restart", "ports", "base")
 
 
-def main(argv: list[str] | None = None, cpu: bool = False) -> int:
+def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False) -> int:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--early", action="store_true")
@@ -68,11 +71,12 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
         from gpukit.doctor.early import early
 
         return early(CHECKS)
+    native = native and find_root() is not None
     here: list[Machine] = []
 
     def look(stack: Stack) -> Host:
         project = Path.cwd() if stack.standalone else None
-        return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None)
+        return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None, native=native)
 
     def needed() -> Stack:
         here.append(facts.local(None))
@@ -84,11 +88,13 @@ def main(argv: list[str] | None = None, cpu: bool = False) -> int:
             return Extra(document)
         return report(probes.local, stack, document)
 
-    return command("doctor", ABOUT, adapted(CHECKS, cpu), look, argv, needs=needed, more=more)
+    return command("doctor", ABOUT, adapted(CHECKS, cpu, native), look, argv, needs=needed, more=more)
 
 
-def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
-    """The checks, adapted to --cpu, and outside a project to machines without Docker or without a GPU."""
+def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) -> list[Check]:
+    """The checks, adapted to --cpu and --native, and outside a project to machines without Docker or without a GPU."""
+    if native:
+        checks = [without_containers(each) for each in checks]
 
     def judge(each: Check) -> Any:
         def judged(probes: Any, stack: Stack) -> Any:
@@ -114,3 +120,12 @@ def adapted(checks: Iterable[Check], cpu: bool = False) -> list[Check]:
         return judged
 
     return [replace(each, judge=judge(each)) for each in checks]
+
+
+def without_containers(each: Check) -> Check:
+    if each.id in CONTAINER_CHECKS:
+        return replace(each, judge=lambda probes, stack: skipped(NOT_USED), needs=())
+    needs = tuple(need for need in each.needs if need not in CONTAINER_CHECKS)
+    return replace(
+        each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True
+    )

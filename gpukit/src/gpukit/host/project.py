@@ -35,8 +35,9 @@ class Project:
         if cpu and self.gpus is not None:
             raise RefusalError(f"This project has no {CPU}, the configuration without a GPU.")
         self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
-        base = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
-        self.tag = base + "-cpu" * self.cpu
+        # of its images, containers, and native environments
+        self.name = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        self.tag = self.name + "-cpu" * self.cpu
 
     def environment(self) -> dict[str, str]:
         """The variables for starting a container: the caller's, then those in .env, then the cap on shared memory."""

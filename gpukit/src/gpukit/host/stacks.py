@@ -81,6 +81,12 @@ def without_gpu(stack: Stack) -> Stack:
     return replace(stack, targets=targets, driver=None, size_gb=size, end_of_life=None)
 
 
+def natively(stack: Stack) -> Stack:
+    """What a native environment of the project has instead of the image."""
+    own = {name: stack.native[name] for name in ("torch", "cuda", "driver", "python", "size_gb")}
+    return replace(stack, base="wheel", **own, protected=tuple(stack.native["protected"]))
+
+
 def candidates(arch: str) -> list[str]:
     """The possible hardware ids if the GPU is not known; those with the newest CUDA first."""
     known = data("cards")

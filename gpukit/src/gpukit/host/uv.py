@@ -1,4 +1,4 @@
-"""Where uv is installed, how to install it, and Python with packages that it provides."""
+"""Where uv is installed, how to install it, where it keeps files, and Python with packages that it provides."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ def python(
     except OSError as error:
         say(f"uv cannot be started: {error.strerror}.")
         return None
+
+
+def cache(env: Mapping[str, str]) -> Path:
+    caches = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(env.get("UV_CACHE_DIR") or Path(caches, "uv")).expanduser().absolute()
+
+
+def environments(env: Mapping[str, str]) -> Path:
+    """The folder for the native environments of all projects."""
+    shared = env.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(env.get("GPUKIT_NATIVE") or Path(shared, "gpu-template")).expanduser().absolute()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from gpukit.errors.known import match_rules
+from gpukit.findings import checks as running
 from gpukit.host.project import Project
 from gpukit.launch import image
 from gpukit.launch.container import enter, flags, start, workplaces
@@ -22,9 +20,12 @@ MAY_REPLACE = """
 import importlib.metadata, os, sys
 sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK) for name in sys.argv[1:]))
 """
+INSTALL = ["uv", "pip", "install", "--requirement=-"]  # what the build installs, with the new packages
 # Fail after 5 seconds if the index cannot be connected to; one that is only slow keeps uv's timeouts and retries.
 # https://docs.astral.sh/uv/reference/environment/ (2026-11-23)
 AT_ONCE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5"}
+# The line of a build's output that says what is wrong: an exception, or a compiler's error.
+BUILD_ERROR = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b: |\b(?:error|ERROR)\b: (?!Failed to build)|: not found$")
 # What gives a container that runs the next build.
 AGAIN = {
     "dev": "run `./launch stop`, then `./launch up`",
@@ -33,38 +34,38 @@ AGAIN = {
 }
 
 
-def add(project: Project, packages: list[str]) -> int:
+Judge = Callable[[list[str]], None]  # refuses packages that cannot be installed here, before anything is built
+
+
+def add(project: Project, packages: list[str], judge: Judge) -> int:
     path = project.root / "pyproject.toml"
     text = pyproject.read(path)
     edited = apply(project, text, packages)
     if edited == text:
         return 0
+    wanted = requirements(project, edited, packages)
+    if not project.dry:
+        judge(packages)
     found = [] if project.dry else workplaces(project)
     name = f"{project.tag}-add-{secrets.token_hex(2)}"
-    launch_folder = project.root / ".launch"
     if not found:
         throwaway = ["--detach", "--rm", *flags(project, name, "add"), project.tag, "sleep", "infinity"]
         if project.show_start("run", *throwaway):
-            project.show(*enter(project, Found(name, True, "add"), install(project, ".launch/add")))
+            project.show(*inside(project, Found(name, True, "add"), INSTALL), stdin=wanted)
             return 0
         project.prepare()
         image.ensure(project)
         start(project, *throwaway)
-    launch_folder.mkdir(mode=0o700, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=launch_folder, prefix="add-"))
     try:
-        (folder / "pyproject.toml").write_text(edited, encoding="utf-8")
-        inside = f".launch/{folder.name}"
         first, *others = found or [Found(name, True, "add")]
-        without = {first: attempt(project, first, packages, inside)}
+        without = {first: attempt(project, first, packages, wanted)}
         pyproject.write(path, edited)
         for other in others:
             try:
-                without[other] = attempt(project, other, packages, inside)
+                without[other] = attempt(project, other, packages, wanted)
             except RefusalError as refusal:
                 without[other] = str(refusal)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         if not found:
             project.engine.call("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
@@ -78,52 +79,57 @@ def add(project: Project, packages: list[str]) -> int:
     return 0
 
 
-def apply(project: Project, text: str, packages: list[str]) -> str:
-    """The edited text; refuses by name what the base brings."""
-    protected = project.stack.get("protected", [])
+def apply(project: Project, text: str, packages: list[str], native: bool = False) -> str:
+    """The edited text; refuses by name what the base, or the native environment, brings."""
+    protected = (project.stack.get("native", {}) if native else project.stack).get("protected", [])
     for package in packages:
         name = pyproject.name_of(package)
         if pyproject.matches(name, protected):
-            raise RefusalError(
-                f"{name} comes with the base image and cannot be changed: choose another base to get another version."
-            )
-        requirements = pyproject.Requirements(text)
-        present = {pyproject.name_of(value): value for value in requirements.values()}
+            if native:
+                why = "is part of the environment's PyTorch, which only `./launch update` changes"
+            else:
+                why = "comes with the base image and cannot be changed: choose another base to get another version"
+            raise RefusalError(f"{name} {why}.")
+        present = {pyproject.name_of(value): value for value in pyproject.Requirements(text).values()}
         if name in present and pyproject.canonical(package) in (name, pyproject.canonical(present[name])):
             say(f"{name} is already in pyproject.toml, as {present[name]!r}.")
         else:
-            text = requirements.set(package)
+            text = pyproject.Requirements(text).set(package)
     return text
 
 
-def install(project: Project, folder: str) -> list[str]:
-    """The very command of the build, with the edited pyproject.toml."""
-    pinned = ["--requirement=requirements.txt"] if (project.root / "requirements.txt").is_file() else []
-    return ["uv", "pip", "install", *pinned, f"--requirement={folder}/pyproject.toml"]
+def requirements(project: Project, text: str, packages: list[str]) -> str:
+    """What is installed from this text of pyproject.toml, one requirement a line; a pin of a package counts too."""
+    return "".join(f"{line}\n" for line in dict.fromkeys([*pyproject.wanted(project.root, text), *packages]))
 
 
-def attempt(project: Project, found: Found, packages: list[str], folder: str) -> str:
+def inside(project: Project, found: Found, command: list[str], env: dict[str, str] | None = None) -> list[str]:
+    """`docker exec`, with requirements on standard input."""
+    arguments = enter(project, found, command, interactive=False)
+    arguments[1:1] = ["--interactive", *(f"--env={name}={value}" for name, value in (env or {}).items())]
+    # a throw-away container may replace packages, as the build may
+    return ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
+
+
+def attempt(project: Project, found: Found, packages: list[str], wanted: str) -> str:
     """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
 
-    def inside(*command: str, **env: str) -> tuple[int, str, str]:
-        arguments = enter(project, found, list(command), interactive=False)
-        arguments[1:1] = [f"--env={name}={value}" for name, value in env.items()]
-        # a throw-away container may replace packages, as the build may
-        as_build = ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
-        return project.engine.call(*as_build)
+    def call(*command: str, **env: str) -> tuple[int, str, str]:
+        return project.engine.call(*inside(project, found, list(command), env), stdin=wanted.encode())
 
-    whole = install(project, folder)
     replaced: list[str] = []
     # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
-    for way in [whole] if found.role == "add" else [whole, ["uv", "pip", "install", *packages]]:
-        code, plan = resolve(lambda way=way, **env: inside(*way, "--dry-run", **env))
-        if code and way is whole:
-            raise refusal(project, plan, packages, inside("cat", "/etc/gpukit/protected.txt")[1])
+    for way in [INSTALL] if found.role == "add" else [INSTALL, ["uv", "pip", "install", *packages]]:
+        with running.status_line() as show:
+            show(f"Resolving {', '.join(packages)}")
+            code, plan = resolve(lambda way=way, **env: call(*way, "--dry-run", **env))
+        if code and way is INSTALL:
+            raise refusal(project, plan, packages, call("cat", "/etc/gpukit/protected.txt")[1])
         changed = re.findall(r"^ [-~] ([\w.-]+)==", plan, re.MULTILINE)
-        if code or (found.role != "add" and changed and inside("python", "-c", MAY_REPLACE, *changed)[0]):
+        if code or (found.role != "add" and changed and call("python", "-c", MAY_REPLACE, *changed)[0]):
             replaced = replaced or changed
             continue
-        code, _, errors = inside(*way)
+        code, errors = project.engine.stream(*inside(project, found, way), stdin=wanted.encode())
         if code:
             raise refusal(project, errors, packages, "")
         return ""
@@ -140,8 +146,10 @@ def resolve(ask: Callable[..., tuple[int, str, str]]) -> tuple[int, str]:
     return code, plan
 
 
-def refusal(project: Project, output: str, packages: list[str], protected: str) -> RefusalError:
-    """uv's explanation in one sentence: which package of the base would have to change, or what else is wrong."""
+def refusal(
+    project: Project, output: str, packages: list[str], protected: str, holder: str = "the base"
+) -> RefusalError:
+    """uv's explanation in one sentence: which package of `holder` would have to change, or what else is wrong."""
     text = re.sub(r"\s+", " ", re.sub(r"[^\x00-\x7f]", " ", output)).strip()
     which = ", ".join(packages)
     for line in protected.split():
@@ -149,7 +157,7 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
         asked = re.findall(rf"(?<![\w.-]){re.escape(name)}((?:[<>=!~]=|[<>])[^\s;]*[^\s;,.])", text)
         asked = [one for one in asked if one not in (f"=={version}", f"<{version}", f">{version}")]
         if asked:
-            need = f"it needs {name}{asked[0]}, and the base has {name} {version}"
+            need = f"it needs {name}{asked[0]}, and {holder} has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
     missing = match_rules(text, "not-in-index")
     if missing:
@@ -163,8 +171,26 @@ def refusal(project: Project, output: str, packages: list[str], protected: str) 
             kind="uv",
             id="uv-unreachable",
         )
-    because = re.search(r"(Because .*|Failed to .*|error: .*)", text, re.IGNORECASE)
-    if because:
-        pinned = " (`./launch pin --remove` unpins the others)" * (project.root / "requirements.txt").is_file()
-        return RefusalError(f"{which} cannot be added: {because[1][0].lower()}{because[1][1:600]}{pinned}")
-    return project.engine.explain(output, f"{which} cannot be added")
+    because = re.search(r"Because .*", text)
+    if because:  # uv's own words, without a sentence that would be cut
+        words = re.sub(r"hint: .*", "", because[0][:700]).strip()
+        words = words if len(because[0]) <= 700 else words[: words.rfind(". ") + 1] or words
+        pinned = " `./launch pin --remove` unpins the others." * (project.root / "requirements.txt").is_file()
+        return RefusalError(f"{which} cannot be added: {words[0].lower()}{words[1:]}{pinned}")
+    return not_built(output, which) or project.engine.explain(output, f"{which} cannot be added")
+
+
+def not_built(output: str, which: str) -> RefusalError | None:
+    """The last error of a build, and what it means; None if the text is not about a build."""
+    failed = re.search(r"Failed to (?:build|download and build) `?([\w.-]+)", output)
+    if not failed:
+        return None
+    text = output[failed.start() :].partition("\nhint: ")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines[1:] if BUILD_ERROR.search(line)] or lines[-1:]
+    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+
+    causes = diagnose("\n".join([lines[0], *errors])).causes
+    meaning = f" {causes[0].why} {causes[0].remedy}" if causes else ""
+    sentence = f"{which} cannot be added: the build of {failed[1]} failed with `{errors[-1]}`.{meaning}"
+    return RefusalError(sentence, kind="uv", id=causes[0].cause.id if causes else "", output=output)

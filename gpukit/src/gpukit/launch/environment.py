@@ -19,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpukit.errors import refusals
@@ -113,16 +113,14 @@ class Environment:
             "requirement": facts["requirement"],
             "index": self.index,
         }
-        shared = project.env.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-        home = Path(project.env.get("GPUKIT_NATIVE") or Path(shared, "gpu-template")).expanduser().absolute()
+        home = uv.environments(project.env)
         if project.root in [home.resolve(), *home.resolve().parents]:
             raise RefusalError(f"GPUKIT_NATIVE is {home}: it must lie outside the project, which containers see.")
         if re.search(r"\s", str(home)):
             raise RefusalError(f"{home} has a blank in it, which uv's settings cannot hold: set GPUKIT_NATIVE.")
-        place = hashlib.sha256(str(project.root).encode()).hexdigest()[:8]
         flavour = self.index.rstrip("/").rpartition("/")[2]
         # a home directory may be shared by machines of another kind
-        self.path = home / f"{project.slug}-{place}-{platform.machine()}-{flavour}"
+        self.path = home / f"{project.name}-{platform.machine()}-{flavour}"
         self.interpreter = self.path / "bin/python"
         self.record, self.stamp = self.path / "protected.txt", self.path / "stamp.json"
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
@@ -383,13 +381,8 @@ class Environment:
         """
         found = guard.recorded(self.record) if self.record.is_file() else {}
         name = f"for-torch-{found.get('torch', self.torch)}"
-        cache = uv_cache(self.project.env)
+        cache = uv.cache(self.project.env)
         return cache if cache.name == name else cache / name
-
-
-def uv_cache(env: Mapping[str, str]) -> Path:
-    caches = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(env.get("UV_CACHE_DIR") or Path(caches, "uv")).expanduser().absolute()
 
 
 def names(packages: Iterable[str]) -> set[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpukit.host import queue
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
-from gpukit.host.engine import foreground
+from gpukit.host.engine import foreground, stream
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.image import guard
@@ -145,8 +145,6 @@ def act(project: Project, options: Any) -> int:
         return shell(project, options.rest)
     if command == "notebook":
         return notebook(project)
-    if command == "add":
-        return add(project, [package.strip() for package in options.PKG])
     if command == "logs":
         return logs(project, options.NAME, options.follow)
     if command == "stop":
@@ -183,26 +181,29 @@ def shell(project: Project, command: list[str]) -> int:
     return run(project, command or ["bash", "--rcfile", str(Environment(project).path / "bashrc"), "-i"])
 
 
-def add(project: Project, packages: list[str]) -> int:
+def add(project: Project, packages: list[str], judge: adding.Judge) -> int:
     path = project.root / "pyproject.toml"
     text = pyproject.read(path)
-    edited = adding.apply(project, text, packages)
+    edited = adding.apply(project, text, packages, native=True)
     if edited == text:
         return 0
-    environment = ready(project, here=False)
+    wanted = adding.requirements(project, edited, packages)
     if project.dry:
-        print(shlex.join(["uv", "pip", "install", *environment.requirements()]))
+        environment = ready(project, here=False)
+        print(f"{shlex.join(environment.command(*adding.INSTALL[1:]))} <<'END'\n{wanted}END")
         return 0
-    with tempfile.TemporaryDirectory(prefix="add-", dir=environment.path) as folder:
-        file = Path(folder, "pyproject.toml")
-        file.write_text(edited, encoding="utf-8")
-        install = ["pip", "install", *environment.requirements(str(file))]
+    judge(packages)
+    environment = ready(project, here=False)
+    with tempfile.NamedTemporaryFile("w", prefix="add-", suffix=".txt", dir=environment.path) as file:
+        file.write(wanted)
+        file.flush()
+        install = ["pip", "install", f"--requirement={file.name}"]
         code, output = adding.resolve(lambda **env: environment.ask(*install, "--dry-run", **env))
         if code == 0:
-            code, _, output = environment.ask(*install)
+            code, output = stream(environment.command(*install), environment.settings({}))
         if code:
             held = environment.record.read_text(encoding="utf-8")
-            raise adding.refusal(project, output, packages, held)
+            raise adding.refusal(project, output, packages, held, "the environment")
     environment.check()
     pyproject.write(path, edited)
     environment.finish(environment.wanted())

@@ -214,19 +214,12 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
     """The findings about one target, and its packages."""
     selected = [each for each in CHECKS if project or not each.project]
     if probes.native:
-        stack, selected = natively(stack), [checks.driver, memory.memory]
+        stack, selected = stacks.natively(stack), [checks.driver, memory.memory]
     with running.status_line() as say:
         findings = running.run(selected, probes, stack, lambda _, each: say(f"{probes.id}: {each.title}"))
         say(f"{probes.id}: Packages")
         more, answer = look_at_packages(probes, stack)
     return [*findings, *(finish(finding, stack, probes.native) for finding in more)], answer
-
-
-def natively(stack: Stack) -> Stack:
-    """What a native environment of the project has instead of the image; verify compares its PyTorch with the GPU."""
-    fields = ("torch", "cuda", "driver", "python")
-    own = {field: stack.native[field] for field in fields}
-    return replace(stack, base="wheel", **own, protected=tuple(stack.native["protected"]))
 
 
 def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answer | None]:

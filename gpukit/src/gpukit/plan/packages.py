@@ -51,7 +51,7 @@ OTHER_PYTHON = Cause(
 NO_FILE = Cause(
     "package-not-for-this-cpu",
     "{package} {version} has neither a wheel for {platform} nor a source archive.",
-    "Allow a release of {package} that has one, or remove {named} from pyproject.toml.",
+    "Require a release of {package} that has one, or do without {named}.",
 )
 FROM_SOURCE = Cause(
     "package-from-source",
@@ -64,13 +64,12 @@ FROM_SOURCE = Cause(
 TORCH_TO_BUILD = Cause(
     "package-needs-torch-to-build",
     "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler.",
-    "In pyproject.toml, name a wheel that its authors built for this PyTorch, `{package} @ URL`, or remove {named}.",
+    "Require a wheel that its authors built for this PyTorch, `{package} @ URL`, or do without {named}.",
 )
 FLASH_ATTN = Cause(
     "flash-attn-to-build",
     TORCH_TO_BUILD.why,
-    "Remove {named} from pyproject.toml: `scaled_dot_product_attention` is in PyTorch, and NVIDIA's image, the base "
-    "`ngc`, brings flash-attn.",
+    "Use `scaled_dot_product_attention`, which is in PyTorch, or NVIDIA's image, the base `ngc`, which has flash-attn.",
 )
 FELL_BACK = Cause(
     "package-fell-back",

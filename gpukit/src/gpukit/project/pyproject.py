@@ -123,9 +123,11 @@ def read(path: Path) -> str:
         raise RefusalError(f"{path} cannot be read: {error}.") from None
 
 
-def wanted(folder: Path) -> list[str]:
-    """The same, of a folder's pyproject.toml, pinned where its requirements.txt pins them: what the image installs."""
-    text = read(folder / "pyproject.toml")
+def wanted(folder: Path, text: str = "") -> list[str]:
+    """The same, of a folder's pyproject.toml or of `text`, pinned where its requirements.txt pins them: what the image
+    installs.
+    """
+    text = text or read(folder / "pyproject.toml")
     with contextlib.suppress(ImportError):  # before Python 3.11
         import tomllib
 
