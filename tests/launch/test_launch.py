@@ -457,8 +457,9 @@ def test_why_a_package_does_not_fit(small: Path) -> None:
     unknown = "  x No solution\n  Because y was not found in the package registry and you require y"
     assert add.refusal(project, unknown, ["y"], protected).id == "not-in-index"
     built = (
-        "error: Failed to build `x==1`\n  cause: The build backend returned an error\n         [stderr]\n         Traceback "
-        + f"(most recent call last):\n{'           File x' * 300}\n         ModuleNotFoundError: No module named 'torch'\n"
+        "error: Failed to build `x==1`\n  cause: The build backend returned an error\n         [stderr]\n"
+        f"         Traceback (most recent call last):\n{'           File x' * 300}\n"
+        "         ModuleNotFoundError: No module named 'torch'\n"
         "\nhint: This error likely indicates that `x@1` depends on `torch`, but doesn't declare it\n"
     )
     failed = add.refusal(project, built, ["x"], protected)

@@ -25,7 +25,9 @@ INSTALL = ["uv", "pip", "install", "--requirement=-"]  # what the build installs
 # https://docs.astral.sh/uv/reference/environment/ (2026-11-23)
 AT_ONCE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5"}
 # The line of a build's output that says what is wrong: an exception, or a compiler's error.
-BUILD_ERROR = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b: |\b(?:error|ERROR)\b: (?!Failed to build)|: not found$")
+BUILD_ERROR = re.compile(
+    r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b: |\b(?:error|ERROR)\b: (?!Failed to build)|: not found$"
+)
 # What gives a container that runs the next build.
 AGAIN = {
     "dev": "run `./launch stop`, then `./launch up`",
