@@ -37,7 +37,7 @@ def start(generate, tmp_path):
         for name, text in (("docker", docker), ("nvidia-smi", f"#!/bin/sh\n{nvidia_smi}\n")):
             (tools / name).write_text(text, encoding="utf-8")
             (tools / name).chmod(0o755)
-        for name in ("sh", "env", "dirname", "id", "find", "mkdir", "ln", "od", "tr", "cat"):
+        for name in ("sh", "env", "dirname", "id", "find", "mkdir", "ln", "od", "sed", "tr", "cat"):
             (tools / name).symlink_to(shutil.which(name))
         if python:
             (tools / "python3").symlink_to(python)
