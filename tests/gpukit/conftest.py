@@ -17,6 +17,7 @@ DATA: dict[str, Any] = {
     "project": "demo",
     "package": "demo",
     "use_case": "minimal",
+    "trial": [],
     "tracking": [],
     "targets": {
         "rtx-50": {
