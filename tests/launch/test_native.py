@@ -397,7 +397,7 @@ def test_without_uv(fresh: Native) -> None:
     tools.mkdir()
     for name, program in {"python3": sys.executable, "dirname": shutil.which("dirname")}.items():
         (tools / name).symlink_to(str(program))
-    assert "https://docs.astral.sh/uv/" in fresh.refused("build", PATH=str(tools))
+    assert "https://docs.astral.sh/uv/" in fresh.refused("build", PATH=str(tools), UV="")
     assert not fresh.home.joinpath("x").parent.exists() or not list(fresh.home.glob("*/pyvenv.cfg"))
 
 
