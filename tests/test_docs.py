@@ -198,7 +198,7 @@ def test_documented_sizes_of_the_bases(catalogue: dict) -> None:
 def test_ci_runs_the_documented_test_command() -> None:
     (command,) = [span for span in spans(ROOT / "README.md") if span.startswith("uv run") and span.endswith(" pytest")]
     for file in (".ci/run", ".github/workflows/ci.yml"):
-        assert text(ROOT / file).rstrip().endswith(command)
+        assert text(ROOT / file).rstrip().endswith(f"{command} --full")
 
 
 @pytest.mark.parametrize("script", ["catalogue/document.py", "benchmarks/document.py"])

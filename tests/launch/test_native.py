@@ -175,7 +175,7 @@ class Native:
             **{
                 name: value
                 for name, value in os.environ.items()
-                if not re.match(r"(UV|PIP|CONDA|VIRTUAL)_|PYTHONPATH", name)
+                if not re.match(r"(UV|PIP|CONDA|VIRTUAL)(_|$)|PYTHONPATH", name)
             },
             "HOME": str(root),
             "UV_PYTHON_INSTALL_DIR": str(root / "no-pythons"),
