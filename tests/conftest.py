@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -64,9 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("shuffle_sentences", False):
         shuffle_sentences()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        signal.signal(signal.SIGINT, interrupt_once)
-    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+    if "PYTEST_XDIST_WORKER" not in os.environ and config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         config.option.full = True  # a file or folder was named; the workers of xdist get this as an option
 
 
@@ -104,19 +103,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 WORKERS: list[WorkerController] = []
 
 
-def interrupt_once(*_: object) -> None:
-    """Later signals do not interrupt the fixtures."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodeready(node: WorkerController) -> None:
     WORKERS.append(node)
 
 
 def pytest_keyboard_interrupt() -> None:
-    """A terminal sends Ctrl-C to all processes, `kill` to one, and xdist passes it on only after 5 s."""
+    """In each process. A terminal sends Ctrl-C to all of them, `kill` to one; xdist passes it on only after 5 s."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for worker in WORKERS:
         worker.gateway._io.popen.send_signal(signal.SIGINT)
 
@@ -252,6 +246,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             marked = [name for name in DEAR if item.get_closest_marker(name)]
             item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
+
+
+@contextlib.contextmanager
+def started(*command: object, **options: Any) -> Iterator[subprocess.Popen]:
+    """A process that does not outlive its test, however that ends."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def cannot(reason: str) -> None:

@@ -165,7 +165,7 @@ def test_a_hang_ends_at_the_limit(fake_torch, process):
     started = time.monotonic()
     error = refused(process(), limit=0.5)
     assert (error.kind, error.text) == ("Timeout", "no answer in 0.5 s")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 50
 
 
 def test_a_whole_run_on_a_machine_without_torch_s_folders(

@@ -183,7 +183,7 @@ def has_ended(number: int) -> bool:
 
 
 def test_a_process_that_hangs_is_killed_with_its_children(hanging, monkeypatch) -> None:
-    monkeypatch.setattr(prove, "KERNEL_LIMIT", 1)
+    monkeypatch.setattr(prove, "KERNEL_LIMIT", 3)
     finding = by_id(prove.prove(["8.6"]))["triton-8.6"]
     assert finding.status == SKIP and not finding.completed
     assert has_ended(int(hanging.read_text()))

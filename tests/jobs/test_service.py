@@ -67,7 +67,7 @@ class Service:
 
     def ask(self, method: str, path: str, content: Any = None, token: str | None = None, **headers: str) -> Any:
         """Status, headers, and body, decoded if it is JSON. Headers: with _ for -; an empty one is left out."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         body = content if isinstance(content, (bytes, type(None))) else json.dumps(content).encode()
         given = {"Host": f"localhost:{self.port}", "Authorization": f"Bearer {self.token if token is None else token}"}
         given |= {
@@ -97,15 +97,18 @@ class Service:
     def state(self, number: int) -> str:
         return self.ask("GET", f"/jobs/{number}")[2]["state"]
 
-    def until(self, holds: Callable[[], Any], seconds: float = 20) -> None:
+    def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end and self.process.poll() is None, self.output.read_text()
+            if time.monotonic() > end or self.process.poll() is not None:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(self.output.read_text())
             time.sleep(0.02)
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
 
 
 def project(root: Path) -> Path:
@@ -141,7 +144,7 @@ def test_jobs_over_http(service: Service) -> None:
     assert ask("DELETE", f"/jobs/{canceled}")[2] == {"state": "canceled"}
     assert ask("DELETE", f"/jobs/{canceled}")[0] == 409
     service.until(lambda: "started" in ask("GET", f"/jobs/{first}/log")[2])
-    link = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    link = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     link.request("GET", f"/jobs/{first}/log?follow=1", headers={"Authorization": f"Bearer {service.token}"})
     following = link.getresponse()
     assert following.readline() == b"started <script>alert(1)</script>\n"
@@ -288,7 +291,7 @@ def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pyt
         worker.recover()
         for _ in range(2):
             table.submit(["sh", "-c", "touch lost; exit 1"])
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not worker.cuda["error"]:
             assert time.monotonic() < end
             worker.tick()

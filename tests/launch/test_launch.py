@@ -22,6 +22,7 @@ from gpukit.errors.refusals import unfit_pin
 from gpukit.host.project import Project, dotenv
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
 from gpukit.project.messages import RefusalError
+from tests.conftest import started
 from tests.launch.conftest import wheel
 
 
@@ -570,18 +571,15 @@ def test_clean_asks_about_images_and_checkpoints(
 def test_ctrl_c_before_anything_runs(small: Path) -> None:
     """The image is being looked up: nothing is there yet, and nothing stays."""
     tools = small.parent / "tools"
-    launch(small, "--help", docker="sleep 5")  # makes the tools
-    process = subprocess.Popen(
-        [str(small / "launch"), "run", "--", "true"],
-        env={"PATH": str(tools), "HOME": str(small.parent)},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    time.sleep(0.5)
-    os.killpg(process.pid, 2)
-    _, said = process.communicate(timeout=10)
+    launch(small, "--help", docker=f"echo > {small.parent}/asked; exec sleep 60")  # makes the tools
+    options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    env = {"PATH": str(tools), "HOME": str(small.parent)}
+    with started(str(small / "launch"), "run", "--", "true", env=env, **options) as process:
+        until = time.monotonic() + 60
+        while not (small.parent / "asked").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        os.killpg(process.pid, 2)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in said
 

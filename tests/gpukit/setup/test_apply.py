@@ -15,7 +15,7 @@ import pytest
 from gpukit.project.messages import RefusalError
 from gpukit.setup import apply
 from gpukit.setup.steps import Step
-from tests.conftest import ROOT
+from tests.conftest import ROOT, started
 from tests.gpukit.setup.conftest import bare
 
 
@@ -199,12 +199,11 @@ def test_running_command_is_waited_for_when_interrupted(state, tmp_path, number,
     if number == signal.SIGTERM:
         script = f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n{script}"
     environment = {**os.environ, "XDG_STATE_HOME": str(state.parent)}
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 20
-    while time.monotonic() < until and not (state.exists() and "\nbegun" in log(state)):
-        time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(20) != 0
-    process.stderr.close()
+    with started(sys.executable, "-c", script, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (state.exists() and "\nbegun" in log(state)):
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(60) != 0
     assert (tmp_path / "ended").exists()
     assert name in log(state) and "exit status 0" in log(state)
