@@ -256,6 +256,15 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
         assert main(wrong) == 1
         assert (said := capsys.readouterr().err).count("\n") == 1 and "secret-value" not in said
     assert len(queue.states()) == 4
+    service, options = queue.root / "compose.yaml", ["--native", "--cpu"]
+    for given, expected in ((options, "--native --cpu jobs run"), (["--cpu"], "--cpu jobs run"), ([], "jobs run")):
+        for command in (["submit", "true"], ["jobs"], ["jobs", "retry", "2"]):
+            assert main([*given, *command]) == 0
+            assert f"`./launch {expected} -d`" in capsys.readouterr().err
+    service.write_text("services:\n  dev: {}\n  jobs: {}\n", encoding="utf-8")
+    for given, expected in ((options, "--native --cpu jobs run -d"), (["--cpu"], "--cpu up"), ([], "up")):
+        assert main([*given, "submit", "true"]) == 0
+        assert f"`./launch {expected}`" in capsys.readouterr().err
     assert parse(["jobs", "logs", "-f", "3"]).ID == parse(["jobs", "logs", "3", "-f"]).ID == 3
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
 

@@ -374,7 +374,7 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
         "image": "standin/python:slim",
         "init": True,
         "working_dir": "/tmp",
-        "command": ["sh", "-c", "sleep 3; exec python3 -m http.server 80"],
+        "command": ["sh", "-c", "${WEB:-sleep 3; exec python3 -m http.server 80}"],
         "healthcheck": {"test": ["CMD", "python3", "-c", check], "interval": "1s"},
         "ports": ["127.0.0.1:${WEB_PORT:-1}:80"],
     }
@@ -390,7 +390,7 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
             port = taken.getsockname()[1]
             done = launch(root, "--cpu", "up", WEB_PORT=str(port))
             assert (
-                f"Port {port} is in use on this machine: choose another with `WEB_PORT={port + 1} ./launch up`"
+                f"Port {port} is in use on this machine: choose another with `WEB_PORT={port + 1} ./launch --cpu up`"
                 in done.stderr
             )
             assert docker(REFUSES, "ps", "-aq", of_root) == docker(REFUSES, "network", "ls", "-q", of_root) == ""
@@ -398,6 +398,10 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
         assert done.returncode == 0 and f"  web: http://localhost:{port}\n" in done.stderr, done.stderr
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://localhost:{port}") as answer:
             assert answer.status == 200
+        assert launch(root, "stop").returncode == 0
+        done = launch(root, "--cpu", "up", WEB_PORT=str(port), WEB="sleep 1; echo 'no such model'; exit 3")
+        assert done.returncode == 1 and "no such model" in done.stderr and "./launch logs web" in done.stderr
+        assert "./launch shell" in done.stderr  # the others are there
         assert launch(root, "stop").returncode == 0
         assert launch(root, "clean", "--yes").returncode == 0
         assert docker(REFUSES, "network", "ls", "-q", of_root) == ""

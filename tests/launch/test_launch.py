@@ -685,23 +685,23 @@ def row(*fields: str) -> str:
 
 
 def test_up_waits_and_prints_the_addresses(small: Path) -> None:
-    up = engine(shared(small), compose=row("s-dev-1", "running", "dev", str(small)))
+    state = row("/s-dev-1,running,0,0,,dev")
+    up = engine(shared(small), compose=row("s-dev-1", "running", "dev", str(small)), state=state)
     done = launch(small, "--cpu", "up", docker=up)
     assert done.returncode == 0, done.stderr
     assert "  dev: http://localhost:5001\n" in done.stderr
     builds, starts = (
         next(number for number, call in enumerate(calls(small)) if words in call)
-        for words in (" build", " up --detach --no-build --wait ")
+        for words in (" build", " up --detach --no-build")
     )
     assert builds < starts
     assert "Building the images of the project and of its services" in done.stderr
-    assert "waiting for its services to respond, for up to 120 s" in done.stderr
 
 
 def test_an_up_that_fails_leaves_nothing_of_it(small: Path) -> None:
     taken = "echo 'Bind for 127.0.0.1:5000 failed: port is already allocated' >&2; exit 1"
     done = launch(shared(small), "--cpu", "up", docker=engine(small, up=taken))
-    assert "MLFLOW_PORT" in sentence(done)
+    assert "MLFLOW_PORT=5001 ./launch --cpu up" in sentence(done)
     assert any(" down " in call for call in calls(small))
     (small.parent / "calls").unlink()
     ran = row("s-dev-1", "running", "dev", str(small))
@@ -709,14 +709,21 @@ def test_an_up_that_fails_leaves_nothing_of_it(small: Path) -> None:
     assert not any(" down " in call for call in calls(small))  # what ran before stays
 
 
-def test_a_server_that_does_not_answer_stays_to_be_looked_at(small: Path) -> None:
-    late = "echo 'application not healthy after 2m0s' >&2; exit 1"
-    there = row("s-mlflow-1", "running", "mlflow", str(small))
-    docker = engine(shared(small), up=late, compose=there, state="echo starting")
-    assert "mlflow did not respond within 120 s: `./launch logs mlflow`" in sentence(
-        launch(small, "--cpu", "up", docker=docker)
-    )
-    assert not any(" down " in call for call in calls(small))
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (("running", "0", "0", ""), "up"),
+        (("running", "0", "3", "healthy"), "up"),  # it has been restarted at some time
+        (("running", "0", "0", "starting"), "starting"),
+        (("created", "0", "0", ""), "starting"),
+        (("running", "0", "0", "unhealthy"), "unhealthy"),
+        (("running", "0", "1", "starting"), "ended"),
+        (("restarting", "1", "1", ""), "ended"),
+        (("exited", "3", "0", "unhealthy"), "ended with status 3"),
+    ],
+)
+def test_states_of_a_service(facts: tuple[str, ...], expected: str) -> None:
+    assert compose.state_of(*facts).startswith(expected)
 
 
 def test_containers_of_compose_are_told_by_their_folder(small: Path) -> None:

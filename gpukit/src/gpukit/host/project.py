@@ -29,6 +29,7 @@ class Project:
         if not (root / MAIN).is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
         self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
+        self.chosen_gpus = gpus
         self.cpu = cpu and (root / CPU).is_file()
         self.env = self.environment()
         self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env)
@@ -59,6 +60,11 @@ class Project:
             return stack.read(self.root / stack.FILE)
         except stack.StackError as error:
             raise RefusalError(f"{error}.") from None
+
+    def launch(self, command: str) -> str:
+        """A command to advise, with the options that this one was given."""
+        options = ["--cpu"] * self.cpu + [f"--gpus {self.chosen_gpus}"] * bool(self.chosen_gpus)
+        return " ".join(["./launch", *options, command])
 
     @property
     def slug(self) -> str:

@@ -149,7 +149,7 @@ def stop(root: Path, dry: bool) -> bool:
     if dry:
         print(f"kill -TERM {pid}")
         return True
-    say("Stopping the queue: jobs have one minute to save, and resume with `./launch jobs run`.")
+    say("Stopping the queue: jobs have one minute to save, and resume when it is processed again.")
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGTERM)
     until = time.monotonic() + A_MINUTE + 15

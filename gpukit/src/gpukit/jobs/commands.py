@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shlex
@@ -19,11 +20,27 @@ from gpukit.host.project import Project
 from gpukit.jobs import slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
+from gpukit.launch.compose import has_jobs
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
-HOW = "`./launch jobs run` processes the queue in this terminal, `./launch jobs run -d` in the background."
+
+
+def flags(options: Any) -> list[str]:
+    """The options before the command that a follow-up of it needs too."""
+    given = vars(options)
+    found = ["--native"] * bool(given.get("native")) + ["--cpu"] * bool(given.get("cpu"))
+    return found + [f"--gpus={given['gpus']}"] * bool(given.get("gpus"))
+
+
+def idle(root: Path, options: Any) -> str:
+    """That nothing processes the queue, and what does."""
+    launch = " ".join(["./launch", *flags(options)])
+    if has_jobs(root) and not vars(options).get("native"):
+        return f"Nothing is processing the queue: `{launch} up` starts the service that does."
+    here = f"`{launch} jobs run` processes the queue in this terminal, `{launch} jobs run -d` in the background."
+    return f"Nothing is processing the queue: {here}"
 
 
 def submit(root: Path, options: Any) -> int:
@@ -36,8 +53,8 @@ def submit(root: Path, options: Any) -> int:
     for name in options.variables:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
-    if options.count < 1 or (options.max_hours is not None and not options.max_hours > 0):
-        raise RefusalError("--gpus and --max-hours must be greater than 0.")
+    if options.count < 1 or (options.max_hours is not None and not 0 < options.max_hours < math.inf):
+        raise RefusalError("--gpus and --max-hours must be numbers greater than 0.")
     if options.on == "slurm":
         if options.priority:
             raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
@@ -66,7 +83,7 @@ def submit(root: Path, options: Any) -> int:
     print(number)
     say(f"Job {number} is in the queue." + (f" It is held: {held}." if held else ""))
     if queue.WorkerLock(place).holder() is None:
-        say(f"Nothing is processing the queue: {HOW}")
+        say(idle(root, options))
     return 0
 
 
@@ -127,7 +144,7 @@ def jobs(project: Project, options: Any, native: bool) -> int:
         raise RefusalError(f"`jobs {action}` needs the number of a job: `./launch jobs` lists the jobs.")
     with Table(place) as table:
         if action == "list":
-            return watch(table, place) if options.watch else show_all(table, place)
+            return watch(table, place) if options.watch else show_all(table, place, options)
         if action == "show":
             return show(table.get(number), project.root)
         if action == "logs":
@@ -142,9 +159,9 @@ def jobs(project: Project, options: Any, native: bool) -> int:
             print(new)
             say(f"Job {new} is in the queue: the same command and run as job {number}.")
         if action == "cancel":
-            return cancel(table, place, number)
+            return cancel(table, place, number, options)
         if action == "retry" and queue.WorkerLock(place).holder() is None:
-            say(f"Nothing is processing the queue: {HOW}")
+            say(idle(project.root, options))
     return 0
 
 
@@ -169,10 +186,11 @@ def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
     raise RefusalError("Slurm orders its jobs itself.")
 
 
-def cancel(table: Table, place: Path, number: int) -> int:
+def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     if table.cancel(number) == "running":
         if queue.WorkerLock(place).holder() is None:
-            say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed: {HOW}")
+            say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed.")
+            say(idle(place.parents[1], options))
         else:
             say(f"Job {number} is being canceled: it has one minute to save.")
     else:
@@ -194,13 +212,11 @@ def run(project: Project, options: Any, native: bool, place: Path) -> int:
     if lock.holder() is not None:
         say(f"The queue is already being processed, by {lock.name()}.")
         return 0
-    flags = ["--native"] * native + ["--cpu"] * given.get("cpu", False)
-    flags += [f"--gpus={given['gpus']}"] if given.get("gpus") else []
     own = [str(project.root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
     log = place / "worker.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*own, *flags, "jobs", "run"],
+            [*own, *flags(options), "jobs", "run"],
             cwd=project.root,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -225,10 +241,10 @@ def clean(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def show_all(table: Table, place: Path) -> int:
+def show_all(table: Table, place: Path, options: Any) -> int:
     print("\n".join(lines(every(table, place), place.parent.parent, sys.stdout.isatty())))
     if queue.WorkerLock(place).holder() is None and table.counts():
-        say(f"Nothing is processing the queue: {HOW}")
+        say(idle(place.parents[1], options))
     return 0
 
 

@@ -30,8 +30,8 @@ BUILD_ERROR = re.compile(
 )
 # What gives a container that runs the next build.
 AGAIN = {
-    "dev": "run `./launch stop`, then `./launch up`",
-    "notebook": "run `./launch stop`, then `./launch notebook`",
+    "dev": "run `./launch stop`, then `{up}`",
+    "notebook": "run `./launch stop`, then `{notebook}`",
     "vscode": 'choose "Rebuild Container" in VS Code',
 }
 
@@ -75,7 +75,9 @@ def add(project: Project, packages: list[str], judge: Judge) -> int:
     say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
     for one, why in without.items():
         if why:
-            say(f"{one.name} does not have it yet ({why.rstrip('.')}): {AGAIN.get(one.role, AGAIN['dev'])}.")
+            again = AGAIN.get(one.role, AGAIN["dev"])
+            again = again.format(up=project.launch("up"), notebook=project.launch("notebook"))
+            say(f"{one.name} does not have it yet ({why.rstrip('.')}): {again}.")
     if (project.root / "requirements.txt").is_file():
         say("requirements.txt does not pin them yet: run `./launch pin`.")
     return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from pathlib import Path
 
 from gpukit.errors.known import match_rules
 from gpukit.host.memory import VARIABLE
@@ -14,7 +16,8 @@ from gpukit.host.queue import TOKEN
 from gpukit.launch.found import ALIVE, Found, listed
 from gpukit.project.messages import RefusalError, say
 
-SECONDS = 120  # in which the servers must answer
+SECONDS = 120  # to wait for the services; one that takes longer goes on starting
+LINES = 10  # of the log of a service that has failed
 
 
 def there(project: Project) -> bool:
@@ -35,13 +38,13 @@ def override(project: Project) -> str:
     if project.as_root:
         home = f"/home/{project.config.remote_user or 'dev'}"
         lines += ['    user: "0:0"', "    environment:", f"      HOME: {json.dumps(home)}"]
-    parts = [part for service in ["dev"] + ["jobs"] * has_jobs(project) for part in (f"  {service}:", *lines)]
+    parts = [part for service in ["dev"] + ["jobs"] * has_jobs(project.root) for part in (f"  {service}:", *lines)]
     return "\n".join(["services:", *parts, ""]) if lines else ""
 
 
-def has_jobs(project: Project) -> bool:
+def has_jobs(root: Path) -> bool:
     """Whether the queue is one of the services, on the same image and GPUs."""
-    path = project.root / "compose.yaml"
+    path = root / "compose.yaml"
     return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
@@ -63,7 +66,7 @@ def command(project: Project, *arguments: str) -> list[str]:
 
 def up(project: Project) -> str:
     build = command(project, "build")
-    start = command(project, "up", "--detach", "--no-build", "--wait", f"--wait-timeout={SECONDS}")
+    start = command(project, "up", "--detach", "--no-build")
     if project.show_start(*build, stdin=override(project), env=variables(project)):
         project.show(*start, stdin=override(project), env=variables(project))
         return ""
@@ -73,28 +76,83 @@ def up(project: Project) -> str:
     preflight(project)  # better now than after the build
     before = [found.name for found in all_of(project) if found.running]
     servers = " and ".join(services(project))
+    failed: list[str] = []
     try:
         say(f"Building the images of the project and of {servers}, where they are not built yet.")
         code, output = project.engine.stream(*build, stdin=override(project).encode())
         if not code:
-            say(f"Starting the container and waiting for {servers} to respond, for up to {SECONDS} s.")
+            say(f"Starting the container, {servers}: each is listed as soon as it responds.")
             code, output = project.engine.stream(*start, stdin=override(project).encode())
+        if not code:
+            failed = wait(project)
     except BaseException:
         undo(project, before)
         raise
     if code:
-        late = late_servers(project) if match_rules(output, "unhealthy") else []
-        if late:
-            advice = f"`./launch logs {late[0]}` shows why, `./launch stop` stops what is running"
-            raise RefusalError(f"{' and '.join(late)} did not respond within {SECONDS} s: {advice}.")
         undo(project, before)
         raise refusal(project, output)
-    container = running(project)[0].name
-    say(f"{container} is up with its services: `./launch shell` opens a shell in it, `./launch stop` stops them.")
-    for service, port in published(project):
+    if failed:
+        advice = f"`./launch logs {failed[0]}` shows its whole log, `./launch stop` stops what is running"
+        raise RefusalError(f"{' and '.join(failed)} failed: {advice}.")
+    return running(project)[0].name
+
+
+def wait(project: Project) -> list[str]:
+    """Say of each service when it responds, and where; those that failed."""
+    containers = project.engine.call(*command(project, "ps", "--all", "--quiet"), stdin=override(project).encode())[1]
+    form = "{{.Name}},{{.State.Status}},{{.State.ExitCode}},{{.RestartCount}}"
+    form += ',{{if .State.Health}}{{.State.Health.Status}}{{end}},{{index .Config.Labels "com.docker.compose.service"}}'
+    until, reported, failed = time.monotonic() + SECONDS, set[str](), list[str]()
+    while True:
+        starting = []
+        found = project.engine.call("inspect", f"--format={form}", *containers.split())[1]
+        for row in found.splitlines():
+            name, *facts, service = row.split(",")
+            state = state_of(*facts)
+            if state == "starting":
+                starting.append(service)
+            elif name not in reported:
+                reported.add(name)
+                if not report(project, name.lstrip("/"), service, state):
+                    failed.append(service)
+        if not starting:
+            return failed
+        if time.monotonic() > until:
+            for service in starting:
+                say(f"  {service}: still starting; `./launch logs -f {service}` shows its output")
+            return failed
+        time.sleep(1)
+
+
+def state_of(status: str, code: str, restarts: str, health: str) -> str:
+    """`up`, `starting`, `unhealthy`, or how it ended."""
+    if status == "restarting" or (health == "starting" and restarts != "0"):
+        return f"ended with status {code}, and is restarted again and again"
+    if status in ("exited", "dead"):
+        return f"ended with status {code}"
+    if status == "created":
+        return "starting"
+    return {"": "up", "healthy": "up"}.get(health, health)
+
+
+def report(project: Project, name: str, service: str, state: str) -> bool:
+    """Print a service's state and address; whether all is well with it."""
+    if state == "up":
         token = f"/#{secret(project.root / TOKEN)}" if service == "jobs" else ""
-        say(f"  {service}: http://localhost:{port}{token}")
-    return container
+        found = [f"http://localhost:{port}{token}" for port in ports(project, name)]
+        if service == "dev":
+            say(f"  {name} is up: `./launch shell` opens a shell in it, `./launch stop` stops all of them")
+        if found or service != "dev":
+            say(f"  {service}: {' '.join(found) or 'up'}")
+        return True
+    if state == "ended with status 0":  # as it was meant to: what is restarted has another state
+        say(f"  {service}: {state}")
+        return True
+    _, output, errors = project.engine.call("logs", f"--tail={LINES}", name)
+    say(f"  {service}: {state}; the end of its log:")
+    for line in [*output.splitlines(), *errors.splitlines()][-LINES:]:
+        say(f"    {line}")
+    return False
 
 
 def services(project: Project) -> list[str]:
@@ -122,7 +180,7 @@ def refusal(project: Project, output: str) -> RefusalError:
     text = (project.root / "compose.yaml").read_text(encoding="utf-8")
     for variable, default in re.findall(r"\$\{(\w+):?-(\d+)\}:\d+", text):
         if (project.env.get(variable) or default) == port:
-            moved = f"{variable}={int(port) + 1} ./launch up"
+            moved = f"{variable}={int(port) + 1} {project.launch('up')}"
             return _taken(f"Port {port} is in use on this machine: choose another with `{moved}` (or in .env).")
     return _taken(f"Port {port} is in use on this machine: choose another in compose.yaml.")
 
@@ -144,17 +202,7 @@ def running(project: Project) -> list[Found]:
     return [found for found in all_of(project) if found.role == "dev" and found.running]
 
 
-def published(project: Project) -> list[tuple[str, str]]:
-    """The running services that have a port on this machine, and that port."""
-    found = []
-    for one in sorted(all_of(project), key=lambda one: one.role):
-        ports = project.engine.call("port", one.name)[1] if one.running else ""
-        found += [(one.role, port) for port in dict.fromkeys(re.findall(r"/tcp -> .*:(\d+)$", ports, re.MULTILINE))]
-    return found
-
-
-def late_servers(project: Project) -> list[str]:
-    """The running services whose health check has not passed yet."""
-    form = "--format={{if .State.Health}}{{.State.Health.Status}}{{end}}"
-    states = [(one.role, project.engine.call("inspect", form, one.name)[1].strip()) for one in all_of(project)]
-    return [role for role, state in states if state in ("starting", "unhealthy")]
+def ports(project: Project, name: str) -> list[str]:
+    """A container's ports on this machine."""
+    listed = project.engine.call("port", name)[1]
+    return [*dict.fromkeys(re.findall(r"/tcp -> .*:(\d+)$", listed, re.MULTILINE))]

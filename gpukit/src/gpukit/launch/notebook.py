@@ -52,7 +52,7 @@ def notebook(project: Project) -> int:
         port = project.engine.get("port", name, str(INSIDE)).splitlines()[0].rpartition(":")[2]
         wait(int(port), lambda: ended(project, name))
     except KeyboardInterrupt:
-        advice = "`./launch notebook` prints its address, `./launch stop` stops it"
+        advice = f"`{project.launch('notebook')}` prints its address, `./launch stop` stops it"
         raise RefusalError(f"JupyterLab is still starting: {advice}.", 130) from None
     print(address(project, port), flush=True)
     return 0
