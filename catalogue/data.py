@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ def cards() -> dict[str, Any]:
             "min_cuda": machine["min_cuda"],
             "name": machine.get("name", ""),
             "chips": machine.get("chips", ""),
+            "names": names()[id],
             "driver": machine["driver"]["first"],
             "last_driver": machine["driver"]["last"],
             "modules": machine["driver"]["modules"],
@@ -40,6 +43,37 @@ def cards() -> dict[str, Any]:
         # If two ids share a capability and a CPU architecture, the one with names comes first.
         for id, machine in sorted(HARDWARE.items(), key=lambda item: "name" not in item[1])
     }
+
+
+@functools.cache
+def names() -> dict[str, list[str]]:
+    """What texts call the cards of each machine: their names, its label, and the parts of both that say enough.
+
+    A part such as `RTX 5000` is left out if a card of another capability is called that too.
+    """
+    found: dict[str, list[str]] = {}
+    for id, machine in HARDWARE.items():
+        labels = re.split(r", | \(|\)", machine["label"])
+        whole = [
+            name for name in [*(card["name"] for card in machine["cards"]), *labels] if name and "series" not in name
+        ]
+        found[id] = list(dict.fromkeys(whole)) if machine["capability"] else []
+    capabilities = {name: HARDWARE[id]["capability"] for id, whole in found.items() for name in whole}
+
+    def is_clear(part: str, capability: str) -> bool:
+        pattern = re.compile(rf"(?<!\w){re.escape(part)}(?!\w)", re.IGNORECASE)
+        return all(own == capability for name, own in capabilities.items() if pattern.search(name))
+
+    for id, whole in found.items():
+        parts = []
+        for name in whole:
+            words = name.partition(" (")[0].removeprefix("Jetson ").removeprefix("Quadro ").split()
+            starts = [" ".join(words[:end]) for end in range(1, len(words) + 1)]
+            parts += [start for start in starts if re.search(r"\d\w*$|Orin$|Thor$", start)]
+        found[id] = list(
+            dict.fromkeys([*whole, *(part for part in parts if is_clear(part, HARDWARE[id]["capability"]))])
+        )
+    return found
 
 
 def memory(cards: list[dict[str, Any]]) -> dict[str, list[int]]:

@@ -192,7 +192,10 @@ def quantized(name: str) -> str:
     """The code in bitsandbytes that runs on a machine with what `current` gives it for `llm`."""
     machine, libraries = HARDWARE[name], PACKAGES["kernels"]["bitsandbytes"][HARDWARE[name]["arch"]]
     base = machine["base"]["recommended"]
-    release = RELEASES[base][support.current(base, [name], "llm")]
+    chosen = support.current(base, [name], "llm")
+    if not chosen:
+        return "none"
+    release = RELEASES[base][chosen]
     runs = [code for code in support.loaded(release["cuda"], libraries) if code in machine["sass"]]
     return runs[-1] if runs else "none"
 

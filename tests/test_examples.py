@@ -56,7 +56,7 @@ def test_example(generate: Callable[..., Path], name: str) -> None:
         )
     ]
     shown = "\n".join(changes[:200])
-    assert not changes, f"If this is meant: UPDATE_EXAMPLES=1 pytest tests/test_examples.py\n{shown}"
+    assert not changes, f"out of date: run `python catalogue/refresh.py`, and look at the difference with git.\n{shown}"
     assert before == now
 
 

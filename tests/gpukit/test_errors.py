@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from catalogue import support
 from gpukit.errors.anchors import anchors
 from gpukit.errors.diagnose import CERTAIN, LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose
 from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Case, capability_below, driver_below, only
@@ -202,6 +203,15 @@ def test_facts_in_the_text_take_precedence():
     other = Machine(engine=Engine(name="podman", rootless=True), packages={"a": "1"})
     both = Machine(engine=Engine(name="docker"), packages={"b": "2"}).over(other)
     assert (both.engine.name, both.engine.rootless, both.packages) == ("docker", True, {"a": "1", "b": "2"})
+
+
+def test_every_card_of_the_catalogue_has_its_capability_by_name():
+    """In a text, as nvidia-smi names it, and in a file that a user writes."""
+    for machine in support.load("hardware")["hardware"].values():
+        for card in machine["cards"]:
+            for name in (card["name"], f"NVIDIA {card['name']}", f"NVIDIA {card['name']} Laptop GPU"):
+                assert machine_in_text(f"on {name}: it failed").capabilities == (machine["capability"],), name
+                assert from_json({"gpus": [{"name": name}]}).capabilities == (machine["capability"],), name
 
 
 def test_evidence_has_three_values():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
+from gpukit.project.data import data
 from gpukit.project.stack import version
 
 
@@ -133,31 +135,29 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-# Compute capabilities by the GPU's name, for texts and files without the capability. The first match counts.
-CAPABILITIES_BY_NAME = (
-    (r"\bGB10\b|DGX Spark", "12.1"),
-    (r"RTX (?:PRO )?5\d{3}|RTX 50\d\d|RTX PRO [2-6]\d{3}", "12.0"),
-    (r"\bThor\b", "11.0"),
-    (r"\bG?B300\b", "10.3"),
-    (r"\bG?B200\b|\bGB200\b", "10.0"),
-    (r"\bH[12]00\b|\bH20\b|\bH800\b|\bGH200\b", "9.0"),
-    (r"RTX 40\d\d|\bL40S?\b|\bL4\b|RTX \d000 Ada|RTX 6000 Ada", "8.9"),
-    (r"\bOrin\b", "8.7"),
-    (r"RTX 30\d\d|\bA(?:10G?|16|40|2)\b|RTX A\d000", "8.6"),
-    (r"\bA(?:100|30|800)\b", "8.0"),
-    (r"RTX 20\d\d|\bT4\b|GTX 16\d\d|Quadro RTX|TITAN RTX", "7.5"),
-    (r"\bXavier\b", "7.2"),
-    (r"\bV100\b|TITAN V\b", "7.0"),
-    (r"GTX 10\d\d|\bP40\b|\bP4\b|TITAN X[pP]", "6.1"),
-    (r"\bP100\b", "6.0"),
-    (r"GTX 9\d\d|\bM40\b|\bM60\b", "5.2"),
-    (r"\bK80\b", "3.7"),
-)
+# GPUs that have no id in the catalogue, whose names are in data/cards.json.
+WITHOUT_ID = {"Xavier": "7.2", "P100": "6.0", "GP100": "6.0", "M40": "5.2", "M60": "5.2", "K80": "3.7"}
 
 
-def capability(name: str) -> str | None:
-    """The compute capability of a GPU by its name."""
-    return next((number for pattern, number in CAPABILITIES_BY_NAME if re.search(pattern, name)), None)
+@cache
+def _names() -> list[tuple[str, str]]:
+    """All names of GPUs with their compute capabilities, the longest first: a name may be a part of another."""
+    found = dict(WITHOUT_ID)
+    for known in data("cards").values():
+        found.update(dict.fromkeys(known["names"], known["capability"]))
+    return sorted(found.items(), key=lambda item: -len(item[0]))
+
+
+def capability(text: str) -> str | None:
+    """The compute capability of a GPU by its name, or of the GPU that a text names."""
+    lower = text.lower()
+    for name, number in _names():
+        # Short names are words of other texts too, unless their case is right: T4, L4, A2.
+        at, whole = (text, name) if len(name) < 5 else (lower, name.lower())
+        if whole in at and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", at):
+            return number
+    found = re.search(r"\bGTX (?:TITAN|9\d\d)\b", text)
+    return "5.2" if found else None
 
 
 def machine_in_text(text: str) -> Machine:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import pkgutil
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
+from gpukit.project.data import data
 from gpukit.project.stack import version
 
 
@@ -28,12 +25,6 @@ def cards(text: str) -> list[Card]:
 def _number(field: str) -> str:
     field = field.strip()
     return field if version(field) else ""
-
-
-@cache
-def data(name: str) -> dict[str, Any]:
-    """A file that catalogue/data.py wrote, "cards", "kernels", or "stacks". Works from a wheel too."""
-    return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")
 
 
 def hardware(card: Card, arch: str) -> str:
