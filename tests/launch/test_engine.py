@@ -22,6 +22,7 @@ from tests.conftest import ENGINE, GPU_ENGINE, cannot
 from tests.launch.conftest import write_project
 
 pytestmark = pytest.mark.engine
+BASE = "standin/python:slim"
 GRANTS, REFUSES = GPU_ENGINE, ENGINE
 USER = 4711
 SECRET = "planted-3f9a7c"
@@ -36,8 +37,8 @@ def docker(engine: str, *arguments: str) -> str:
 @pytest.fixture(scope="module", params=["small project, with a comma"])
 def project(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A project of a user who is not root, where that user may look; nothing of it stays on the engines."""
-    if os.getuid() != 0 or not docker(REFUSES, "image", "inspect", "standin/python:slim"):
-        cannot(f"needs root, an engine on {REFUSES}, and the base image standin/python:slim")
+    if os.getuid() != 0 or not docker(REFUSES, "image", "inspect", BASE):
+        cannot(f"needs root, an engine on {REFUSES}, and the base image {BASE}")
     home = Path(tempfile.mkdtemp(prefix="launch-"))
     root = write_project(home / request.param)
     subprocess.run(["chown", "-R", f"{USER}:{USER}", str(home)], check=True)
@@ -470,11 +471,21 @@ def test_what_a_base_that_cannot_be_had_says(project: Path) -> None:
 
 
 def test_clean_takes_the_images(project: Path) -> None:
+    """Each layer is counted once, and not if another project's image has it, as that of the base does."""
     launch(project, "--cpu", "run", "--", "true")
+    label = f"gpukit.project={project}"
+    own = docker(REFUSES, "images", "--format={{.ID}}", f"--filter=label={label}").split()[0]
+    recipe = f"FROM {own}\nUSER 0\nRUN head -c 9000000 /dev/urandom > /tmp/more\nENV A=1\nWORKDIR /tmp/new\n"
+    build = ["docker", "-H", REFUSES, "build", "-q", f"--label={label}", "--tag=small-more", "-"]
+    subprocess.run(build, input=recipe, text=True, check=True, capture_output=True, timeout=120)
+    sizes = [int(docker(REFUSES, "image", "inspect", "--format={{.Size}}", name)) for name in ("small-more", BASE)]
     listed = launch(project, "clean")
     assert listed.returncode == 1 and "image small-" in listed.stdout
+    found = re.findall(r"([\d.]+)([kMG]?)B +image", listed.stdout)
+    units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
+    assert sum(float(number) * units[unit] for number, unit in found) == pytest.approx(sizes[0] - sizes[1], rel=0.02)
     assert launch(project, "clean", "--yes").returncode == 0
-    assert docker(REFUSES, "images", "-q", f"--filter=label=gpukit.project={project}") == ""
+    assert docker(REFUSES, "images", "-q", f"--filter=label={label}") == ""
 
 
 def test_launch_asks_the_engine_for_no_more_than_it_has_to(project: Path) -> None:

@@ -401,7 +401,7 @@ def test_without_uv(fresh: Native) -> None:
     assert not fresh.home.joinpath("x").parent.exists() or not list(fresh.home.glob("*/pyvenv.cfg"))
 
 
-@pytest.mark.parametrize("command", ["up", "pin", "clean", "preflight"])
+@pytest.mark.parametrize("command", ["up", "pin", "preflight"])
 def test_what_is_about_containers_is_refused(fresh: Native, command: str) -> None:
     assert "leave `--native` out" in fresh.refused(command)
 
@@ -514,6 +514,26 @@ def test_two_at_once_wait_for_each_other(fresh: Native) -> None:
     assert [process.returncode for process in both] == [0, 0], said
     assert (fresh.home.parent / "tools/count").read_text() == "once\n"
     assert sum("waiting for it" in words for words in said) == 1
+
+
+def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native) -> None:
+    assert fresh.launch("build").returncode == 0
+    other = fresh.home / "other-project"
+    other.mkdir()
+    running = subprocess.Popen(fresh.argv("run", "--", "sleep", "60"), env=fresh.env)
+    try:
+        until = time.monotonic() + 20
+        while "still runs in" not in (said := fresh.launch("clean", "--yes").stderr) and time.monotonic() < until:
+            assert fresh.launch("build").returncode == 0, "it was removed before the program had started"
+    finally:
+        running.kill()
+        running.wait()
+    assert "still runs in" in said and fresh.path.is_dir()
+    listed = fresh.launch("clean")
+    assert str(fresh.path) in listed.stdout and "MB" in listed.stdout and "pass --yes" in listed.stderr
+    done = fresh.launch("clean", "--yes")
+    assert done.returncode == 0 and "Removed 1 environment." in done.stderr, done.stderr
+    assert list(fresh.home.iterdir()) == [other]
 
 
 def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:

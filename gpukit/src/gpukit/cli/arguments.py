@@ -106,7 +106,10 @@ ARGUMENTS = {
         "default": "",
         "help": "a run's --name, notebook, dev, or a service such as mlflow (default: the newest run or the notebook)",
     },
-    "--images": {"action": "store_true", "help": "only stopped containers, their networks, and images"},
+    "--images": {
+        "action": "store_true",
+        "help": "only stopped containers, their networks, and images, or native environments",
+    },
     "--checkpoints": {"action": "store_true", "help": "only old checkpoints"},
     "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints to keep per run (default: 1)"},
     "--yes": {"action": "store_true", "help": "do not ask for confirmation"},

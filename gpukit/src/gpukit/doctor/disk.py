@@ -60,7 +60,7 @@ def folder(info: dict[str, Any]) -> str:
 
 @check("disk", "Disk space", needs=("engine",), causes=(TOO_SMALL, NEARLY_FULL, NO_INODES, ENVIRONMENT_TOO_LARGE))
 def disk(probes: Any, stack: Stack) -> Finding:
-    """Images take many gigabytes, and a full disk stops a build. With --native: the environment, and uv's cache."""
+    """An image takes many gigabytes, as does a native environment with uv's cache, and a full disk stops a build."""
     if probes.native:
         return native_disk(probes, stack)
     info = facts(probes.info)

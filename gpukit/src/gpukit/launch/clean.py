@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
@@ -13,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from gpukit.host import uv
 from gpukit.host.project import Project
-from gpukit.launch import compose
+from gpukit.launch import compose, layers
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project.messages import RefusalError, say
 
@@ -32,14 +35,19 @@ class Part(NamedTuple):
 
 
 def clean(
-    project: Project, keep: int = 1, yes: bool = False, only_images: bool = False, only_checkpoints: bool = False
+    project: Project,
+    keep: int = 1,
+    yes: bool = False,
+    only_images: bool = False,
+    only_checkpoints: bool = False,
+    native: bool = False,
 ) -> int:
-    containers = own(project) + compose.all_of(project)
-    alive = [found.name for found in containers if found.running]
-    if alive:
-        raise RefusalError(f"{', '.join(alive)} is still running: run `./launch stop` first.")
     kept: list[str] = []
-    parts = [] if only_checkpoints and not only_images else [built_here(project, containers, kept)]
+    folders = idle_environments(project) if native else []
+    containers = [] if native else ended_containers(project)
+    parts = []
+    if not only_checkpoints or only_images:
+        parts.append(created_here(project, folders) if native else built_here(project, containers, kept))
     parts += [] if only_images and not only_checkpoints else [checkpoints_here(project, keep)]
     parts = [part for part in parts if part.lines]
     if not parts:
@@ -76,6 +84,29 @@ def confirmed(what: str) -> bool:
         return False
 
 
+def ended_containers(project: Project) -> list[Found]:
+    """Refuses while one of them runs: it may write a checkpoint."""
+    containers = own(project) + compose.all_of(project)
+    alive = [found.name for found in containers if found.running]
+    if alive:
+        raise RefusalError(f"{', '.join(alive)} is still running: run `./launch stop` first.")
+    return containers
+
+
+def idle_environments(project: Project) -> list[Path]:
+    """The project's native environments; refuses while a program runs in one."""
+    folders = sorted(path for path in uv.environments(project.env).glob(f"{project.name}-*") if path.is_dir())
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError), Path(f"{folder}.use").open() as use:
+            try:
+                fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RefusalError(
+                    f"A program still runs in {folder}: wait for it, or run `./launch --native stop`."
+                ) from None
+    return folders
+
+
 def built_here(project: Project, containers: list[Found], kept: list[str]) -> Part:
     """Containers that have ended, their networks, and images; an image that stays after all is noted in `kept`."""
     theirs = vscode(project)
@@ -87,7 +118,9 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
     pictures, nets = images(project, theirs), networks(project, containers)
     lines = [f"  {'':>8}  container {found.name}" for found in containers]
     lines += [f"  {'':>8}  network {name}" for name in nets]
+    sizes = layers.added(project, [identity for identity, _, _ in pictures]) if pictures else {}
     for identity, name, size in pictures:
+        size = human(sizes[identity]) if identity in sizes else size
         lines.append(f"  {size:>8}  image {name if not name.startswith('<none>') else identity}")
 
     def remove() -> dict[str, int]:
@@ -100,8 +133,26 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
         )
         return {"container": len(containers), "network": len(nets), "image": len(pictures) - len(kept)}
 
-    note = "Each size includes shared layers. All projects share the build cache: `docker builder prune` empties it."
+    note = (
+        "A layer that several images share is counted once, and not if another project's image needs it. The build "
+        "cache of all projects also keeps layers: `docker builder prune` frees their space."
+    )
     return Part("containers, networks, and images", lines, remove, note * bool(pictures))
+
+
+def created_here(project: Project, folders: list[Path]) -> Part:
+    def remove() -> dict[str, int]:
+        for folder in folders:
+            (folder / "stamp.json").unlink(missing_ok=True)  # first: if this is interrupted, it is not used
+            shutil.rmtree(folder)
+            for lock in (Path(f"{folder}.use"), Path(f"{folder}.lock")):
+                lock.unlink(missing_ok=True)
+        return {"environment": len(folders)}
+
+    cache = uv.cache(project.env)
+    note = f"uv's cache, {cache}, also has these packages, for all projects: `uv cache clean` empties it."
+    lines = [f"  {human(size_of(folder)):>8}  {folder}" for folder in folders]
+    return Part("environments", lines, remove, note * (bool(folders) and cache.is_dir()))
 
 
 def checkpoints_here(project: Project, keep: int) -> Part:

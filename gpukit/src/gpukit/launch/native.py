@@ -22,7 +22,7 @@ from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.image import guard
 from gpukit.launch import add as adding
-from gpukit.launch import container
+from gpukit.launch import clean, container
 from gpukit.launch import notebook as jupyter
 from gpukit.launch.environment import Environment, machine
 from gpukit.project import pyproject
@@ -149,6 +149,8 @@ def act(project: Project, options: Any) -> int:
         return logs(project, options.NAME, options.follow)
     if command == "stop":
         return stop(project)
+    if command == "clean":
+        return clean.clean(project, options.keep, options.yes, options.images, options.checkpoints, native=True)
     raise RefusalError(f"`{command}` is about containers and images: leave `--native` out.")
 
 
