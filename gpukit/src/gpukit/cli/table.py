@@ -201,7 +201,7 @@ examples:
   ./launch pin --remove        follow new releases again""",
     ),
     "clean": Command(
-        "list stopped containers and images (with --native: environments), and old checkpoints; remove them after confirmation",
+        "list stopped containers and images (or environments), and old checkpoints; remove them after confirmation",
         ["--images", "--checkpoints", "--keep", "--yes"],
         epilog="""\
 examples:
