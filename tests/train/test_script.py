@@ -20,6 +20,7 @@ import torch
 
 from gpukit.script import session
 from gpukit.script.settings import RunSettings
+from gpukit.track import metrics
 from gpukit.train import checkpoint
 from gpukit.train.folder import Folder
 from gpukit.train.ranks import Ranks
@@ -269,6 +270,20 @@ def test_a_finished_run_tells_how_to_start_a_new_one(name: str, new: str, traine
     project, run = trainee(), ("--max-steps", "2", *(("--name", name) if name else ()))
     project.train(*run)
     assert f"is finished at step 2. Use --max-steps 4 to continue, or {new}." in project.train(*run)
+
+
+def test_the_beginning_is_logged_often_and_minutes_end_a_run(trainee) -> None:
+    """The same command then goes on; the other one, of the whole run, is not touched by it."""
+    project = trainee()
+    run = ("--name", "run", "--max-steps", "100000", "--max-minutes", "0.02")
+    project.train(*run, "--log-steps", "1000000", "--save-steps", "1000000")
+    rows = metrics.read(project.run_folder("run"))
+    steps = [row["step"] for row in rows if "loss" in row]
+    last = steps.pop()
+    assert steps[:10] == list(range(1, 11)) and len(steps) < 10 * len(str(last)) and last < 100_000
+    assert [row["step"] for row in rows if "held_out_loss" in row] == [*(n for n in (10, 30, 100) if n < last), last]
+    assert checkpoint.newest(project.run_folder("run")).step == last
+    assert f"at step {last}." in project.train(*run)
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:

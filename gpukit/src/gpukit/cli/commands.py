@@ -18,10 +18,9 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
     try:
         return act(options)
     except RefusalError as refusal:
-        if refusal.kind != "gpu" or {"cpu", "native"} & {name for name, value in vars(options).items() if value}:
-            raise
         asking = import_module("gpukit.launch.without_gpu")
-        if options.command not in asking.COMMANDS or not asking.is_wanted(argv):
+        lacking = import_module("gpukit.errors.refusals").lacks_gpu(refusal)
+        if not lacking or options.command not in asking.COMMANDS or not asking.is_wanted(argv):
             raise
     return act(without)
 

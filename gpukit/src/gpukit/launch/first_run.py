@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpukit.errors.refusals import lacks_gpu
 from gpukit.host import facts, uv
 from gpukit.host.driver import driver, jetson
 from gpukit.host.engine import Engine
@@ -81,7 +82,7 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
 
 
 def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
-    """The ways to train here, the best first. Raises RefusalError if there is none, or no other one."""
+    """The ways to train here, the best first. Raises RefusalError if there is none."""
     why: list[str] = []
     docker = not only_native
     if docker and (problem := of_engine(best)):
@@ -94,9 +95,12 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         problem = of_driver(best)
         if not problem:
             yield Way(best, True, (*why, *([reason(refused)] if refused else []), "there is a GPU"))
-        why.append("no NVIDIA GPU here" if facts.no_gpu() else reason(refused) if refused else problem)
+        none = lacks_gpu(refused) if refused else facts.no_gpu()
+        why.append("no NVIDIA GPU here" if none else reason(refused) if refused else problem)
     if docker:
         yield Way(without, False, tuple(why))
+    if docker and not uv.find(best.env):
+        return  # why the container failed helps more than how to install uv
     uv.program(best.env)
     yield Way(without, True, tuple(why))
 
@@ -132,7 +136,7 @@ def report(way: Way, package: str, run: Path) -> None:
     held_out = [(row["step"], row["held_out_loss"]) for row in rows if is_number(row.get("held_out_loss"))]
     if losses:
         on_held_out = f"; on held-out data: {held_out[-1][1]:.3g}" if held_out else ""
-        print(f"\nLoss: {losses[0][1]:.3g} at step 1, {losses[-1][1]:.3g} at step {losses[-1][0]}{on_held_out}\n")
+        print(f"\nLoss: {losses[0][1]:.3g} at step {losses[0][0]}, {losses[-1][1]:.3g} at step {losses[-1][0]}{on_held_out}\n")
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
     picture = run / "loss.png"

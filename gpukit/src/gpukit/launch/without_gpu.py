@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 
-from gpukit.host.facts import no_gpu
 from gpukit.host.project import CPU
 from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
@@ -15,13 +13,12 @@ COMMANDS = ("run", "verify", "shell", "notebook", "up", "speed")  # those that s
 
 
 def is_wanted(argv: list[str]) -> bool:
-    """Whether to run this command, which was refused a GPU, with --cpu; False if the refusal is about something else.
+    """Whether to run this command with --cpu; False if the project has no such configuration.
 
     Raises:
         RefusalError: there is nobody to ask, or the answer is no.
     """
-    local = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
-    if not local or not (root() / CPU).is_file() or not no_gpu():
+    if not (root() / CPU).is_file():
         return False
     if sys.stdin.isatty() and sys.stderr.isatty():
         print("No NVIDIA GPU here. Use the CPU configuration? [Y/n] ", end="", file=sys.stderr, flush=True)
