@@ -23,7 +23,6 @@ sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 PASSED, FAILED, SKIPPED = 0, 10, 11
 CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
 CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
-COMMAND = "uvx --with jsonschema --with docker copier"
 RESULT = "GPU_TEMPLATE_RESULT"
 CHILD = "--child"  # set in the second process, for which uv provides the packages
 
@@ -96,14 +95,14 @@ def start(project: Path) -> int:
     from gpukit.host import uv
 
     missing = [module for module in needed(project) if not uv.importable(module)]
-    code = with_uv(missing) if missing else None
-    return check(project) if code is None else code
+    code = uv.python(missing, [__file__, CHILD], lambda text: say("hooks", text)) if missing else None
+    return code if code in (PASSED, FAILED, SKIPPED) else check(project)
 
 
 def check(project: Path) -> int:
-    from gpukit.validate import main as runner
+    from gpukit.validate import main as validation
 
-    code = runner.run(project)
+    code = validation.run(project, wheel=False)  # put_wheel has reported what is wrong with it
     if code == FAILED or not smoke_enabled():
         return code  # do not start a project that failed validation
     import smoke
@@ -117,26 +116,15 @@ def smoke_enabled() -> bool:
 
 def needed(project: Path) -> list[str]:
     """The packages that the checks of this project import. Each takes time, so only those."""
-    modules = ["jsonschema"]
-    if (project / "compose.yaml").exists():
-        modules.append("yaml")
+    from gpukit.validate import main as validation
+
+    modules = validation.needed(project)
     if smoke_enabled():
         import smoke
 
         if smoke.plan(project).container:
             modules.append("docker")
     return modules
-
-
-def with_uv(missing: list[str]) -> int | None:
-    """Run this file with packages that uv provides; None if that is not possible (no uv, or no network)."""
-    from gpukit.host import uv
-
-    code = uv.python(missing, [__file__, CHILD], lambda text: say("hooks", text))
-    if code in (PASSED, FAILED, SKIPPED, None):
-        return code
-    say("hooks", f"uv could not provide {joined(missing)} (offline?). For all checks: {COMMAND} ...")
-    return None
 
 
 def unmerged(project: Path) -> list[str]:

@@ -1,188 +1,614 @@
-"""Edits of a generated project: each that breaks it is one problem, at its place; legal ones are none."""
+"""Edits of generated projects: each that breaks one is one problem that names it; legal ones are none."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from gpukit.host.project import Project
-from gpukit.project import specification
+from gpukit.project import flags, keys
 from gpukit.project.messages import RefusalError
-from gpukit.project.specification import KEYS, OPTIONS, SWITCHES
-from gpukit.validate.main import Validation
+from gpukit.validate import compose, values
+from gpukit.validate.main import HOST, PASSED, Validation, run
+from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
 
 MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
-COMPOSE, HOST_ENV = "compose.yaml", ".devcontainer/host.env"
-REFERENCE = ROOT.parent / "shared/reference/devContainer.base.schema.json"
-ANSWERS = {"hardware": "rtx-50", "tracking": ["mlflow"], "credentials": ["aws"], "use_case": "vision"}
-FIRST = '  "name": '
+COMPOSE, COMPOSE_CPU, HOST_ENV = "compose.yaml", "compose.cpu.yaml", ".devcontainer/host.env"
+INITIALIZE, PYPROJECT, STACK = ".devcontainer/initialize.sh", "pyproject.toml", "stack.json"
+REFERENCE = ROOT.parent / "shared/reference"
+PROJECTS = {
+    "all files": {
+        "hardware": "rtx-50",
+        "tracking": ["wandb", "mlflow"],
+        "credentials": ["aws"],
+        "data_dir": "/srv/data",
+        "workflow": "notebook",
+    },
+    "unified memory": {"hardware": "dgx-spark", "use_case": "llm", "workflow": "scripts"},
+}
+START, END = re.compile(r"\A"), re.compile(r"\Z")
+NAME = '  "name": '
 GPU = '"--gpus=\\"device=${localEnv:GPUS:all}\\""'
 
-# file, the text in it, what replaces it (None: the file is removed), and the file where that is a problem.
+
+def key(text: str) -> tuple[str, str]:
+    """An edit that adds a key to devcontainer.json."""
+    return NAME, f"  {text},\n{NAME}"
+
+
+def flag(*arguments: str) -> tuple[str, str]:
+    """An edit that adds arguments to runArgs."""
+    return '"runArgs": [', '"runArgs": [' + "".join(f"{json.dumps(argument)}, " for argument in arguments)
+
+
+def spelled(word: str, wrong: str) -> tuple[str, str]:
+    return f'"{word}":', f'"{wrong}":'
+
+
+# What the one problem says, and the edit: the file, the text in it, and what replaces it. No text: the file is removed.
 BROKEN = {
-    "runArgs misspelled": (MAIN, '"runArgs"', '"runArg"'),
-    "runArgs in lower case": (MAIN, '"runArgs"', '"runargs"'),
-    "mounts misspelled": (MAIN, '"mounts"', '"mount"'),
-    "containerEnv misspelled": (MAIN, '"containerEnv"', '"containerEnvs"'),
-    "build misspelled": (MAIN, '"build"', '"biuld"'),
-    "args misspelled": (MAIN, '"args"', '"arg"'),
-    "dockerfile misspelled": (MAIN, '"dockerfile"', '"dockerFile"'),
-    "initializeCommand misspelled": (MAIN, '"initializeCommand"', '"initialiseCommand"'),
-    "workspaceMount misspelled": (MAIN, '"workspaceMount"', '"workspaceMounts"'),
-    "containerUser misspelled": (MAIN, '"containerUser"', '"containeruser"'),
-    "a key of compose": (MAIN, FIRST, '  "gpus": "all",\n' + FIRST),
-    "a flag as a key": (MAIN, FIRST, '  "shmSize": "16g",\n' + FIRST),
-    "hostRequirements misspelled": (MAIN, FIRST, '  "hostRequirement": {"gpu": true},\n' + FIRST),
-    "a key in hostRequirements": (MAIN, FIRST, '  "hostRequirements": {"gpus": true},\n' + FIRST),
-    "extensions of an old format": (MAIN, FIRST, '  "extensions": [],\n' + FIRST),
-    "settings of an old format": (MAIN, FIRST, '  "settings": {},\n' + FIRST),
-    "dockerFile of an old format": (MAIN, FIRST, '  "dockerFile": "../Dockerfile",\n' + FIRST),
-    "a flag misspelled": (MAIN, "--ulimit=memlock", "--ulimt=memlock"),
-    "a flag that does not exist": (MAIN, GPU, GPU + ', "--turbo"'),
-    "a stray word": (MAIN, GPU, GPU + ', "host"'),
-    "no such limit": (MAIN, "--ulimit=memlock=-1", "--ulimit=memlok=-1"),
-    "no such limit, where none is expected": (MAIN, GPU, GPU + ', "--ulimit=files=10"'),
-    "a limit that is no number": (MAIN, GPU, GPU + ', "--ulimit=nofile=many"'),
-    "no such ipc": (MAIN, "--ipc=host", "--ipc=hots"),
-    "a size that is none": (MAIN, GPU, GPU + ', "--memory=much"'),
-    "a mount's field": (MAIN, GPU, GPU + ', "--mount=type=bind,source=/opt,targt=/opt"'),
-    "ipc removed": (MAIN, '    "--ipc=host",\n', ""),
-    "memlock removed": (MAIN, '    "--ulimit=memlock=-1",\n', ""),
-    "the GPU removed": (MAIN, f"    {GPU},\n", ""),
-    "privileged": (MAIN, GPU, GPU + ', "--privileged"'),
-    "init is a string": (MAIN, '"init": true', '"init": "true"'),
-    "init is false": (MAIN, '"init": true', '"init": false'),
-    "user is root": (MAIN, '"containerUser": "dev"', '"containerUser": "root"'),
-    "another user": (MAIN, '"containerUser": "dev"', '"containerUser": "vscode"'),
-    "another workspace": (MAIN, "target=/workspace", "target=/work"),
-    "a port to the network": (MAIN, GPU, GPU + ', "--publish=8888:8888"'),
-    "a secret": (MAIN, '"containerEnv": {', '"containerEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}",'),
-    "ports as a number": (MAIN, FIRST, '  "forwardPorts": 8888,\n' + FIRST),
-    "features as a list": (MAIN, FIRST, '  "features": [],\n' + FIRST),
-    "a comma too few": (MAIN, '"init": true,', '"init": true'),
-    "credentials writable": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws"),
-    "initialize.sh is not run": (MAIN, ".devcontainer/initialize.sh", ".devcontainer/other.sh"),
-    "the CPU configuration requests a GPU": (CPU, '"runArgs": [', '"runArgs": ["--gpus=all",'),
-    "the CPU configuration with CUDA": (CPU, '"TORCH_BACKEND": "cpu"', '"TORCH_BACKEND": "cu130"'),
-    "the CPU configuration's flag misspelled": (CPU, "--env-file", "--envfile"),
-    "no configuration": (MAIN, None, None),
-    "no CPU configuration": (CPU, None, None),
-    "no stack.json": ("stack.json", None, None),
-    "no Dockerfile": ("Dockerfile", None, None),
-    "no initialize.sh": (".devcontainer/initialize.sh", None, None),
-    "no launch": ("launch", None, None),
-    "no pyproject.toml": ("pyproject.toml", None, None),
-    "stack.json: no memory": ("stack.json", '"memory"', '"memry"'),
-    "stack.json: another image": ("stack.json", re.compile(r'"image": "[^"]+"'), '"image": "ubuntu:24.04"'),
-    "stack.json is cut": ("stack.json", re.compile(r"\}\s*$"), ""),
-    "Dockerfile: an instruction misspelled": ("Dockerfile", "\nWORKDIR /etc/gpukit", "\nWORKDRI /etc/gpukit"),
-    "Dockerfile: root": ("Dockerfile", "USER ${USER_UID}", "USER root"),
-    "Dockerfile: no UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
-    "Dockerfile: a file that is not there": ("Dockerfile", "COPY apt.txt ./", "COPY apts.txt ./"),
-    "Dockerfile: another base": ("Dockerfile", re.compile(r"BASE_IMAGE:-[^}]+"), "BASE_IMAGE:-ubuntu:24.04"),
-    "host.env: a sentence": (HOST_ENV, re.compile(r"^"), "HF TOKEN\n"),
-    "initialize.sh: a quote too many": (".devcontainer/initialize.sh", re.compile(r"$"), "\necho 'unfinished\n"),
-    "launch: a syntax error": ("launch", re.compile(r"$"), "\nif then\n"),
-    "pyproject.toml is not TOML": ("pyproject.toml", "[project]", "[project"),
-    "uv manages the environment": ("pyproject.toml", "managed = false", "managed = true"),
-    "compose: ipc removed": (COMPOSE, re.compile(r" +ipc: host\n"), ""),
-    "compose: no GPU": (COMPOSE, re.compile(r" +deploy:\n(?: {6,}.*\n)+"), ""),
-    "compose: dev renamed": (COMPOSE, "\n  dev:", "\n  deev:"),
-    "compose: a dependency that is not there": (COMPOSE, re.compile(r"\n  dev:\n"), "\n  dev:\n    depends_on: [ml]\n"),
-    "compose is not YAML": (COMPOSE, "services:", "services: ["),
+    # devcontainer.json: keys
+    "`runArgs`": (MAIN, *spelled("runArgs", "runArg")),
+    "`runArgs`, in lower case": (MAIN, *spelled("runArgs", "runargs")),
+    "`mounts`": (MAIN, *spelled("mounts", "mount")),
+    "`containerEnv`": (MAIN, *spelled("containerEnv", "containerEnvs")),
+    "`build`": (MAIN, *spelled("build", "biuld")),
+    "`args`": (MAIN, *spelled("args", "arg")),
+    "`dockerfile`": (MAIN, *spelled("dockerfile", "dockerFile")),
+    "`context`": (CPU, *spelled("context", "contxt")),
+    "`initializeCommand`": (MAIN, *spelled("initializeCommand", "initialiseCommand")),
+    "`workspaceMount`": (MAIN, *spelled("workspaceMount", "workspaceMounts")),
+    "`workspaceFolder`": (CPU, *spelled("workspaceFolder", "workspace_folder")),
+    "`containerUser`": (MAIN, *spelled("containerUser", "conainerUser")),
+    "`init`": (MAIN, *spelled("init", "inti")),
+    "`customizations`": (MAIN, *spelled("customizations", "customisations")),
+    "`hostRequirements`": (MAIN, *key('"hostRequirement": {"gpu": true}')),
+    "`gpu`": (MAIN, *key('"hostRequirements": {"gpus": true}')),
+    "`postCreateCommand`": (MAIN, *key('"postCreate": "true"')),
+    "--gpus": (MAIN, *key('"gpus": "all"')),
+    "--shm-size": (MAIN, *key('"shmSize": "16g"')),
+    "`containerEnv` instead": (MAIN, *key('"environment": {}')),
+    "customizations.vscode.extensions": (MAIN, *key('"extensions": []')),
+    "customizations.vscode.settings": (MAIN, *key('"settings": {}')),
+    "build.dockerfile": (MAIN, *key('"dockerFile": "../Dockerfile"')),
+    "`build.dockerfile`, `build.context`": (
+        MAIN,
+        re.compile(r'"build": \{.*?\n  \},', re.DOTALL),
+        '"dockerFile": "../Dockerfile", "context": "..",',
+    ),
+    "/runArgs: is missing": (MAIN, re.compile(r'  "runArgs": \[.*?\],\n', re.DOTALL), ""),
+    "/mounts: is missing": (MAIN, re.compile(r'  "mounts": \[.*?\],\n', re.DOTALL), ""),
+    "/build: is missing": (MAIN, re.compile(r'  "build": \{.*?\n  \},\n', re.DOTALL), ""),
+    "/containerEnv/GPUKIT_DEVICE": (CPU, re.compile(r',?\s*"GPUKIT_DEVICE": "cpu"'), ""),
+    # devcontainer.json: values
+    "not valid JSON": (MAIN, '"init": true,', '"init": true'),
+    "merge conflict": (MAIN, NAME, "<<<<<<< mine\n" + NAME),
+    '"init": true': (MAIN, '"init": true', '"init": "true"'),
+    "/forwardPorts": (MAIN, *key('"forwardPorts": 8888')),
+    "/features": (MAIN, *key('"features": ["git"]')),
+    "/hostRequirements/memory": (MAIN, *key('"hostRequirements": {"memory": "32 gigabytes"}')),
+    "/waitFor": (MAIN, *key('"waitFor": "postCreate"')),
+    "/postStartCommand": (MAIN, *key('"postStartCommand": true')),
+    "/containerEnv/SIZE": (MAIN, '"containerEnv": {', '"containerEnv": {"SIZE": 7,'),
+    "/containerEnv: is array": (MAIN, re.compile(r'"containerEnv": \{.*?\n  \}', re.DOTALL), '"containerEnv": []'),
+    "regular user": (MAIN, '"containerUser": "dev"', '"containerUser": "root"'),
+    '"vscode"': (MAIN, '"containerUser": "dev"', '"containerUser": "vscode"'),
+    "/containerUser: is missing": (MAIN, '  "containerUser": "dev",\n', ""),
+    "/updateRemoteUserUID": (MAIN, *key('"updateRemoteUserUID": false')),
+    "/privileged": (MAIN, *key('"privileged": true')),
+    "/appPort": (MAIN, *key('"appPort": ["8888:8888"]')),
+    "/build/dockerfile": (MAIN, '"../Dockerfile"', '"../Dockerfile.mine"'),
+    'write ".."': (MAIN, '"context": ".."', '"context": "../.."'),
+    "/build/target": (MAIN, '"context": "..",', '"context": "..", "target": "tool",'),
+    "BASE_IMAGE": (MAIN, re.compile(r'"BASE_IMAGE": "[^"]+",\s*'), ""),
+    "MIRROR": (MAIN, '"args": {', '"args": {"MIRROR": "x",'),
+    "initialize.sh, which creates": (MAIN, ".devcontainer/initialize.sh", ".devcontainer/init.sh"),
+    "that there is no GPU": (CPU, re.compile(r'initialize.sh",\s*"cpu"'), 'initialize.sh"'),
+    "TORCH_BACKEND": (CPU, '"TORCH_BACKEND": "cpu"', '"TORCH_BACKEND": "cu130"'),
+    "a GPU is requested in": (CPU, *flag("--gpus=all")),
+    "value of HF_TOKEN": (MAIN, '"containerEnv": {', '"containerEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}",'),
+    # devcontainer.json: mounts
+    "nothing is mounted at /home": (MAIN, "target=/home/dev/.cache/huggingface", "target=/home/dev/.cache/hf"),
+    "`readonly`": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws,readnly"),
+    "writable at /home/dev/.aws": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws"),
+    "/data is mounted writable": (MAIN, "target=/data,readonly", "target=/data"),
+    "`target`": (MAIN, "huggingface,target=/home", "huggingface,taget=/home"),
+    "has the type bnd": (MAIN, re.compile("type=bind(?=[^\n]+huggingface)"), "type=bnd"),
+    "/workspaceMount": (MAIN, "target=/workspace", "target=/work"),
+    "has no source": (MAIN, re.compile(r"source=[^,]+huggingface,"), ""),
+    # flags
+    "`--ulimit`": (MAIN, "--ulimit=memlock", "--ulimt=memlock"),
+    "`--ulimit`, as two": (CPU, re.compile(r'"--ulimit=(stack=\d+)"'), r'"--ulmit", "\1"'),
+    "`--env-file`": (CPU, "--env-file=", "--envfile="),
+    "no option `--turbo`": (MAIN, *flag("--turbo")),
+    "`--ipc=host`": (MAIN, '"--ipc=host"', '"ipc=host"'),
+    "no option `--ipc host`": (MAIN, '"--ipc=host"', '"--ipc host"'),
+    "`--cpus` needs a value": (MAIN, re.compile(r'("--env-file[^\n]+")'), r'\1, "--cpus"'),
+    "--ulimit memlok": (MAIN, "--ulimit=memlock=-1", "--ulimit=memlok=-1"),
+    "--ulimit nofile": (MAIN, *flag("--ulimit=nofile=many")),
+    "soft limit exceeds": (MAIN, *flag("--ulimit=nofile=9:8")),
+    "--ipc is hots": (MAIN, "--ipc=host", "--ipc=hots"),
+    "--memory is much": (MAIN, *flag("--memory=much")),
+    "--cpus is four": (MAIN, *flag("--cpus=four")),
+    "--pids-limit": (MAIN, *flag("--pids-limit", "none")),
+    "SYS_PTRACE": (MAIN, *flag("--cap-add=SYS_PTRCE")),
+    "field `targt`": (MAIN, *flag("--mount=type=bind,source=/opt,targt=/opt")),
+    "target is not a path": (MAIN, *flag("-v", "/opt:opt")),
+    "--publish is": (MAIN, *flag("-p", "127.0.0.1:web:80")),
+    "open to the network": (MAIN, *flag("--publish=8888:8888")),
+    "--privileged": (MAIN, *flag("--privileged")),
+    "--device is": (MAIN, *flag("--device=nvidia0")),
+    "quote several devices": (
+        MAIN,
+        '"--gpus=\\"device=${localEnv:GPUS:all}\\""',
+        '"--gpus=device=${localEnv:GPUS:all}"',
+    ),
+    "no GPU is requested": (MAIN, re.compile(r'"--gpus[^\n]+\n'), ""),
+    "requested by --runtime": (MAIN, GPU, '"--runtime=nvidia"'),
+    "--ulimit memlock is not set": (MAIN, '    "--ulimit=memlock=-1",\n', ""),
+    "--ulimit memlock is not set, --ulimit stack": (
+        CPU,
+        re.compile(r'"--ulimit=memlock=-1",\s*"--ulimit=stack=\d+",'),
+        "",
+    ),
+    '--ipc is "private"': (MAIN, '"--ipc=host"', '"--ipc", "private"'),
+    "host.env is not passed": (MAIN, re.compile(r',\s*"--env-file[^\n]+'), ""),
+    "names .devcontainer/hots.env": (MAIN, "/host.env", "/hots.env"),
+    "per_process_memory_fraction": (MAIN, re.compile(r',?\s*"PYTORCH_ALLOC_CONF": "[^"]+"'), ""),
+    # files that a start needs
+    f"{MAIN}: is missing": (MAIN,),
+    f"{CPU}: is missing": (CPU,),
+    f"{STACK}: is missing": (STACK,),
+    f"{HOST_ENV}: is missing": (HOST_ENV,),
+    f"{INITIALIZE}: is missing": (INITIALIZE,),
+    f"{COMPOSE}: is missing": (COMPOSE,),
+    f"{COMPOSE_CPU}: is missing": (COMPOSE_CPU,),
+    f"{PYPROJECT}: is missing": (PYPROJECT,),
+    "Dockerfile: is missing": ("Dockerfile",),
+    "launch: is missing": ("launch",),
+    "apt.txt: is missing": ("apt.txt",),
+    ".dockerignore: is missing": (".dockerignore",),
+    "launch: is empty": ("launch", re.compile(r".+", re.DOTALL), ""),
+    "launch: sh cannot": ("launch", END, "\nif then\n"),
+    f"{INITIALIZE}: sh cannot": (INITIALIZE, END, "\necho 'unfinished\n"),
+    "does not create .launch/huggingface": (INITIALIZE, '"$cache" .launch/huggingface', '"$cache" .launch/hugging'),
+    "does not create .aws,": (INITIALIZE, 'folder "$HOME/.aws"\n', ""),
+    "does not create .launch/jupyter-token": (INITIALIZE, re.compile(r"\[ -s .launch/jupyter-token[^\n]+\n"), ""),
+    "does not create the network": (INITIALIZE, re.compile(r"network=\S+\n"), "network=other\n"),
+    f"{HOST_ENV}: line 1": (HOST_ENV, START, "HF TOKEN\n"),
+    f"{HOST_ENV}: line 1, exported": (HOST_ENV, START, "export NAME=1\n"),
+    "value of a secret": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=0123456789\n"),
+    # stack.json
+    f"{STACK}: line": (STACK, re.compile(r"\}\s*\Z"), ""),
+    f"{STACK}: /imag": (STACK, *spelled("image", "imag")),
+    f"{STACK}: /memory/ipcs": (STACK, *spelled("ipc", "ipcs")),
+    f"{STACK}: /memry": (STACK, *spelled("memory", "memry")),
+    f"{STACK}: /python": (STACK, re.compile(r'"python": "([^"]+)"'), r'"python": 3'),
+    f"{STACK}: /native/driver": (STACK, re.compile(r'"driver": "?[\d.]+"?,(?=\s+"allocator_cap)'), '"driver": true,'),
+    f"{STACK}: /targets": (STACK, re.compile(r'"(rtx-50|dgx-spark)": \{'), '"rtx-5000": {'),
+    f"{STACK}: does not agree with Dockerfile and README.md": (
+        STACK,
+        re.compile(r'"image": "[^"]+"'),
+        '"image": "a:1"',
+    ),
+    f"{STACK}: does not agree with {MAIN} and {CPU}": (STACK, '"user": "dev"', '"user": "me"'),
+    "have no code for": (STACK, re.compile(r'"capability": "[^"]+"'), '"capability": "3.0"'),
+    # Dockerfile
+    "`WORKDIR`": ("Dockerfile", "\nWORKDIR /etc/gpukit", "\nWORKDRI /etc/gpukit"),
+    "runs as root": ("Dockerfile", "\nUSER ${USER_UID}", ""),
+    "runs as root, named": ("Dockerfile", "USER ${USER_UID}", "USER root"),
+    "argument UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
+    "argument USER_GID": ("Dockerfile", "ARG USER_GID=1000\n", ""),
+    "apts.txt: is missing": ("Dockerfile", "COPY apt.txt ./", "COPY apts.txt ./"),
+    "image is ubuntu:24.04": ("Dockerfile", re.compile(r"BASE_IMAGE:-[^}]+"), "BASE_IMAGE:-ubuntu:24.04"),
+    "no default for BASE_IMAGE": ("Dockerfile", re.compile(r"\$\{BASE_IMAGE:-[^}]+\}"), "ubuntu:24.04"),
+    "named `tool`": ("Dockerfile", "--from=tools /layers/torch", "--from=tool /layers/torch"),
+    "named `tools`": ("Dockerfile", "FROM system AS tools", "FROM system"),
+    "does not install gpukit": ("Dockerfile", re.compile(r"RUN --mount=type=bind,source=vendor[^\n]+\n"), ""),
+    "so that Docker creates it as root": ("Dockerfile", re.compile(r" /home/dev/.cache/huggingface"), ""),
+    "compiles for": ("Dockerfile", re.compile(r'TORCH_CUDA_ARCH_LIST="[^"]+"'), 'TORCH_CUDA_ARCH_LIST="7.5"'),
+    "keeps stack.json": (".dockerignore", "!stack.json\n", ""),
+    "does not keep .env": (".dockerignore", "\n*\n", "\n"),
+    "README.md: line": ("README.md", ", Python 3.", ", Python 2."),
+    # pyproject.toml
+    "is not TOML": (PYPROJECT, "[project]", "[project"),
+    "`dependencies`": (PYPROJECT, "\ndependencies =", "\ndependencis ="),
+    "`project`": (PYPROJECT, "[project]", "[projct]"),
+    "/tool/uv/managed": (PYPROJECT, "managed = false", "managed = true"),
+    "/project/dependencies": (PYPROJECT, '"torch",', '"torch", "num py",'),
+    "excludes Python": (PYPROJECT, re.compile(r'requires-python = "[^"]+"'), 'requires-python = ">=3.99"'),
+    # compose.yaml
+    "not YAML": (COMPOSE, "services:", "services: ["),
+    "`environment`": (COMPOSE, "    environment:", "    enviroment:"),
+    "`services`": (COMPOSE, "services:", "service:"),
+    "`device_ids`": (COMPOSE, "device_ids:", "device_id:"),
+    "`devices`": (COMPOSE, "          devices:", "          device:"),
+    "has ipc twice": (COMPOSE, "    ipc: host\n", "    ipc: host\n    ipc: host\n"),
+    "/services/dev: is missing": (COMPOSE, "\n  dev:", "\n  deev:"),
+    "/services/dev/ipc": (COMPOSE, "    ipc: host\n", ""),
+    "/services/dev/shm_size": (COMPOSE, "    ipc: host\n", "    ipc: host\n    shm_size: 1g\n"),
+    "/services/dev/shm_size: is": (COMPOSE, "    ipc: host\n", "    ipc: host\n    shm_size: [1]\n"),
+    "/services/dev/ulimits/stack": (COMPOSE, "stack: 67108864", "stack: {soft: 1, hard: 2}"),
+    "differs from .devcontainer/devcontainer.json: memlock, stack": (
+        COMPOSE,
+        re.compile(r"    ulimits:\n(?: {6}.*\n)+"),
+        "",
+    ),
+    "with GPUS=0 it asks for all": (COMPOSE, 'device_ids: ["${GPUS:-all}"]', "count: all"),
+    "asks for no GPU": (COMPOSE, re.compile(r" +deploy:\n(?: {6,}.*\n)+"), ""),
+    "`gpus:`": (COMPOSE, "    init: true\n    command", "    init: true\n    gpus: all\n    command"),
+    "/data is a bind of /srv/data, writable": (COMPOSE, "target: /data\n        read_only: true", "target: /data"),
+    "/data is not mounted": (COMPOSE, re.compile(r"      - type: bind\n        source: /srv/data\n(?: {8}.*\n)+"), ""),
+    "/services/dev/user": (COMPOSE, "    user: dev", "    user: root"),
+    "/services/dev/env_file": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: 3"),
+    "/services/dev/environment": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: .devcontainer/hosts.env"),
+    "environment/WANDB_DIR": (COMPOSE, "WANDB_DIR=/workspace/outputs", "WANDB_DIR=/tmp"),
+    "value of HF_TOKEN, in Compose": (
+        COMPOSE,
+        "    environment:\n",
+        "    environment:\n      - HF_TOKEN=${HF_TOKEN}\n",
+    ),
+    "build/args/USER_UID": (COMPOSE, re.compile(r" +USER_UID: [^\n]+\n"), ""),
+    "build/args/UV_INDEX": (COMPOSE, "UV_INDEX: ${UV_INDEX:-}", "UV_INDEX: https://mirror.example.org"),
+    "/services/mlflow/ports/0": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "${MLFLOW_PORT:-5000}:5000"),
+    "/services/mlflow/build": (COMPOSE, "dockerfile_inline: |", "labels: |"),
+    "/services/mlflow/healthcheck/interval": (COMPOSE, "interval: 3s", "interval: often"),
+    "names the service mlflow": (COMPOSE, "\n  mlflow:", "\n  tracking:"),
+    "ml is not declared": (COMPOSE, "\n  dev:\n", "\n  dev:\n    depends_on: [ml]\n"),
+    "cache is not declared": (COMPOSE, "    volumes:\n", "    volumes:\n      - cache:/cache\n"),
+    "is not external": (COMPOSE, "    external: true\n", ""),
+    "/services/dev/networks": (COMPOSE, re.compile(r"\nnetworks:\n.+", re.DOTALL), ""),
+    # compose.cpu.yaml
+    f"{COMPOSE_CPU}: /services/dev/deploy": (COMPOSE_CPU, "    deploy: !reset null\n", ""),
+    f"{COMPOSE_CPU}: /services/dev/build/args": (COMPOSE_CPU, "TORCH_BACKEND: cpu", "TORCH_BACKEND: cu130"),
+    f"{COMPOSE_CPU}: /services/dev: is missing": (COMPOSE_CPU, "\n  dev:", "\n  deev:"),
+    f"{COMPOSE_CPU}: /services/dev/enviroment": (COMPOSE_CPU, "    environment:", "    enviroment:"),
+    f"{COMPOSE_CPU}: /services/dev/environment/GPUKIT_DEVICE": (COMPOSE_CPU, "- GPUKIT_DEVICE=cpu", "- OTHER="),
+    f"{COMPOSE_CPU}: is not a mapping": (COMPOSE_CPU, re.compile(r".+", re.DOTALL), ""),
 }
 LEGAL = {
-    "a comment, a trailing comma": (MAIN, '"init": true,', '"init": true, // as always\n  "overrideCommand": true,'),
-    "features": (MAIN, FIRST, '  "features": {"ghcr.io/devcontainers/features/git:1": {}},\n' + FIRST),
-    "commands": (MAIN, FIRST, '  "postCreateCommand": {"one": "true", "two": ["echo", "2"]},\n' + FIRST),
-    "ports": (MAIN, FIRST, '  "forwardPorts": [6006, "db:5432"], "portsAttributes": {"6006": {}},\n' + FIRST),
-    "requirements": (MAIN, FIRST, '  "hostRequirements": {"gpu": "optional", "memory": "32gb"},\n' + FIRST),
-    "secrets by name": (MAIN, FIRST, '  "secrets": {"HF_TOKEN": {"description": "Hub"}},\n' + FIRST),
-    "capabilities": (MAIN, FIRST, '  "capAdd": ["SYS_PTRACE"], "securityOpt": ["seccomp=unconfined"],\n' + FIRST),
-    "a key of another tool": (MAIN, FIRST, '  "x-studio": {"theme": 1},\n' + FIRST),
-    "a schema": (MAIN, FIRST, '  "$schema": "https://example.com/schema.json",\n' + FIRST),
+    "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
+    "a schema": (MAIN, *key('"$schema": "https://example.org/devContainer.schema.json"')),
+    "features": (MAIN, *key('"features": {"ghcr.io/devcontainers/features/node:1": {"version": "22"}}')),
+    "the order of features": (MAIN, *key('"overrideFeatureInstallOrder": ["ghcr.io/devcontainers/features/node"]')),
+    "commands": (MAIN, *key('"postCreateCommand": {"one": "true", "two": ["echo", "2"]}, "postStartCommand": "nvidia-smi"')),
+    "what VS Code waits for": (MAIN, *key('"updateContentCommand": "true", "waitFor": "updateContentCommand"')),
+    "ports": (MAIN, *key('"forwardPorts": [6006, "db:5432"], "portsAttributes": {"6006": {"label": "TensorBoard"}}')),
+    "other ports": (MAIN, *key('"otherPortsAttributes": {"onAutoForward": "silent"}, "appPort": [9000, "127.0.0.1:1:1"]')),
+    "requirements": (MAIN, *key('"hostRequirements": {"gpu": {"cores": 1000}, "memory": "32gb", "cpus": 8, "storage": "9gb"}')),
+    "an optional GPU": (CPU, *key('"hostRequirements": {"gpu": "optional"}')),
+    "secrets by name": (MAIN, *key('"secrets": {"HF_TOKEN": {"description": "for gated models"}}')),
+    "capabilities": (MAIN, *key('"capAdd": ["SYS_PTRACE"], "securityOpt": ["seccomp=unconfined"]')),
+    "a variable of the editor": (MAIN, *key('"remoteEnv": {"PATH": "${containerEnv:PATH}:/workspace/bin", "DEBUG": null}')),
+    "what the editor does": (MAIN, *key('"shutdownAction": "none", "remoteUser": "dev", "updateRemoteUserUID": true')),
+    "keys of other tools": (MAIN, *key('"codespaces": {}, "jetbrains": {"backend": "PyCharm"}, "x-studio": 1')),
+    "other editors": (MAIN, '"customizations": {', '"customizations": {"jetbrains": {"plugins": []},'),
+    "build options": (MAIN, '"args": {', '"target": "dependencies", "cacheFrom": ["a/b"], "options": ["--pull"], "args": {'),
     "flags as two strings": (MAIN, '"--ipc=host"', '"--ipc", "host"'),
-    "more flags": (MAIN, GPU, GPU + ', "--cpus=4", "-l", "A=1", "-it", "--pids-limit", "-1", "--memory=8g"'),
-    "the Dockerfile's comment": ("Dockerfile", re.compile(r"^"), "# Mine\n"),
-    "an instruction in lower case": ("Dockerfile", "\nWORKDIR /workspace", "\nworkdir /workspace"),
-    "a here-document": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN <<END\necho 1\nEND\nWORKDIR /workspace"),
-    "initialize.sh and more": (MAIN, '"initializeCommand": [', '"initializeCommand": ["env", "A=1",'),
-    "a dependency": ("pyproject.toml", "dependencies = [", 'dependencies = [\n    "einops",'),
-    "another service": (COMPOSE, "\nservices:\n", "\nservices:\n  cache:\n    image: redis:8\n"),
-    "a variable's name": (HOST_ENV, re.compile(r"$"), "\nMY_TOKEN\n"),
-}
+    "flags": (MAIN, *flag("--cpus=4", "-l", "A=1", "-it", "--pids-limit", "-1", "--memory=8g", "--cap-drop=ALL", "--tty")),
+    "flags for the network": (MAIN, *flag("-p", "127.0.0.1:9002:9002", "-p=[::1]:80:80/tcp", "--add-host=a:1.2.3.4")),
+    "without Compose: flags for devices": (MAIN, *flag("--device", "/dev/fuse", "--device=/dev/a:/dev/b:rw", "--ulimit", "nofile=1024:2048")),
+    "without Compose: a variable": (MAIN, *flag("-e", "TOKENIZERS_PARALLELISM=false", "--env=SSH_KEY_FILE=/workspace/x", "-eHF_HUB_OFFLINE")),
+    "a volume": (MAIN, *flag("--tmpfs=/scratch:size=1g", "--health-cmd=true", "--health-interval=30s", "--restart=no")),
+    "Podman's flags": (MAIN, *flag("--userns=keep-id:uid=1000,gid=1000", "--security-opt=label=disable", "--tz=local")),
+    "initialize.sh and more": (MAIN, re.compile(r'"initializeCommand": (\[[^]]+\])'), r'"initializeCommand": {"a": \1, "b": "true"}'),
+    "a here-document": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN <<END\necho 1\nEND\nworkdir /workspace"),
+    "a digest": ("Dockerfile", re.compile(r"(BASE_IMAGE:-[^}]+)"), r"\1@sha256:" + "0a" * 32),
+    "another stage": ("Dockerfile", "\nFROM system AS tools", "\nFROM busybox AS own\nFROM system AS tools\nCOPY --from=own /bin/sh /own"),
+    "a system package": ("apt.txt", END, "ffmpeg # for video\n"),
+    "a variable's name": (HOST_ENV, END, "\n# mine\nMY_TOKEN\nMY_MODE=fast\n"),
+    "a dependency": (PYPROJECT, "dependencies = [", 'dependencies = [\n    "einops>=0.8; sys_platform == \'linux\'", "flash-attn @ https://a.b/c.whl",'),
+    "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
+    "a service": (COMPOSE, "\nservices:\n", "\nvolumes:\n  data:\nservices:\n  cache:\n    image: redis:8\n    profiles: [extra]\n    volumes: [data:/data]\n"
+                  "    depends_on: [dev]\n    x-note: ours\n"),
+    "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nname: mine\nservices:\n"),
+    "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
+    "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
+}  # fmt: skip
 
 
-@pytest.fixture
-def project(generate, tmp_path: Path) -> Path:
-    return shutil.copytree(generate(**ANSWERS), tmp_path / "project")
+@pytest.fixture(scope="module")
+def projects(generate: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    copies = tmp_path_factory.mktemp("edited")
+    return [shutil.copytree(generate(**answers), copies / name) for name, answers in PROJECTS.items()]
 
 
-def edited(project: Path, file: str, before: str | re.Pattern[str] | None, after: str | None) -> list:
-    """The problems after an edit."""
+@contextmanager
+def edited(project: Path, file: str, *replacement: object) -> Iterator[bool]:
+    """The project with an edit, undone afterwards; whether the edit applies to it."""
     path = project / file
-    if before is None:
-        path.unlink()
-    else:
-        text = path.read_text(encoding="utf-8")
-        pattern = before if isinstance(before, re.Pattern) else re.compile(re.escape(before))
-        changed = pattern.sub(lambda _: after, text, count=1)
-        assert changed != text, f"{file} does not contain {before}"
+    if not path.is_file():
+        yield False
+        return
+    before = path.read_bytes()
+    mode = path.stat().st_mode
+    try:
+        if not replacement:
+            path.unlink()
+            yield True
+            return
+        old, new = replacement
+        pattern = old if isinstance(old, re.Pattern) else re.compile(re.escape(str(old)))
+        changed = pattern.sub(str(new) if isinstance(old, re.Pattern) else lambda _: str(new), before.decode(), count=1)
         path.write_text(changed, encoding="utf-8")
-    validation = Validation(project)
-    assert not validation.skipped
-    return validation.problems()
+        yield changed.encode() != before
+    finally:
+        path.write_bytes(before)
+        path.chmod(mode)
 
 
-@pytest.mark.parametrize(("file", "before", "after"), BROKEN.values(), ids=BROKEN)
-def test_each_broken_project_has_one_problem(project: Path, file: str, before, after) -> None:
-    problems = edited(project, file, before, after)
-    assert len(problems) == 1, "\n".join(map(str, problems))
-    assert problems[0].remedy
-
-
-@pytest.mark.parametrize(("file", "before", "after"), LEGAL.values(), ids=LEGAL)
-def test_legal_edits_are_accepted(project: Path, file: str, before, after) -> None:
-    assert edited(project, file, before, after) == []
-
-
-def keys_of(schema: dict, definitions: dict) -> set[str]:
-    """The properties of an object, in all of its variants."""
-    found = set(schema.get("properties", {}))
-    for each in [part for kind in ("allOf", "anyOf", "oneOf") for part in schema.get(kind, [])]:
-        found |= keys_of(each, definitions)
-    if "$ref" in schema:
-        found |= keys_of(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+def results(projects: list[Path], edit: tuple) -> list[list[str]]:
+    """The problems of each project to which the edit applies."""
+    found = []
+    for project in projects:
+        with edited(project, *edit) as applies:
+            if applies:
+                validation = Validation(project)
+                found.append([str(problem) for problem in validation.problems()])
+                assert not validation.skipped
+    assert found, "the edit applies to no project"
     return found
 
 
-def test_the_lists_of_keys_and_options() -> None:
-    if REFERENCE.is_file():
-        schema = json.loads(REFERENCE.read_text(encoding="utf-8"))
-        named = keys_of(schema, schema["definitions"])
-        assert named - {"additionalProperties"} == KEYS
-    if shutil.which("docker"):
-        listed = subprocess.run(["docker", "run", "--help"], capture_output=True, text=True).stdout
-        rows = re.findall(r"^ +(?:-\w, )?(--[a-z0-9-]+)(?: ([a-z0-9-]+))? {2,}", listed, re.MULTILINE)
-        assert {name for name, _ in rows} <= OPTIONS
-        assert {name for name, kind in rows if not kind} <= SWITCHES
-    assert set(specification.MOVED) - KEYS == {"extensions", "settings", "devPort"}
+@pytest.mark.parametrize("says", BROKEN)
+def test_each_edit_that_breaks_a_project_is_one_problem(projects: list[Path], says: str) -> None:
+    for problems in results(projects, BROKEN[says]):
+        assert len(problems) == 1, "\n".join(problems)
+        assert re.split(r"(?<=.), (?:in|as|named|exported)\b| instead$", says)[0] in problems[0]
+        assert "; " in problems[0], "it has a remedy"
 
 
-def test_a_start_is_refused_and_what_resembles_nothing_is_listed(project: Path) -> None:
-    path = project / MAIN
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(FIRST, '  "x-studio": 1,\n' + FIRST), encoding="utf-8")
-    accepted = Project(project, {})
-    accepted.refuse_mistakes()
-    assert accepted.config.ignored == ("x-studio",)
-    for wrong in (text.replace('"runArgs"', '"runArg"'), text.replace("--ulimit=memlock", "--ulimt=memlock")):
-        path.write_text(wrong, encoding="utf-8")
-        with pytest.raises(RefusalError, match=r"ulimit|runArgs"):
-            Project(project, {}).refuse_mistakes()
+@pytest.mark.parametrize("what", LEGAL)
+def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
+    chosen = [each for each in projects if not what.startswith("without Compose") or not (each / COMPOSE).exists()]
+    assert [problem for problems in results(chosen, LEGAL[what]) for problem in problems] == []
+
+
+def test_several_causes_are_several_problems(projects: list[Path]) -> None:
+    with (
+        edited(projects[0], MAIN, '"init": true,', '"privileged": true,'),
+        edited(projects[0], CPU, "--ipc=host", "--ipc=hots"),
+        edited(projects[0], "Dockerfile", "BASE_IMAGE:-", "BASE_IMAGE:-mine-"),
+    ):
+        problems = Validation(projects[0]).problems()
+    assert sorted((problem.file, problem.place) for problem in problems) == [
+        (CPU, "/runArgs"),
+        (MAIN, "/init"),
+        (MAIN, "/privileged"),
+        ("Dockerfile", "line 4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {},
+        {"hardware": "rtx-30", "shared_machine": True, "tracking": ["tensorboard"], "workflow": "scripts"},
+        {"hardware": "jetson-orin", "tracking": ["mlflow"]},
+        {"hardware": "gb300", "services": ["jobs", "predict"], "use_case": "vision"},
+        {"hardware": "cpu", "tracking": ["mlflow"]},
+        {"hardware": "rtx-40", "also_on": ["h100"], "advanced": True, "base": "cuda"},
+        {"project_name": 'He said "$(hi)" \\ 😀', "data_dir": "~/my data's #1", "tracking": ["mlflow"]},
+    ],
+    ids=lambda answers: "-".join(map(str, answers.values()))[:40] or "defaults",
+)
+def test_generated_projects_are_valid(generate: Callable[..., Path], answers: dict) -> None:
+    validation = Validation(generate(**answers))
+    assert validation.problems() == []
+    assert validation.skipped == []
+
+
+def test_a_request_for_a_gpu_must_fit_the_machine(generate: Callable[..., Path], tmp_path: Path) -> None:
+    for hardware, before, after, says in (
+        ("cpu", *flag("--gpus=all"), "names none"),
+        ("gb300", "${localEnv:GPUS:0}", "${localEnv:GPUS:all}", "which gb300 does not allow"),
+        ("jetson-orin", re.compile(r'"NVIDIA_VISIBLE_DEVICES": "[^"]+"'), '"OTHER": ""', "NVIDIA_VISIBLE_DEVICES"),
+    ):
+        project = shutil.copytree(generate(hardware=hardware), tmp_path / hardware)
+        ((problem,),) = results([project], (MAIN, before, after))
+        assert says in problem
+
+
+def test_no_value_of_a_secret_is_repeated(projects: list[Path]) -> None:
+    value = "hf_" + "a1B2" * 8
+    for edit in (flag("-e", f"HF_TOKEN={value}"), key(f'"remoteEnv": {{"DB_PASSWORD": "{value}"}}')):
+        for problems in results(projects, (MAIN, *edit)):
+            assert problems and not any(value in problem for problem in problems)
+
+
+# The lists of keys and options, against their sources.
+
+
+def objects(schema: dict, whole: dict) -> Iterator[dict]:
+    """The variants of an object in a JSON schema."""
+    if "$ref" in schema:
+        yield from objects(whole["definitions"][schema["$ref"].rpartition("/")[2]], whole)
+    for kind in ("allOf", "anyOf", "oneOf"):
+        for each in schema.get(kind, []):
+            yield from objects(each, whole)
+    yield schema
+
+
+def keys_in(whole: dict, pattern: str) -> set[str]:
+    """The keys that a JSON schema allows at a pattern of places."""
+    found = [whole]
+    for step in pattern.split("/")[1:]:
+        inner = []
+        for each in [variant for schema in found for variant in objects(schema, whole)]:
+            if step == "*":
+                inner += [each[kind] for kind in ("items", "additionalProperties") if isinstance(each.get(kind), dict)]
+                inner += each.get("patternProperties", {}).values()
+            elif step in each.get("properties", {}):
+                inner.append(each["properties"][step])
+        found = inner
+    return {name for schema in found for each in objects(schema, whole) for name in each.get("properties", {})}
+
+
+def reference(name: str) -> dict:
+    path = REFERENCE / name
+    if not path.is_file():
+        pytest.skip(f"the official schema {name} is not on this machine")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_the_keys_of_devcontainer_json() -> None:
+    schema = reference("devContainer.base.schema.json")
+    old = {"dockerFile", "context"}  # refused, because launch does not read them
+    for pattern, names in keys.KEYS.items():
+        if not pattern.startswith("/customizations"):
+            given = keys_in(schema, pattern) - {"additionalProperties"}  # a slip of the schema
+            assert set(names.split()) == given - (old if not pattern else set()), pattern
+    own = json.loads((ROOT / "gpukit/src/gpukit/validate/schemas/devcontainer.schema.json").read_text(encoding="utf-8"))
+    assert set(own["properties"]) <= set(keys.KEYS[""].split())
+
+
+def test_the_keys_of_compose() -> None:
+    schema = reference("compose-spec.json")
+    for pattern, names in compose.KEYS.items():
+        assert set(names.split()) == keys_in(schema, pattern), pattern
+
+
+def test_the_options_of_docker_run() -> None:
+    if not shutil.which("docker"):
+        pytest.skip("docker is not installed")
+    listed = subprocess.run(["docker", "run", "--help"], capture_output=True, text=True, check=True).stdout
+    rows = re.findall(r"^ +(?:(-\w), )?(--[a-z0-9-]+)(?: ([a-z0-9-]+))? {2,}", listed, re.MULTILINE)
+    assert {name: kind for _, name, kind in rows}.items() <= flags.KIND.items()
+    assert {short: name for short, name, _ in rows if short} == {
+        short: name for short, name in flags.LONG.items() if not short.startswith("--")
+    }
+
+
+def test_the_schemas_are_valid() -> None:
+    for path in (ROOT / "gpukit").rglob("*.schema.json"):
+        Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--ipc=host", "--ipc", "host"], [("--ipc", "host")] * 2),
+        (["-eA=1", "-e", "B"], [("--env", "A=1"), ("--env", "B")]),
+        (["--init", "-v", "/a:/b:ro"], [("--init", "true"), ("--volume", "/a:/b:ro")]),
+        (["--net=x", "-p=1:1"], [("--network", "x"), ("--publish", "1:1")]),
+        (
+            ["-itu", "dev", "--rm=false"],
+            [("--interactive", "true"), ("--tty", "true"), ("--user", "dev"), ("--rm", "false")],
+        ),
+    ],
+)
+def test_options_are_read_in_every_notation(arguments: list[str], options: list) -> None:
+    assert list(flags.options(arguments)) == options
+    assert list(flags.mistakes(arguments)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("all", "all"),
+        ("2", "2 of them"),
+        ("count=all", "all"),
+        ("device=0", "0"),
+        ('"device=0,1"', "0,1"),
+        ('"device=GPU-1,MIG-2",capabilities=utility', "GPU-1,MIG-2"),
+        ("device=", ""),
+    ],
+)
+def test_gpus_flag(text: str, meaning: str) -> None:
+    assert flags.gpus(text) == meaning
+    assert values.wrong("--gpus", text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("${A}", "1"),
+        ("$A", "1"),
+        ("${B:-x}", "x"),
+        ("${E:-x}", "x"),
+        ("${E-x}", ""),
+        ("${A:+y}", "y"),
+        ("${B:+y}", ""),
+        ("${B:-${C:-${A}}}", "1"),
+        ("${B:?say B}", ""),
+        ("$$A", "$A"),
+        ("a$", "a$"),
+    ],
+)
+def test_compose_variables(text: str, meaning: str) -> None:
+    assert compose.interpolated({"x": [text]}, {"A": "1", "E": ""}) == {"x": [meaning]}
+
+
+# The command, and the check before a start.
+
+
+def test_the_command_and_the_hook_say_the_same(projects: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
+    """The command runs from the wheel with a Python that has no packages, which uv provides."""
+    project = projects[0]
+    wheel = vendor.put(writer.from_source(ROOT / "gpukit"), project)
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "GPUKIT_PROJECT": str(project)}
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); from gpukit.cli.main import main; sys.exit(main(['validate']))"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    try:
+        for edit, status in ((("README.md", START, "\n"), 0), ((MAIN, "--ipc=host", "--ipc=hots"), 1)):
+            with edited(project, *edit):
+                done = subprocess.run(command, env=environment, capture_output=True, text=True)
+                run(project)
+            own = capfd.readouterr()
+            if "not checked" in done.stdout:
+                pytest.skip("uv cannot provide jsonschema here")
+            assert (done.stdout, done.stderr, done.returncode) == (own.out, own.err, status)
+        environment["PATH"] = "/nowhere"
+        done = subprocess.run(command, env={**environment, "HOME": "/nowhere"}, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "not checked: the schemas" in done.stdout and "uv is not installed" in done.stderr
+    finally:
+        shutil.rmtree(project / "vendor")
+
+
+def test_a_missing_or_damaged_wheel_is_named(projects: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
+    folder = projects[1] / "vendor"
+    assert [problem.file for problem in Validation(projects[1], wheel=True).problems()] == ["vendor/"]
+    folder.mkdir()
+    try:
+        for name in ("gpukit-1.0-py3-none-any.whl", "gpukit-2.0-py3-none-any.whl"):
+            (folder / name).write_bytes(b"PK")
+            assert len(Validation(projects[1], wheel=True).problems()) == 1
+        assert run(projects[1], wheel=False) == PASSED, "the hook reports this itself"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_start_is_refused_and_what_resembles_nothing_is_listed(projects: list[Path]) -> None:
+    project = projects[1]
+    with edited(project, MAIN, *key('"codespaces": {}, "hostRequirements": {"speed": 1}')):
+        accepted = Project(project, HOST)
+        accepted.refuse_mistakes()
+        assert list(accepted.config.unknown) == [("", "codespaces"), ("/hostRequirements", "speed")]
+        validation = Validation(project)
+        assert validation.problems() == [] and len(validation.notices) == 2
+    for edit in (spelled("runArgs", "runArg"), ("--ulimit=memlock", "--ulimt=memlock"), key('"gpus": "all"')):
+        with edited(project, MAIN, *edit):
+            refused = Project(project, HOST)
+            with pytest.raises(RefusalError, match=r"ulimit|runArgs"):
+                refused.refuse_mistakes()
+
+
+def test_the_check_before_a_start_takes_milliseconds(projects: list[Path]) -> None:
+    project = Project(projects[0], HOST)
+    begin = time.process_time()
+    for _ in range(20):
+        project.refuse_mistakes()
+    assert time.process_time() - begin < 20 * 0.005

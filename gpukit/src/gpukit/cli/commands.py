@@ -42,7 +42,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "update":
         return import_module("gpukit.update.main").update(find_root(), options)
     if command == "validate":
-        return import_module("gpukit.validate.main").command(root())
+        return import_module("gpukit.validate.main").command(find_root())
     if command == "setup":
         return import_module("gpukit.setup.main").main(root(), options)
     if command == "plan" and not given.get("native"):

@@ -101,8 +101,9 @@ class Project:
         self.engine.argv()  # raises an error if Docker is not installed
         self.refuse_mistakes()
         self.gpu_is_chosen()
-        if self.config.ignored:
-            say(f"launch ignores these keys, which only other tools read: {', '.join(self.config.ignored)}.")
+        ignored = [*self.config.ignored, *(f"{place}/{key}".lstrip("/") for place, key in self.config.unknown)]
+        if ignored:
+            say(f"launch ignores these keys, which only other tools read: {', '.join(ignored)}.")
         path = self.config.path.relative_to(self.root)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
@@ -112,8 +113,9 @@ class Project:
 
     def refuse_mistakes(self) -> None:
         """Refuse keys and flags that do not exist: the container would start without what they ask for."""
-        if self.config.mistakes:
-            raise RefusalError(f"{self.config.path.relative_to(self.root)}: {self.config.mistakes[0]}.")
+        mistake = devcontainer.wrong(self.config)
+        if mistake:
+            raise RefusalError(f"{self.config.path.relative_to(self.root)}: {mistake}")
 
     def report_cap(self) -> None:
         """Say so where other programs leave PyTorch much less of a shared memory than usual."""

@@ -57,7 +57,10 @@ def python(
             except subprocess.TimeoutExpired:
                 say(f"fetching {names} with uv ...")
                 process.wait()
+        if process.returncode == 0 or process.returncode > 2:  # uv ends with 1 or 2 on its own errors
             return process.returncode
+        say(f"uv could not provide {names} (offline?).")
+        return None
     except OSError as error:
         say(f"uv cannot be started: {error.strerror}.")
         return None

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpukit.project import keys
+from gpukit.project.flags import mistakes
 from gpukit.project.messages import RefusalError
-from gpukit.project.specification import Mistake, correct
 
 # Keys that affect the container and that launch does not support.
 VSCODE_ONLY = (
@@ -54,14 +55,14 @@ class Config:
     init: bool = False
     initialize_command: str | list[str] | dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
-    mistakes: tuple[Mistake, ...] = ()  # the rest is read as if they were corrected
+    unknown: tuple[tuple[str, str], ...] = ()  # keys that are not in the specification, each with its object's place
 
 
 def load(path: Path | str, env: Mapping[str, str]) -> Config:
     """The configuration in the file `path`, with `env` as the host's environment."""
     path = Path(path).absolute()
     root = next((parent.parent for parent in path.parents if parent.name == ".devcontainer"), path.parent)
-    raw, mistakes, unknown = correct(read(path))
+    raw = read(path)
     variables = {"localWorkspaceFolder": str(root), "localWorkspaceFolderBasename": root.name}
     folder = substitute(raw.get("workspaceFolder") or f"/workspaces/{root.name}", variables, env)
     variables.update(containerWorkspaceFolder=folder, containerWorkspaceFolderBasename=folder.rsplit("/", 1)[-1])
@@ -71,8 +72,9 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
 
     build = raw.get("build")
     if not isinstance(build, dict) or not isinstance(build.get("dockerfile"), str):
-        if mistakes:
-            raise ConfigError(f"{path}: {mistakes[0]}.")
+        mistake = next((str(each) for each in keys.mistakes(raw) if each.meant), "")
+        if mistake:
+            raise ConfigError(f"{path}: {mistake}")
         raise ConfigError(
             f"{path}: launch needs build.dockerfile there; it does not start from image or compose files."
         )
@@ -102,8 +104,8 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
         workspace_mount=parse_mount(workspace_mount, variables, env) if workspace_mount else None,
         init=raw.get("init") is True,
         initialize_command=replaced(raw.get("initializeCommand")),
-        ignored=(*(key for key in VSCODE_ONLY if raw.get(key) not in (None, {}, [], "")), *unknown),
-        mistakes=tuple(mistakes),
+        ignored=tuple(key for key in VSCODE_ONLY if raw.get(key) not in (None, {}, [], "")),
+        unknown=tuple(keys.unknown(raw)),
     )
 
 
@@ -206,6 +208,15 @@ def env_file(path: Path) -> list[tuple[str, str | None]]:
         ) from None
     pairs = (line.partition("=") for line in map(str.lstrip, lines) if line and not line.startswith("#"))
     return [(name.strip(), value if equals else None) for name, equals, value in pairs]
+
+
+def wrong(config: Config) -> str:
+    """The first key or flag that does not exist, with the remedy: what can be told before a start."""
+    for place, key in config.unknown:
+        mistake = keys.Unknown(f"{place}/{key}", *keys.explain(place, key))
+        if mistake.meant:
+            return str(mistake)
+    return next((f"/runArgs: {what}; {remedy}" for what, remedy in mistakes(config.run_args)), "")
 
 
 def gpu_arguments(config: Config) -> list[str]:

@@ -1,8 +1,10 @@
-"""Messages to the user: progress on stderr, and a refusal in one sentence."""
+"""Messages to the user: progress on stderr, a refusal in one sentence, and "did you mean"."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable
 
 
 class RefusalError(Exception):
@@ -20,3 +22,18 @@ class RefusalError(Exception):
 def say(message: str) -> None:
     """Print to stderr: stdout belongs to the program that runs."""
     print(message, file=sys.stderr, flush=True)
+
+
+def alike(word: str, known: Iterable[str], least: float = 0.8) -> str:
+    """The one of the known words that `word` was probably meant to be, or nothing."""
+    from difflib import SequenceMatcher  # here, because only a mistake needs it
+
+    def plain(text: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", text.lower())
+
+    def likeness(other: str) -> float:
+        same = SequenceMatcher(None, plain(word), plain(other)).ratio()
+        return same + 0.08 if plain(word)[:1] == plain(other)[:1] else same  # the first letter is seldom mistyped
+
+    best = max(known, key=likeness, default="")
+    return best if best and likeness(best) >= least else ""

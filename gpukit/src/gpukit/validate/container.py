@@ -28,7 +28,9 @@ class Container:
     shm_size: int | None = None
     ulimits: dict[str, str] = field(default_factory=dict)
     init: bool = False
+    user: str = ""
     network: str = ""
+    external: bool = True  # whether the network is there before
     mounts: dict[str, Mount] = field(default_factory=dict)
     env: dict[str, str | None] = field(default_factory=dict)
     build_args: dict[str, str] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Container:
 
 def from_devcontainer(config: Any) -> Container:
     """A container from launch's reading of devcontainer.json."""
-    container = Container(init=config.init, build_args=dict(config.build_args))
+    container = Container(init=config.init, user=config.remote_user, build_args=dict(config.build_args))
     container.env.update(config.env_files)
     container.env.update({k: None if k in config.by_name else v for k, v in config.container_env.items()})
     mounts = [config.workspace_mount, *config.mounts]

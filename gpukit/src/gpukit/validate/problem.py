@@ -11,8 +11,9 @@ STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
 HOST_ENV = ".devcontainer/host.env"
-MISSING = "is missing"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
+INITIALIZE = ".devcontainer/initialize.sh"
+RESTORE = "restore it with `git checkout`, or generate again"
 
 
 class Problem(NamedTuple):

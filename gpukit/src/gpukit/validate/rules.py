@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpukit.project.flags import mount_fields, options, size, ulimit
-from gpukit.project.specification import words
+from gpukit.host.cards import data
+from gpukit.host.kernels import runs
+from gpukit.project import flags
+from gpukit.project.devcontainer import Config
+from gpukit.project.flags import size, ulimit
+from gpukit.project.messages import alike
 from gpukit.validate.container import Container
-from gpukit.validate.problem import CPU, HOST_ENV, MAIN, MISSING, STACK, Problem, quoted
+from gpukit.validate.problem import CPU, MAIN, STACK, Problem, quoted
+from gpukit.validate.values import wrong, wrong_mount
 
 NOTICE_DAYS = 90
 CREDENTIALS = re.compile(
@@ -38,8 +40,22 @@ def ending(stack: Mapping[str, Any], today: date | None = None) -> str:
     return f"release {stack['release']} is pinned and {when} {stack['end_of_life']}; {remedy}"
 
 
-def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """The hardware in stack.json; `default` is the container with GPUS unset, `first` with GPUS=0."""
+def targets(stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """Each target must be hardware that gpukit knows, and torch must have a kernel for it."""
+    known = data("cards")
+    for id, target in stack["targets"].items():
+        place, kernels = f"/targets/{id}", stack["kernels"].get(target["arch"]) or {"sass": [], "ptx": []}
+        if id not in known:
+            meant = alike(id, known)
+            remedy = f"did you mean `{meant}`?" if meant else "restore it with `git checkout`"
+            yield Problem(STACK, place, "is no hardware that gpukit knows", remedy)
+        elif target["capability"] and not runs(target["capability"], tuple(kernels["sass"]), tuple(kernels["ptx"])):
+            what = f"/kernels have no code for {target['arch']} and {target['capability']}"
+            yield Problem(STACK, place, what, "restore it with `git checkout`, or run `./launch update`")
+
+
+def gpu_request(default: Container, first: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """The GPU in stack.json; `default` is the container with GPUS unset, `first` with GPUS=0."""
     targets = ", ".join(stack["targets"])
     request = stack.get("request") or {}
     asks = "runtime" if first.runtime == "nvidia" else "gpus" if first.gpu else ""
@@ -61,196 +77,88 @@ def gpu_and_memory(default: Container, first: Container, stack: Mapping[str, Any
     elif default.gpu == "all" and request.get("devices") not in (None, "all"):
         remedy = f'"--gpus=\\"device=${{localEnv:GPUS:{request["devices"]}}}\\""'
         yield Problem(MAIN, "/runArgs", f"all GPUs are requested, which {targets} does not allow", remedy)
-
-    memory = stack["memory"]
-    pairs = [("--ipc", default.ipc, memory["ipc"] or "private")]
-    pairs.append(("--shm-size", default.shm_size, size(memory["shm_size"])))
-    for name, value in (memory.get("ulimits") or {}).items():
-        pairs.append((f"--ulimit {name}", default.ulimits.get(name), ulimit(value)))
-    for flag, here, there in pairs:
-        if here != there:
-            what = f"{flag} is {quoted(here)}, and the memory policy in {STACK} says {quoted(there)}"
-            yield Problem(MAIN, "/runArgs", what, "change the flag to match the policy")
+    if wanted == asks == "runtime" and "NVIDIA_VISIBLE_DEVICES" not in first.env:
+        remedy = f'write "NVIDIA_VISIBLE_DEVICES": "${{localEnv:GPUS:{request.get("devices") or "all"}}}"'
+        yield Problem(MAIN, "/containerEnv/NVIDIA_VISIBLE_DEVICES", "is missing: no GPU would be visible", remedy)
+    cap = first.env.get("PYTORCH_ALLOC_CONF") or ""
+    if stack["memory"]["fraction"] and "per_process_memory_fraction" not in cap:
+        what = "sets no per_process_memory_fraction, and too large an allocation freezes a machine with unified memory"
+        yield Problem(MAIN, "/containerEnv/PYTORCH_ALLOC_CONF", what, "restore it with `git checkout`")
 
 
-# https://docs.docker.com/reference/cli/docker/container/run/, read on 2026-11-25
-LIMITS = words("core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack")
-IPC = re.compile(r"|none|private|shareable|host|container:.+")
-MOUNT_FIELDS = {"type", "source", "src", "target", "destination", "dst", "readonly", "ro", "consistency"}
-MOUNT_FAMILIES = ("bind-", "volume-", "tmpfs-", "image-")
+def memory(name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    policy = stack["memory"]
+    pairs = [("--ipc", container.ipc, policy["ipc"] or "private")]
+    pairs.append(("--shm-size", container.shm_size, size(policy["shm_size"])))
+    for limit, value in (policy.get("ulimits") or {}).items():
+        pairs.append((f"--ulimit {limit}", container.ulimits.get(limit), ulimit(value)))
+    differing = [(flag, quoted(here), quoted(there)) for flag, here, there in pairs if here != there]
+    if differing:
+        seen = ", ".join(f"{flag} is {here}" for flag, here, _ in differing)
+        wanted = ", ".join(there for _, _, there in differing)
+        what = f"{seen}, and the memory policy in {STACK} says {wanted}"
+        yield Problem(name, "/runArgs", what, "change the flags to match the policy")
 
 
-def flag_values(name: str, arguments: list[str]) -> Iterator[Problem]:
-    """Values that `docker run` refuses, with the host's variables already replaced."""
-    for option, value in options(arguments):
-        wrong = ""
-        if option == "--ulimit":
-            limit, _, numbers = value.partition("=")
-            if limit not in LIMITS:
-                wrong = f"there is no limit {limit!r}; the limits are {', '.join(sorted(LIMITS))}"
-            elif not re.fullmatch(r"-?\d+(:-?\d+)?", numbers):
-                wrong = f"write it as --ulimit={limit}=NUMBER"
-        elif option == "--ipc" and not IPC.fullmatch(value):
-            wrong = "it must be host, private, shareable, none, or container:NAME"
-        elif option in ("--shm-size", "--memory"):
-            try:
-                size(value)
-            except ValueError:
-                wrong = "write a number with a unit, such as 16g"
-        elif option == "--mount":
-            fields = {part.partition("=")[0] for part in next(csv.reader([value]), [])}
-            unknown = sorted(f for f in fields - MOUNT_FIELDS if not f.startswith(MOUNT_FAMILIES))
-            if unknown or not mount_fields(value)["target"]:
-                wrong = f"`{unknown[0]}` is not a field of a mount" if unknown else "it needs a target"
-        if wrong:
-            yield Problem(name, "/runArgs", f"{option} is {quoted(value)}", wrong)
-
-
-INSTRUCTIONS = words(
-    """ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME
-    WORKDIR"""
-)
-
-
-def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The instructions of a Dockerfile with their line numbers, without comments and here-documents."""
-    held, first, until = "", 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if until:
-            until = "" if line.strip() == until else until
-        elif not line.lstrip().startswith("#"):
-            first = first if held else number
-            held += line.rstrip("\\") + " "
-            if not line.endswith("\\"):
-                document = re.search(r"<<-?[\"']?(\w+)", held)
-                until = document[1] if document else ""
-                if held.strip():
-                    yield first, held.strip()
-                held = ""
-
-
-def instructions(path: Path) -> Iterator[Problem]:
-    """What a build refuses, or takes for something else: unknown instructions, missing sources, no regular user."""
-    if not path.is_file():
-        return  # reported by `dockerfile`
-    user, arguments = "root", set()
-    for number, line in logical_lines(path.read_text(encoding="utf-8")):
-        word, _, rest = line.partition(" ")
-        place = f"line {number}"
-        if word.upper() not in INSTRUCTIONS:
-            yield Problem(path.name, place, f"{word} is not an instruction", "correct that line")
-        elif word.upper() == "USER":
-            user = rest.strip()
-        elif word.upper() == "FROM":
-            user = "root"
-        elif word.upper() == "ARG":
-            arguments |= {part.partition("=")[0] for part in rest.split()}
-        elif word.upper() in ("COPY", "ADD") and "--from=" not in rest and "<<" not in rest:
-            sources = [part for part in rest.split()[:-1] if not part.startswith("--")]
-            for source in sources:
-                elsewhere = source in (STACK, "pyproject.toml") or re.search(r"[*?\[$]|://", source)
-                if not elsewhere and not (path.parent / source).exists():
-                    yield Problem(path.name, place, f"{source} does not exist", "restore it with `git checkout`")
-    if user.split(":")[0] in ("root", "0"):
-        remedy = "end it with `USER ${USER_UID}`: files that root writes to the workspace belong to root on the host"
-        yield Problem(path.name, "", "the container's user is root", remedy)
-    for name in ("BASE_IMAGE", "UV_INDEX", "USER_UID", "USER_GID"):
-        if name not in arguments:
-            yield Problem(
-                path.name, "", f"does not declare ARG {name}, which every entry point passes", f"add ARG {name}"
-            )
-
-
-def files(project: Path, configs: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
-    """Files that a start or a build needs, and what can be seen in them without running them."""
-    restore = "restore it with `git checkout`"
-    scripts = ["launch"]
-    for name, raw in configs.items():
-        text = str(raw.get("initializeCommand", ""))
-        if raw.get("initializeCommand") and "initialize.sh" not in text:
-            remedy = "also run `sh .devcontainer/initialize.sh`: it creates the mount sources before they are mounted"
-            yield Problem(name, "/initializeCommand", "does not run initialize.sh", remedy)
-            continue
-        scripts += re.findall(r"\.devcontainer/[\w.-]+\.sh", text)
-    for script in dict.fromkeys(scripts):
-        if not (project / script).is_file():
-            yield Problem(script, "", MISSING, restore)
-            continue
-        with contextlib.suppress(OSError):
-            checked = subprocess.run(["sh", "-n", script], cwd=project, capture_output=True, text=True)
-            if checked.returncode:
-                what = checked.stderr.strip().splitlines()[0] if checked.stderr.strip() else "has a syntax error"
-                yield Problem(script, "", what, restore)
-    if not (project / "pyproject.toml").is_file():
-        yield Problem("pyproject.toml", "", MISSING, restore)
-    else:
-        yield from pyproject(project / "pyproject.toml")
-    if (project / HOST_ENV).is_file():
-        for number, line in enumerate((project / HOST_ENV).read_text(encoding="utf-8").splitlines(), 1):
-            variable = line.partition("=")[0]
-            if line.strip() and not line.startswith("#") and not re.fullmatch(r"\s*[A-Za-z_][\w.-]*\s*", variable):
-                yield Problem(HOST_ENV, f"line {number}", "is not the name of a variable", "one name in each line")
-
-
-def pyproject(path: Path) -> Iterator[Problem]:
-    try:
-        import tomllib
-    except ImportError:  # before Python 3.11
-        return
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        yield Problem(path.name, "", f"is not TOML: {error}", "correct that line, or restore it with `git checkout`")
-        return
-    if not isinstance(content.get("project", {}).get("dependencies"), list):
-        yield Problem(path.name, "[project] dependencies", MISSING, "the image installs what it lists; [] if nothing")
-    if content.get("tool", {}).get("uv", {}).get("managed") is not False:
-        remedy = "write `managed = false`: otherwise `uv run` creates a .venv, with another PyTorch"
-        yield Problem(path.name, "[tool.uv] managed", "is not false", remedy)
-
-
-def references(file: str, content: Mapping[str, Any]) -> Iterator[Problem]:
-    """Services, networks, and volumes that are named must be defined."""
-    services = content["services"]
-    for name, service in services.items():
-        if not isinstance(service, Mapping):
-            continue
-        place = f"/services/{name}"
-        for needed in service.get("depends_on") or []:
-            if needed not in services:
-                yield Problem(file, f"{place}/depends_on", f"there is no service {needed}", "correct the name")
-        for network in service.get("networks") or []:
-            if network not in {"default", *(content.get("networks") or {})}:
-                yield Problem(file, f"{place}/networks", f"there is no network {network}", "define it under networks")
-        for volume in service.get("volumes") or []:
-            source = volume.partition(":")[0] if isinstance(volume, str) else volume.get("source", "")
-            bound = isinstance(volume, Mapping) and volume.get("type") != "volume"
-            named = re.fullmatch(r"[A-Za-z0-9][\w.-]*", str(source)) and not bound
-            if named and source not in (content.get("volumes") or {}):
-                yield Problem(file, f"{place}/volumes", f"there is no volume {source}", "define it under volumes")
-
-
-def user_and_mounts(
-    name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]
-) -> Iterator[Problem]:
+def user(name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
     key = "remoteUser" if "remoteUser" in raw else "containerUser"
     if key in raw and raw[key] != stack["user"]:
         what = f"{quoted(raw[key])}, and the image's user is {quoted(stack['user'])} ({STACK})"
         yield Problem(name, f"/{key}", what, f"write {quoted(stack['user'])}")
+
+
+def mounts(name: str, raw: Mapping[str, Any], container: Container, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    absent = [target for target in [*stack["mounts"], *stack["read_only"]] if target not in container.mounts]
+    if absent:
+        key = "/workspaceMount" if absent == ["/workspace"] else "/mounts"
+        what = f"nothing is mounted at {', '.join(absent)}, which {STACK} expects"
+        end = ",readonly" if absent[0] in stack["read_only"] else ""
+        yield Problem(name, key, what, f'add "type=bind,source=...,target={absent[0]}{end}"')
     for target in [*stack["mounts"], *stack["read_only"]]:
         mount, read_only = container.mounts.get(target), target in stack["read_only"]
         if mount is None:
-            what = f"nothing is mounted at {target}, which {STACK} expects"
-            place = "/workspaceMount" if target == "/workspace" else "/mounts"
-            yield Problem(name, place, what, f'add "type=bind,source=...,target={target}{",readonly" * read_only}"')
-        elif mount.read_only != read_only and not (read_only and CREDENTIALS.search(target)):  # `safe` reports those
+            continue
+        if mount.read_only != read_only:
             modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
             what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
             yield Problem(name, "/mounts", what, f"{'add' if read_only else 'remove'} `readonly`")
 
 
-def without_cuda(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """The CPU configuration must override the Dockerfile's defaults, which are for the GPU."""
+def options(name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    for what, remedy in flags.mistakes(raw["runArgs"]):
+        yield Problem(name, "/runArgs", what, remedy)
+
+
+def regular_user(name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    if not {"containerUser", "remoteUser"} & {*raw}:
+        remedy = "name the image's regular user: files that root writes to the workspace belong to root on the host"
+        yield Problem(name, "/containerUser", "is missing", remedy)
+
+
+def values(config: Config, name: str) -> Iterator[Problem]:
+    """Values of flags and mounts that no engine accepts."""
+    for option in flags.read(config.run_args):
+        what = "" if option.wrong else wrong(option.name, option.value)
+        if what:
+            yield Problem(name, "/runArgs", what, "correct it, or remove it")
+    if config.workspace_mount and wrong_fields(config.workspace_mount):
+        yield Problem(name, "/workspaceMount", wrong_fields(config.workspace_mount), "correct it")
+    for position, mount in enumerate(config.mounts):
+        if wrong_fields(mount):
+            yield Problem(name, f"/mounts/{position}", wrong_fields(mount), 'write "type=bind,source=...,target=/..."')
+
+
+def wrong_fields(mount: Mapping[str, Any]) -> str:
+    return wrong_mount([*(f"{key}={mount[key]}" for key in ("type", "source", "target")), *mount["options"]])
+
+
+def without_gpu(raw: Mapping[str, Any], container: Container) -> Iterator[Problem]:
+    """The CPU configuration must request no GPU, and override the Dockerfile's defaults, which are for the GPU."""
+    if container.gpu or container.runtime == "nvidia":
+        yield Problem(CPU, "/runArgs", "a GPU is requested in the configuration without one", "remove the request")
+    if container.env.get("GPUKIT_DEVICE") != "cpu":
+        remedy = 'write "GPUKIT_DEVICE": "cpu", so that programs look for no GPU'
+        yield Problem(CPU, "/containerEnv/GPUKIT_DEVICE", "is not cpu", remedy)
     if raw["build"]["args"].get("TORCH_BACKEND") != "cpu":
         remedy = 'write "TORCH_BACKEND": "cpu", so that torch is installed without CUDA'
         yield Problem(CPU, "/build/args/TORCH_BACKEND", "is not cpu", remedy)
@@ -269,25 +177,7 @@ def safe(name: str, container: Container) -> Iterator[Problem]:
             )
 
 
-def dockerfile(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    name, image = path.name, stack["image"]
-    if not path.is_file():
-        yield Problem(name, "", MISSING, "restore it with `git checkout`, or generate again")
-        return
-    default = re.compile(r"^\s*ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        match = default.search(line)
-        if match and not line.lstrip().startswith("#"):
-            base = match[1] or match[2]
-            if base != image and not re.fullmatch(re.escape(image) + r"@sha256:[0-9a-f]{64}", base):
-                what = f"the base image is {base}, and {STACK} says {image}"
-                remedy = f"write {image} (a digest may follow: {image}@sha256:...), or run `./launch update`"
-                yield Problem(name, f"line {number}", what, remedy)
-            return
-    yield Problem(name, "", "has no default for BASE_IMAGE", f"add `ARG BASE_IMAGE={image}` before the first FROM")
-
-
-def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+def readme(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     """The table at the top of README.md; a table that its owner has rewritten is not checked."""
     patterns = {
         "image": r"^\| Base \|.*`([^`]+)`",
@@ -295,63 +185,93 @@ def readme(path: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         "cuda": r"^\| Contents \|.*\bCUDA (\d+\.\d+)",
         "python": r"^\| Contents \|.*\bPython (\d+\.\d+)",
     }
+    path = project / "README.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
         for key, pattern in patterns.items():
             match = re.search(pattern, line)
             if match and match[1] != stack[key]:
-                what = f"{key} is {match[1]} here, and {quoted(stack[key])} in {STACK}"
+                what = f"{key} is {match[1]}, and {STACK} says {stack[key]}"
                 yield Problem(path.name, f"line {number}", what, "make them the same")
 
 
-def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Problem]:
-    """Differences between the service `dev` of a compose file and the configuration that VS Code and launch read."""
+def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> list[Problem]:
+    """Differences between the service `dev` of a compose file and the configuration that VS Code and launch read.
 
-    def problem(key: str, mine: Any, theirs: Any, remedy: str = "make them the same") -> Problem:
-        return Problem(file, f"/services/dev/{key}", f"{quoted(mine)} here, {quoted(theirs)} in {other}", remedy)
+    Several in one section are one problem.
+    """
+    found = []
+    for section in ("deploy", "", "networks", "user", "ulimits", "volumes", "environment", "build/args"):
+        problems = [each for each in one_by_one(file, here, other, there, gpus) if each.section == section]
+        if section and len(problems) > 1:
+            names = ", ".join(each.name for each in problems)
+            what = f"differs from {other}: {names}"
+            found.append(Problem(file, f"/services/dev/{section}", what, "make them the same"))
+        else:
+            found += [Problem(file, f"/services/dev/{each.place}", each.what, each.remedy) for each in problems]
+    return found
+
+
+class Difference(NamedTuple):
+    section: str
+    name: str
+    what: str
+    remedy: str = "make them the same"
+
+    @property
+    def place(self) -> str:
+        named = self.section in ("", "ulimits", "environment", "build/args")
+        return "/".join(filter(None, [self.section, self.name])) if named else self.section
+
+
+def one_by_one(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Difference]:
+    def differing(section: str, name: str, mine: Any, theirs: Any) -> Iterator[Difference]:
+        if mine != theirs:
+            yield Difference(section, name, f"{quoted(mine)} here, {quoted(theirs)} in {other}")
 
     if (here.gpu, here.runtime) != (there.gpu, there.runtime):
         mine, theirs = (f"{c.gpu or 'no GPU'}{' by ' + c.runtime if c.runtime else ''}" for c in (here, there))
         what = f"with GPUS {'=' * (gpus != 'unset')}{gpus} it asks for {mine}, and {other} for {theirs}"
         remedy = "give deploy.resources.reservations.devices and runtime what runArgs ask for"
-        yield Problem(file, "/services/dev/deploy", what.replace("GPUS =", "GPUS="), remedy)
-    for key, attribute in (("ipc", "ipc"), ("shm_size", "shm_size"), ("init", "init")):
-        mine, theirs = getattr(here, attribute), getattr(there, attribute)
-        if mine != theirs:
-            yield problem(key, mine, theirs)
-    if there.network and here.network != there.network:
-        yield problem("networks", here.network, there.network)
+        yield Difference("deploy", "", what.replace("GPUS =", "GPUS="), remedy)
+    for key in ("ipc", "shm_size", "init"):
+        yield from differing("", key, getattr(here, key), getattr(there, key))
+    yield from differing("networks", "", here.network, there.network)
+    if there.network and here.network == there.network and not here.external:
+        what = f"{here.network} is not external, and initialize.sh creates it before Compose does"
+        yield Difference("networks", "", what, "add `external: true` to the network")
+    if here.user == "0" or not (here.user or "0").isdecimal():  # another number is the host user's
+        yield from differing("user", "", here.user, there.user)
     for key in sorted({*here.ulimits, *there.ulimits}):
-        if here.ulimits.get(key) != there.ulimits.get(key):
-            yield problem(f"ulimits/{key}", here.ulimits.get(key), there.ulimits.get(key))
+        yield from differing("ulimits", key, here.ulimits.get(key), there.ulimits.get(key))
     for target in sorted({*here.mounts, *there.mounts}):
         mine, theirs = here.mounts.get(target), there.mounts.get(target)
         if mine is None:
-            yield Problem(
-                file, "/services/dev/volumes", f"{target} is not mounted, and {other} mounts it", f"add {target}"
-            )
+            yield Difference("volumes", target, f"{target} is not mounted, and {other} mounts it", f"add {target}")
         elif theirs is None:
             what = f"{target} is mounted, and {other} does not mount it"
-            yield Problem(file, "/services/dev/volumes", what, f"remove {target}, or add it there")
+            yield Difference("volumes", target, what, f"remove {target}, or add it there")
         elif mine != theirs:
-            what = f"{target} is a {mine}, and in {other} a {theirs}"
-            yield Problem(file, "/services/dev/volumes", what, "make them the same")
-    yield from named_differences(file, "environment", here.env, other, there.env)
+            yield Difference("volumes", target, f"{target} is a {mine}, and in {other} a {theirs}")
+    yield from named_differences("environment", here.env, other, there.env)
     ids = ("USER_UID", "USER_GID")  # VS Code sets the ids itself
+    for name in ids:
+        if name not in here.build_args:
+            what = "is missing, so that files created in the container belong to another user"
+            yield Difference("build/args", name, what, f"add `{name}: ${{{name}}}`")
     args = {name: value for name, value in here.build_args.items() if name not in ids}
-    yield from named_differences(file, "build/args", args, other, there.build_args)
+    yield from named_differences("build/args", args, other, there.build_args)
 
 
 def named_differences(
-    file: str, key: str, here: Mapping[str, str | None], other: str, there: Mapping[str, str | None]
-) -> Iterator[Problem]:
+    section: str, here: Mapping[str, str | None], other: str, there: Mapping[str, str | None]
+) -> Iterator[Difference]:
     for name in sorted({*here, *there}):
-        place = f"/services/dev/{key}/{name}"
         if here.get(name, "") == there.get(name, "") == "":
             continue  # unset in one file and empty in the other
         if name not in here:
-            yield Problem(file, place, f"is missing, and {other} has it", f"add {name}")
+            yield Difference(section, name, f"is missing, and {other} has it", f"add {name}")
         elif name not in there:
-            yield Problem(file, place, f"{other} does not have it", f"remove {name}, or add it there")
+            yield Difference(section, name, f"{other} does not have it", f"remove {name}, or add it there")
         elif here[name] != there[name] and None not in (here[name], there[name]):
-            yield Problem(file, place, f"has another value in {other}", "make them the same")
+            yield Difference(section, name, f"has another value in {other}")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpukit.validate.problem import MISSING, Problem, quoted
+from gpukit.project.messages import alike
+from gpukit.validate.problem import Problem, quoted
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
@@ -14,11 +15,19 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
     remedy = remedy_of(error, rules) or "restore it with `git checkout`, or run `./launch update`"
     kind, wanted, instance = error.validator, error.validator_value, error.instance
+    known, keys = error.schema.get("properties", {}), set(instance) if isinstance(instance, dict) else set()
+    # Where the schema knows all keys, one that is misspelled is also missing: that is one problem.
+    unknown = sorted(keys - set(known)) if error.schema.get("additionalProperties") is False else []
+    missing = [name for name in error.schema.get("required", []) if name not in keys]
+    misspelled = {alike(name, [*missing, *known]): name for name in unknown}
     if kind == "required":
-        for name in wanted:
-            if name not in instance:
-                known = error.schema.get("properties", {}).get(name, {})
-                yield Problem(file, f"{place}/{name}", MISSING, known.get("remedy", remedy))
+        for name in set(missing) - set(misspelled):
+            yield Problem(file, f"{place}/{name}", "is missing", known.get(name, {}).get("remedy", remedy))
+        return
+    if kind == "additionalProperties" and wanted is False:
+        for meant, name in misspelled.items():
+            instead = f"did you mean `{meant}`?" if meant else remedy
+            yield Problem(file, f"{place}/{name}", "is unknown", instead)
         return
     if kind == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
@@ -29,9 +38,6 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = f"must be one of {', '.join(map(json.dumps, wanted))}"
     elif kind == "contains":
         what = "a required item is missing from the list"
-    elif kind == "additionalProperties" and wanted is False:
-        extra = sorted(set(instance) - set(error.schema.get("properties", {})))
-        what = f"unknown: {', '.join(extra)}"
     elif kind in ("minLength", "minItems"):
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
@@ -48,8 +54,11 @@ def remedy_of(error: Any, rules: Mapping[str, Any]) -> str:
     node: Any = rules
     remedy = rules.get("remedy", "")
     for part in error.absolute_schema_path:
-        if isinstance(node, Mapping) and part not in node and "$ref" in node:  # jsonschema's paths leave $ref out
-            node = rules["$defs"][node["$ref"].rpartition("/")[2]]
+        name = node.get("$ref") if isinstance(node, Mapping) and part not in node else ""
+        if name:  # jsonschema's paths leave $ref out
+            node = rules
+            for step in name.split("/")[1:]:
+                node = node[step]
             remedy = node.get("remedy", remedy)
         node = node[part]
         if isinstance(node, Mapping):
