@@ -98,7 +98,9 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
     with pytest.raises(RefusalError, match="no network"):  # not how to install uv
         first_run.first_run(machine(refused=NO_GPU, driver="No driver", has_uv=False), False, "", False, False)
     with pytest.raises(RefusalError, match="pipx install uv"):
-        first_run.first_run(machine(engine="Docker is not installed", driver="x", has_uv=False), False, "", False, False)
+        first_run.first_run(
+            machine(engine="Docker is not installed", driver="x", has_uv=False), False, "", False, False
+        )
 
 
 def test_an_engine_that_hangs_is_given_up_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
