@@ -1,6 +1,7 @@
-"""The service `jobs`: 1,000 submissions by 8 clients, idle, and killed: uv run python benchmarks/jobs.py
+"""The service `jobs` after 100,000 jobs: requests, idle, 1,000 submissions, kills: uv run python benchmarks/jobs.py
 
-A project without a GPU, with the service on this machine's engine. A training job is killed --times times, in turn by
+A project without a GPU, with the service on this machine's engine. Its queue has the jobs of years, all of which have
+ended: the worst that a user will have. A training job is killed --times times, in turn by
 kill -9 of the worker (as root, or as the user of the container) and by removing the container; each time, its losses
 and weights are compared with those of an uninterrupted job, bit by bit. BASE_IMAGE and UV_INDEX name mirrors.
 """
@@ -14,6 +15,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -22,9 +24,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import clone, generate, machine, options, run, write
+from measure import children, clone, generate, machine, options, run, write
+
+from gpukit.host.queue import folder
+from gpukit.jobs.table import Table
 
 PORT = 8799
+HISTORY = 100_000  # jobs that have ended
+REQUESTS, COMMANDS = 100, 5  # of each kind
 CLIENTS, EACH = 8, 125
 STEPS, SAVE = 60, 10
 IDLE_SECONDS = 60
@@ -45,6 +52,23 @@ class Service:
         link.request(method, path, json.dumps(content) if content else None, headers)
         answer = link.getresponse()
         return json.loads(answer.read())
+
+    def get(self, path: str, tag: str = "") -> str:
+        """The response's ETag; `tag`: of the response before."""
+        link = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        link.request("GET", path, headers={"Authorization": f"Bearer {self.token}", "If-None-Match": tag})
+        answer = link.getresponse()
+        answer.read()
+        link.close()
+        return answer.headers.get("ETag", "")
+
+    def processes(self) -> list[str]:
+        return run("docker", "top", self.container(), "-o", "pid").split()[1:]
+
+    def used(self) -> float:
+        """Seconds of CPU that the container's processes have used."""
+        fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in self.processes()]
+        return sum(sum(map(int, one[11:15])) for one in fields) / os.sysconf("SC_CLK_TCK")  # with ended children's
 
     def train(self) -> int:
         flags = ["--max-steps", str(STEPS), "--save-steps", str(SAVE), "--log-steps", "1", "--workers", "0"]
@@ -111,20 +135,72 @@ def submissions(service: Service) -> tuple[list[float], bool]:
     return seconds, right
 
 
+def with_history(project: Path) -> None:
+    """Fill the queue: one job every ten minutes, of which eight in ten have finished."""
+    states = [*["finished"] * 8, "failed", "canceled"]
+    begin = time.time() - 600 * HISTORY
+    rows = [
+        (
+            states[number % 10],
+            json.dumps(["python", "-m", f"{project.name}.train", f"--name=job-{number}", "--lr", "1e-3"]),
+            begin + 600 * number,
+            begin + 600 * number + 5,
+            begin + 600 * number + 590,
+            585.0,
+            number,
+        )
+        for number in range(1, HISTORY + 1)
+    ]
+    place = folder(project)
+    Table(place).base.close()
+    with contextlib.closing(sqlite3.connect(place / "queue.sqlite")) as base, base:
+        base.executemany(
+            "INSERT INTO jobs (state, command, submitted, started, ended, ran, position, starts)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
+            rows,
+        )
+
+
+def requests(service: Service) -> dict[str, float]:
+    """CPU time in seconds of the service for a request."""
+    found = {}
+    for path in ("/health", "/jobs", "/metrics"):
+        service.get(path)
+        before = service.used()
+        for _ in range(REQUESTS):
+            service.get(path)
+        found[path] = (service.used() - before) / REQUESTS
+    return found
+
+
+def commands(service: Service) -> dict[str, float]:
+    """CPU time in seconds of a command, the smallest of several."""
+    found = {}
+    for words in (("jobs",), ("submit", "--", "true")):
+        seconds = []
+        for _ in range(COMMANDS):
+            before = children()
+            run(service.project / "launch", *words)
+            seconds.append(children() - before)
+        found[words[0]] = min(seconds)
+    return found
+
+
+def page(service: Service) -> float:
+    """The share of a core that the container's processes use while the page is open: it asks every two seconds."""
+    before, tag = service.used(), service.get("/jobs")
+    for _ in range(IDLE_SECONDS // 2):
+        time.sleep(2)
+        tag = service.get("/jobs", tag)
+    return (service.used() - before) / IDLE_SECONDS
+
+
 def idle(service: Service) -> tuple[float, float]:
     """The share of a core that the container's processes use, and their memory in MB (proportional set size)."""
-
-    def processes() -> list[str]:
-        return run("docker", "top", service.container(), "-o", "pid").split()[1:]
-
-    def used() -> float:
-        fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in processes()]
-        return sum(sum(map(int, one[11:15])) for one in fields) / os.sysconf("SC_CLK_TCK")  # with ended children's
-
-    before = used()
+    before = service.used()
     time.sleep(IDLE_SECONDS)
-    share = (used() - before) / IDLE_SECONDS
-    maps = [Path(f"/proc/{one}/smaps_rollup").read_text() for one in processes()]
+    share = (service.used() - before) / IDLE_SECONDS
+    maps = [Path(f"/proc/{one}/smaps_rollup").read_text() for one in service.processes()]
     pss = sum(int(line.split()[1]) for text in maps for line in text.splitlines() if line.startswith("Pss:"))
     return share, pss * 1024 / 1e6
 
@@ -174,11 +250,15 @@ def main() -> None:
         answers = {"project_name": "benchmark_jobs", "hardware": "cpu", "workflow": "scripts", "services": "[jobs]"}
         project = generate(template, Path(spare) / "benchmark_jobs", **answers)
         (project / "src/benchmark_jobs/wait.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
+        with_history(project)
         try:
             service = Service(project)
             time.sleep(10)
             share, memory = idle(service)
-            print(f"idle: {share:.2%} of a core, {memory:.0f} MB", file=sys.stderr, flush=True)
+            opened = page(service)
+            print(f"idle: {share:.2%} of a core, {memory:.0f} MB; page: {opened:.2%}", file=sys.stderr, flush=True)
+            asked, called = requests(service), commands(service)
+            print(asked, called, file=sys.stderr, flush=True)
             seconds, complete = submissions(service)
             rows, twice = kills(service, given.times)
         finally:
@@ -193,6 +273,15 @@ def main() -> None:
         repeats=given.times,
         table={"columns": ["what was killed during a job", "times", "same losses and weights"], "rows": rows},
         results=[
+            *(
+                {"what": f"`{path}`, CPU time", "value": round(1000 * asked[path], 1), "unit": "ms", "at_most": most}
+                for path, most in (("/health", 20), ("/jobs", 20), ("/metrics", 60))
+            ),
+            *(
+                {"what": f"`./launch {name}`, CPU time", "value": round(called[name], 2), "unit": "s", "at_most": most}
+                for name, most in (("jobs", 0.3), ("submit", 0.2))
+            ),
+            {"what": "the page is open, of a core", "value": round(100 * opened, 2), "unit": "%", "at_most": 1},
             {
                 "what": "submission, median",
                 "value": round(1000 * statistics.median(seconds)),
@@ -217,8 +306,10 @@ def main() -> None:
             {"what": "times that a job had two process groups", "value": twice, "unit": "", "at_most": 0},
         ],
         notes=[
-            f"{CLIENTS} clients over HTTP, {EACH} submissions each. Idle: all processes of the container for "
-            f"{IDLE_SECONDS} s, with the health check. The engine was not restarted."
+            f"The queue had {HISTORY:,} jobs that have ended. CPU time: of the service per request, mean of {REQUESTS}; "
+            f"of a command, the smallest of {COMMANDS}.",
+            f"{CLIENTS} clients over HTTP, {EACH} submissions each. Idle, and with the page open: all processes of the "
+            f"container for {IDLE_SECONDS} s, with the health check. The engine was not restarted.",
         ],
     )
 
