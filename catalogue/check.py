@@ -24,7 +24,7 @@ IDS = {"hardware": ("hardware",), "images": ("bases", "releases"), "packages": (
 
 def faults() -> list[str]:
     """The faults of the first check that finds any: the later ones take for granted what the earlier ones checked."""
-    return list(unreadable()) or list(against_schemas()) or [*lost_ids(), *unserved(), *drivers()]
+    return list(unreadable()) or list(dict.fromkeys(against_schemas())) or [*lost_ids(), *unserved(), *drivers()]
 
 
 def unreadable() -> Iterator[str]:

@@ -133,6 +133,11 @@ def without(document: dict, *path: str) -> None:
             'catalogue/hardware.yml: hardware.rtx-50.driver.first: write "550.54.14"',
         ),
         (
+            "hardware",
+            lambda it: it["hardware"].update({"rtx-60": {"label": "GeForce RTX 60 series"}}),
+            "catalogue/hardware.yml: hardware.rtx-60: architecture, cards, ",
+        ),
+        (
             "images",
             lambda it: it["releases"]["wheel"]["2.14.1-cu130"].update(cuda=13.0),
             "catalogue/images.yml: releases.wheel.2.14.1-cu130.cuda: 13.0 is a number: quote it",
