@@ -306,8 +306,8 @@ def main() -> None:
             {"what": "times that a job had two process groups", "value": twice, "unit": "", "at_most": 0},
         ],
         notes=[
-            f"The queue had {HISTORY:,} jobs that have ended. CPU time: of the service per request, mean of {REQUESTS}; "
-            f"of a command, the smallest of {COMMANDS}.",
+            f"The queue had {HISTORY:,} jobs that have ended. CPU time: of the service per request, mean of {REQUESTS};"
+            f" of a command, the smallest of {COMMANDS}.",
             f"{CLIENTS} clients over HTTP, {EACH} submissions each. Idle, and with the page open: all processes of the "
             f"container for {IDLE_SECONDS} s, with the health check. The engine was not restarted.",
         ],

@@ -477,7 +477,8 @@ def test_clean_takes_the_images(project: Path) -> None:
     own = docker(REFUSES, "images", "--format={{.ID}}", f"--filter=label={label}").split()[0]
     recipe = f"FROM {own}\nUSER 0\nRUN head -c 9000000 /dev/urandom > /tmp/more\nENV A=1\nWORKDIR /tmp/new\n"
     build = ["docker", "-H", REFUSES, "build", "-q", f"--label={label}", "--tag=small-more", "-"]
-    subprocess.run(build, input=recipe, text=True, check=True, capture_output=True, timeout=120)
+    done = subprocess.run(build, input=recipe, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     sizes = [int(docker(REFUSES, "image", "inspect", "--format={{.Size}}", name)) for name in ("small-more", BASE)]
     listed = launch(project, "clean")
     assert listed.returncode == 1 and "image small-" in listed.stdout

@@ -520,20 +520,20 @@ def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native
     assert fresh.launch("build").returncode == 0
     other = fresh.home / "other-project"
     other.mkdir()
-    running = subprocess.Popen(fresh.argv("run", "--", "sleep", "60"), env=fresh.env)
-    try:
-        until = time.monotonic() + 20
-        while "still runs in" not in (said := fresh.launch("clean", "--yes").stderr) and time.monotonic() < until:
-            assert fresh.launch("build").returncode == 0, "it was removed before the program had started"
-    finally:
+    started = fresh.root / "started"
+    program = fresh.argv("run", "--", "sh", "-c", "touch started; exec sleep 60")
+    with subprocess.Popen(program, env=fresh.env) as running:
+        until = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        said = fresh.refused("clean", "--yes")
         running.kill()
-        running.wait()
-    assert "still runs in" in said and fresh.path.is_dir()
+    assert "A program still runs in" in said and fresh.path.is_dir()
     listed = fresh.launch("clean")
     assert str(fresh.path) in listed.stdout and "MB" in listed.stdout and "pass --yes" in listed.stderr
     done = fresh.launch("clean", "--yes")
     assert done.returncode == 0 and "Removed 1 environment." in done.stderr, done.stderr
-    assert list(fresh.home.iterdir()) == [other]
+    assert [path for path in fresh.home.iterdir() if path.is_dir()] == [other]
 
 
 def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 from gpukit.host import uv
 from gpukit.host.project import Project
-from gpukit.launch import compose, layers
+from gpukit.launch import compose, environment, layers
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project.messages import RefusalError, say
 
@@ -96,14 +94,9 @@ def ended_containers(project: Project) -> list[Found]:
 def idle_environments(project: Project) -> list[Path]:
     """The project's native environments; refuses while a program runs in one."""
     folders = sorted(path for path in uv.environments(project.env).glob(f"{project.name}-*") if path.is_dir())
-    for folder in folders:
-        with contextlib.suppress(FileNotFoundError), Path(f"{folder}.use").open() as use:
-            try:
-                fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RefusalError(
-                    f"A program still runs in {folder}: wait for it, or run `./launch --native stop`."
-                ) from None
+    used = [str(folder) for folder in folders if environment.in_use(folder)]
+    if used:
+        raise RefusalError(f"A program still runs in {', '.join(used)}: wait for it, or run `./launch --native stop`.")
     return folders
 
 
@@ -143,10 +136,10 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
 def created_here(project: Project, folders: list[Path]) -> Part:
     def remove() -> dict[str, int]:
         for folder in folders:
-            (folder / "stamp.json").unlink(missing_ok=True)  # first: if this is interrupted, it is not used
-            shutil.rmtree(folder)
-            for lock in (Path(f"{folder}.use"), Path(f"{folder}.lock")):
-                lock.unlink(missing_ok=True)
+            try:
+                environment.remove(folder)
+            except BlockingIOError:
+                raise RefusalError(f"A program was started in {folder}, so it was kept.") from None
         return {"environment": len(folders)}
 
     cache = uv.cache(project.env)

@@ -33,6 +33,7 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
 FORMAT = 3
+STAMP = "stamp.json"
 RECREATE = "`./launch --native build --no-cache` recreates the environment"
 # Settings of uv's that would make it use another environment or other packages than those on its command line.
 OTHERS = (
@@ -122,7 +123,7 @@ class Environment:
         # a home directory may be shared by machines of another kind
         self.path = home / f"{project.name}-{platform.machine()}-{flavour}"
         self.interpreter = self.path / "bin/python"
-        self.record, self.stamp = self.path / "protected.txt", self.path / "stamp.json"
+        self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
         self.pythonpath = str(project.root / "src")  # of what is started in it
         self.held: list[int] = []
@@ -228,17 +229,12 @@ class Environment:
         if not self.path.exists():
             return
         try:
-            use = locked(Path(f"{self.path}.use"), fcntl.LOCK_EX)
+            remove(self.path)
         except BlockingIOError:
             raise RefusalError(
                 f"{self.path} must be recreated, and a program that was started in it still runs: wait for it, or "
                 "end it with `./launch --native stop`."
             ) from None
-        try:
-            self.stamp.unlink(missing_ok=True)  # first: if this is interrupted, it is created again
-            shutil.rmtree(self.path)
-        finally:
-            os.close(use)
 
     def make(self) -> None:
         self.uv("venv", "--quiet", "--seed", f"--python={self.python()}", f"--prompt={self.project.slug}")
@@ -383,6 +379,24 @@ class Environment:
         name = f"for-torch-{found.get('torch', self.torch)}"
         cache = uv.cache(self.project.env)
         return cache if cache.name == name else cache / name
+
+
+def in_use(path: Path) -> bool:
+    try:
+        os.close(locked(Path(f"{path}.use"), fcntl.LOCK_EX))
+    except BlockingIOError:
+        return True
+    return False
+
+
+def remove(path: Path) -> None:
+    """Remove an environment; raises BlockingIOError while a program uses it. The file with the lock stays."""
+    use = locked(Path(f"{path}.use"), fcntl.LOCK_EX)
+    try:
+        (path / STAMP).unlink(missing_ok=True)  # first: if this is interrupted, it is created again
+        shutil.rmtree(path)
+    finally:
+        os.close(use)
 
 
 def names(packages: Iterable[str]) -> set[str]:

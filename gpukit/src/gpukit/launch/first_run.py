@@ -136,9 +136,8 @@ def report(way: Way, package: str, run: Path) -> None:
     held_out = [(row["step"], row["held_out_loss"]) for row in rows if is_number(row.get("held_out_loss"))]
     if losses:
         on_held_out = f"; on held-out data: {held_out[-1][1]:.3g}" if held_out else ""
-        print(
-            f"\nLoss: {losses[0][1]:.3g} at step {losses[0][0]}, {losses[-1][1]:.3g} at step {losses[-1][0]}{on_held_out}\n"
-        )
+        first, last = losses[0], losses[-1]
+        print(f"\nLoss: {first[1]:.3g} at step {first[0]}, {last[1]:.3g} at step {last[0]}{on_held_out}\n")
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
     picture = run / "loss.png"
