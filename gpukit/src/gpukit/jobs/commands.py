@@ -31,7 +31,7 @@ def flags(options: Any) -> list[str]:
     """The options before the command that a follow-up of it needs too."""
     given = vars(options)
     found = ["--native"] * bool(given.get("native")) + ["--cpu"] * bool(given.get("cpu"))
-    return found + [f"--gpus={given['gpus']}"] * bool(given.get("gpus"))
+    return found + ([f"--gpus={given['gpus']}"] if given.get("gpus") else [])
 
 
 def idle(root: Path, options: Any) -> str:

@@ -33,8 +33,11 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
 FORMAT = 3
+<<<<<<< HEAD
 STAMP = "stamp.json"
 RECREATE = "`./launch --native build --no-cache` recreates the environment"
+=======
+>>>>>>> 8077fd5 (Jobs: submit and jobs do not fail where --gpus was not given; natively, advice keeps --cpu)
 # Settings of uv's that would make it use another environment or other packages than those on its command line.
 OTHERS = (
     "UV_SYSTEM_PYTHON",
@@ -198,10 +201,14 @@ class Environment:
                 os.close(setting_up)
             fresh = exact = False
 
+    @property
+    def recreate(self) -> str:
+        return f"`{self.project.launch('--native build --no-cache')}` recreates the environment"
+
     def check(self) -> None:
         changes = guard.changed(guard.recorded(self.record), [str(self.site)])
         if changes:
-            raise RefusalError(f"{'; '.join(map(str, changes))}: {RECREATE}.")
+            raise RefusalError(f"{'; '.join(map(str, changes))}: {self.recreate}.")
 
     # How it is created
 
@@ -321,7 +328,7 @@ class Environment:
             kinds = ["without CUDA" if each in (None, "None") else f"for CUDA {each}" for each in (cuda, self.cuda)]
             raise RefusalError(
                 f"uv found torch {torch} for {platform.machine()}, a build {kinds[0]}, and this project needs one "
-                f"{kinds[1]}: name an index that has it with UV_INDEX=pytorch=URL, then {RECREATE}."
+                f"{kinds[1]}: name an index that has it with UV_INDEX=pytorch=URL, then {self.recreate}."
             )
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
