@@ -33,11 +33,7 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
 FORMAT = 3
-<<<<<<< HEAD
 STAMP = "stamp.json"
-RECREATE = "`./launch --native build --no-cache` recreates the environment"
-=======
->>>>>>> 8077fd5 (Jobs: submit and jobs do not fail where --gpus was not given; natively, advice keeps --cpu)
 # Settings of uv's that would make it use another environment or other packages than those on its command line.
 OTHERS = (
     "UV_SYSTEM_PYTHON",
