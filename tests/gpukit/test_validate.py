@@ -313,7 +313,7 @@ LEGAL = {
     "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
     "a service": (COMPOSE, "\nservices:\n", "\nvolumes:\n  data:\nservices:\n  cache:\n    image: redis:8\n    profiles: [extra]\n    volumes: [data:/data]\n"
                   "    depends_on: [dev]\n    x-note: ours\n"),
-    "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nname: mine\nservices:\n"),
+    "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nservices:\n"),
     "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
@@ -377,6 +377,8 @@ def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
 
 
 def test_several_causes_are_several_problems(projects: list[Path]) -> None:
+    lines = (projects[0] / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "BASE_IMAGE:-" in text)
     with (
         edited(projects[0], MAIN, '"init": true,', '"privileged": true,'),
         edited(projects[0], CPU, "--ipc=host", "--ipc=hots"),
@@ -387,7 +389,7 @@ def test_several_causes_are_several_problems(projects: list[Path]) -> None:
         (CPU, "/runArgs"),
         (MAIN, "/init"),
         (MAIN, "/privileged"),
-        ("Dockerfile", "line 4"),
+        ("Dockerfile", f"line {line}"),
     ]
 
 

@@ -192,10 +192,16 @@ while done < 12:
     time.sleep(0.02)
 """
     numbers = [queue.add(code) for _ in range(5)]
+
+    def counted() -> int:
+        return sum(path.stat().st_size for path in queue.root.glob("count-*"))
+
     chance, kills = random.Random(0), 0
     while kills < 20 and set(queue.states()) != {"finished"}:
+        before = counted()
         workers = [queue.start(), queue.start()]
-        time.sleep(chance.uniform(0.15, 0.5))
+        queue.until(lambda before=before: counted() > before or set(queue.states()) == {"finished"})
+        time.sleep(chance.uniform(0, 0.2))
         for each in workers:
             each.send_signal(signal.SIGKILL)
         kills += 1
