@@ -134,7 +134,8 @@ def serves(base: str, name: str) -> dict[str, Any]:
         "superseded": support.superseded(base, name),
         "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
         "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
-        **({"driver": release["driver"], "install": install(release)} if base == "wheel" else {}),
+        "driver": release["driver"],
+        **({"install": install(release)} if base == "wheel" else {}),
         **({"numpy": release["numpy"]} if "numpy" in release else {}),
     }
 

@@ -459,6 +459,24 @@ def test_faults_of_image_and_driver(web: Web, run: Callable, monkeypatch: pytest
     assert status(document, "h100")["image"] == "image-withdrawn"
 
 
+def driver_finding(id: str, base: str, driver: str) -> Any:
+    of = plan.for_target(replace(stacks.stack([id]), project="demo", base=base, driver="580"), id)
+    return plan.checks.driver(plan.Probes(of, id, driver), of)
+
+
+def test_an_older_driver_and_forward_compatibility() -> None:
+    """On a data-center card NVIDIA's images may run with an older driver; the remedy names a release that fits it."""
+    found = driver_finding("h100", "ngc", "570")
+    assert found.status == "WARN" and found.cause_id == "driver-needs-forward-compatibility"
+    name = re.search(r"release=([\w.-]+)", found.remedy)[1]
+    assert name in data("stacks")["releases"]["ngc"] and "base=" not in found.remedy
+    for id, base, driver in (("h100", "wheel", "570"), ("rtx-40", "ngc", "570"), ("h100", "ngc", "470")):
+        assert driver_finding(id, base, driver).cause_id == "driver-below-floor"
+    assert "release=" in driver_finding("rtx-40", "ngc", "570").remedy
+    assert "release=" not in driver_finding("h100", "ngc", "470").remedy, "no release supports it"
+    assert driver_finding("h100", "ngc", "580").status == "PASS"
+
+
 def test_a_target_that_the_stack_has_no_kernels_for(run: Callable) -> None:
     stack = stacks.stack(["h100"])
     of = plan.for_target(replace(stack, project="demo"), "v100")

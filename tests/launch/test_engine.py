@@ -475,7 +475,8 @@ def test_clean_takes_the_images(project: Path) -> None:
     launch(project, "--cpu", "run", "--", "true")
     label = f"gpukit.project={project}"
     own = docker(REFUSES, "images", "--format={{.ID}}", f"--filter=label={label}").split()[0]
-    recipe = f"FROM {own}\nUSER 0\nRUN head -c 9000000 /dev/urandom > /tmp/more\nENV A=1\nWORKDIR /tmp/new\n"
+    docker(REFUSES, "tag", own, "small-base")  # a build takes an id for a name
+    recipe = "FROM small-base\nUSER 0\nRUN head -c 9000000 /dev/urandom > /tmp/more\nENV A=1\nWORKDIR /tmp/new\n"
     build = ["docker", "-H", REFUSES, "build", "-q", f"--label={label}", "--tag=small-more", "-"]
     done = subprocess.run(build, input=recipe, text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr

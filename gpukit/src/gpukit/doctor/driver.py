@@ -176,7 +176,8 @@ CURED_BY_INSTALL = (
     NO_TOOLS,
     TOO_OLD,
 )
-# Bases with CUDA's compatibility libraries, and the driver branches and GPUs that those support (not GeForce, not RTX).
+# Bases with CUDA's compatibility libraries, and the driver branches and GPUs that those support (not GeForce, not RTX):
+# https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 COMPATIBILITY_BASES = ("ngc", "cuda")
 COMPATIBILITY_BRANCHES = (535, 550, 570)
 DATA_CENTER = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
@@ -256,7 +257,7 @@ def _driver(probes: Any, stack: Stack) -> Finding:
     for card in found:
         least, reason = _floor(card, stack)
         if card.driver and least and version(card.driver) < version(least):
-            if least == stack.driver and _compatibility_helps(card, stack):
+            if least == stack.driver and compatibility_helps(stack.base, card.driver, card.name):
                 return NEEDS_COMPATIBILITY(f"{card.driver} ({card.name})", f"{least} or newer", floor=least)
             return TOO_OLD(
                 f"{card.driver} ({card.name})",
@@ -274,11 +275,10 @@ def _older_torch(card: Card, stack: Stack) -> str:
     return f"; or keep this driver and use an older build: `{install}`" if install else ""
 
 
-def _compatibility_helps(card: Card, stack: Stack) -> bool:
-    bridges = stack.base in COMPATIBILITY_BASES and version(card.driver)[:1] in [
-        (branch,) for branch in COMPATIBILITY_BRANCHES
-    ]
-    return bridges and bool(DATA_CENTER.search(card.name)) and "GeForce" not in card.name and "RTX" not in card.name
+def compatibility_helps(base: str, driver: str, card: str) -> bool:
+    """Whether CUDA's forward compatibility makes up for the older driver of this card."""
+    bridges = base in COMPATIBILITY_BASES and version(driver)[0] in COMPATIBILITY_BRANCHES
+    return bridges and bool(DATA_CENTER.search(card)) and "GeForce" not in card and "RTX" not in card
 
 
 def _jetson(text: str, found: list[Card], stack: Stack, expected: str) -> Finding:

@@ -113,6 +113,21 @@ def wheel_for(ids: Iterable[str], driver: str) -> str | None:
     return None
 
 
+def for_driver(stack: Stack, ids: Iterable[str], driver: str) -> tuple[str, str] | None:
+    """Base and release that support this hardware with an older driver, such as 570; the stack's base comes first.
+
+    Within a base, confirmed releases come first: the others can be pinned.
+    """
+    known = data("stacks")["releases"]
+    for base in dict.fromkeys([stack.base, *known]):
+        for name, release in sorted(known[base].items(), key=lambda entry: not entry[1]["confirmed"]):
+            floor = version(release["driver"] or "")[: len(version(driver))]
+            supported = set(ids) <= {*release["hardware"]} and stack.use_case in release["use_cases"]
+            if supported and floor and floor <= version(driver):
+                return base, name
+    return None
+
+
 def update_answers(stack: Stack, id: str) -> str:
     """The options of `./launch update` that add this hardware to the project, or replace the target; empty if none do.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpukit.doctor.driver import compatibility_helps
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed
 from gpukit.host.cards import data
@@ -42,7 +43,15 @@ ONLY_PTX = Cause(
 DRIVER_BELOW = Cause(
     "driver-below-floor",
     "The driver there is {driver}, and this stack needs {floor} or newer.",
-    "Install the NVIDIA driver {floor} or newer on that machine.",
+    "Install the NVIDIA driver {floor} or newer on that machine{instead}.",
+)
+DRIVER_NEEDS_COMPATIBILITY = Cause(
+    "driver-needs-forward-compatibility",
+    "The driver there is {driver}, older than the base image's CUDA. On a data-center card, the image's compatibility "
+    "libraries can make up for that if NVIDIA's Container Toolkit mounts them.",
+    "`./launch verify` there checks whether they do. To be sure, install the driver {floor} or newer{instead}.",
+    status=WARN,
+    standalone="Install the driver {floor} or newer to be sure{instead}.",
 )
 LAST_BRANCH = Cause(
     "last-driver-below-floor",
@@ -75,7 +84,7 @@ def torch(probes: Any, stack: Stack) -> Finding:
     return cause(seen, expected, capability=target.capability, answers=answers, id=probes.id)
 
 
-@check("driver", "Driver", causes=(LAST_BRANCH, DRIVER_BELOW))
+@check("driver", "Driver", causes=(LAST_BRANCH, DRIVER_NEEDS_COMPATIBILITY, DRIVER_BELOW))
 def driver(probes: Any, stack: Stack) -> Finding:
     """The NVIDIA driver of the target's machine must be new enough for the GPU and for the stack's CUDA."""
     target = probes.target
@@ -88,5 +97,20 @@ def driver(probes: Any, stack: Stack) -> Finding:
         return LAST_BRANCH(f"branch {last}", f"{floor} or newer", **facts)
     given = probes.driver
     if given and version(given) < version(floor)[: len(version(given))]:
-        return DRIVER_BELOW(given, f"{floor} or newer", driver=given, floor=floor)
+        cards = data("cards")[probes.id]["memory_gb"]
+        helps = any(compatibility_helps(stack.base, given, card) for card in cards)
+        cause = DRIVER_NEEDS_COMPATIBILITY if helps and floor == stack.driver else DRIVER_BELOW
+        instead = other_release(probes, stack, given)
+        return cause(given, f"{floor} or newer", driver=given, floor=floor, instead=instead)
     return passed(f"{given}, for {floor} or newer" if given else f"{floor} or newer")
+
+
+def other_release(probes: Any, stack: Stack, driver: str) -> str:
+    """The release that supports the older driver, as the end of a remedy; empty if none does."""
+    target = probes.target.driver
+    if not probes.release or (target and version(driver) < version(target)[: len(version(driver))]):
+        return ""
+    base, name = probes.release
+    answers = f"base={base} " * (base != stack.base) + f"release={name}"
+    how = f"the base `{base}`, release {name}" if stack.standalone else f"`./launch update --answers {answers}`"
+    return f", or use a release that supports driver {driver}: {how}"

@@ -58,11 +58,16 @@ class Probes:
         cards: Iterable[int] = (),
         batch_size: int | None = None,
         received: dict[object, object] | None = None,
+        ids: Iterable[str] = (),
     ) -> None:
-        """`answers`: the options of `./launch update` for a stack that supports this target; `cards`: GB of memory."""
+        """`answers`: the options of `./launch update` for a stack that supports this target; `cards`: GB of memory.
+
+        `ids`: the hardware that a release for this driver has to support.
+        """
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
         self.today, self.answers = today or date.today(), answers or "--answers"
         self.target: Target = stack.targets[id]
+        self.release = stacks.for_driver(stack, ids or [id], driver) if driver else None  # which supports that driver
         self.cards, self.batch_size = cards or memories(id), batch_size
         self.asked: dict[str, float] = {}
         self.received: dict[object, object] = {} if received is None else received  # of the package indexes
@@ -167,6 +172,7 @@ def main(options: argparse.Namespace) -> int:
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
         more = {"answers": answers, "cards": cards, "batch_size": options.batch_size, "received": received}
+        more["ids"] = {*(stack.targets if stack else ()), id}
         probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
         traced = {name: hide(each) if name == "why" else each for name, each in vars(probes).get("trace", {}).items()}
