@@ -18,6 +18,7 @@ from copier import run_update
 from plumbum import local
 
 from gpukit.cli.main import parse
+from gpukit.host import uv
 from gpukit.host.process import Result
 from gpukit.project import support
 from gpukit.project.messages import RefusalError
@@ -386,7 +387,7 @@ def test_what_cannot_be_updated(template: Path, mine: Path, tmp_path: Path, monk
     monkeypatch.delenv("UV", raising=False)
     with pytest.raises(RefusalError) as error:
         trial.copier(tmp_path)
-    assert error.value.id == "uv-missing" and "uv/install.sh" in str(error.value)
+    assert error.value.id == "uv-missing" and uv.INSTALL in str(error.value)
 
 
 def test_copier_is_an_installed_one_or_comes_from_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
