@@ -275,7 +275,9 @@ def test_a_conflict_is_announced_and_not_hidden(
     command = [sys.executable, "-m", "copier", "update", "--trust", "--defaults", "--vcs-ref", NEW, str(mine)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert "validate: not run: merge conflicts in Dockerfile. Resolve them, then run ./launch verify.\n" in done.stderr
+    assert (
+        "validate: not run: merge conflicts in Dockerfile. Resolve them, then run ./launch validate.\n" in done.stderr
+    )
     summary = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert set(summary) == {"template", "gpukit", "conflicts", "next"}
     assert summary["conflicts"] == "Dockerfile" and "git add" in summary["next"]

@@ -202,8 +202,9 @@ def references(name: str, content: Mapping[str, Any], project: Path) -> Iterator
             mount = short_volume(volume) if isinstance(volume, str) else volume
             source = str(mount.get("source") or "")
             folder = source.removeprefix("./")
-            made = source == folder or (project / folder).exists() or not script or creates(script, folder)
-            if mount["type"] == "bind" and not made:
+            there = source == folder or (project / folder).exists() or not script
+            made = creates(script, folder) or f"mkdir -p {folder}/" in script  # mkdir -p creates the parents too
+            if mount["type"] == "bind" and not (there or made):
                 what = f"does not create {folder}, which the service {key} mounts"
                 yield Problem(INITIALIZE, "", what, f"add the line `mkdir -p {folder}`, or create the folder")
             if mount["type"] == "volume" and source and "$" not in source:
