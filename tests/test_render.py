@@ -384,7 +384,7 @@ def test_a_dockerfile_is_read_in_one_sitting(everything: dict[str, Path]) -> Non
     for path in different(everything, "Dockerfile"):
         text = path.read_text(encoding="utf-8")
         second = re.search(r"^# Only for .*?^CMD [^\n]*\n\n", text, re.MULTILINE | re.DOTALL)  # the image of `predict`
-        assert len(text.splitlines()) - (second[0].count("\n") if second else 0) <= 60, path
+        assert len(text.splitlines()) - (second[0].count("\n") if second else 0) <= 64, path
         assert not second or second[0].count("\n") <= 12, path
 
 
