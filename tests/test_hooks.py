@@ -485,6 +485,7 @@ def test_without_the_packages_the_rest_is_checked(plain: Path, tmp_path: Path) -
     assert start(plain, options=bare(), UV=str(uv)).returncode == 1
 
 
+@pytest.mark.slow
 def test_a_slow_uv_is_announced(plain: Path, tmp_path: Path) -> None:
     uv = fake_uv(tmp_path / "bin", "sleep 2.3; exit 2")
     assert "hooks: fetching jsonschema with uv ...\n" in start(plain, options=bare(), UV=str(uv)).stderr
@@ -606,6 +607,7 @@ def test_copy_runs_them_once(releases: Path, tmp_path: Path, messages: Callable[
     assert [line.partition(" ")[0] for line in messages()] == ["validate:"]
 
 
+@pytest.mark.slow
 def test_no_hook_runs_without_tasks_or_changes(
     releases: Path, tmp_path: Path, messages: Callable[[], list[str]]
 ) -> None:
@@ -615,6 +617,7 @@ def test_no_hook_runs_without_tasks_or_changes(
     assert (tmp_path / "p").exists() and not (tmp_path / "q").exists()
 
 
+@pytest.mark.slow
 def test_recopy_and_update_run_them_once(copied: Path, messages: Callable[[], list[str]]) -> None:
     run_recopy(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.0.0")
     assert len(messages()) == 1
@@ -633,6 +636,7 @@ def test_a_defective_template_is_not_copied(releases: Path, tmp_path: Path, mess
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_an_update_to_a_defective_template_keeps_the_merge(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"customizations"', '// for us all\n  "customizations"')
     git("commit", "-qam", "mine", cwd=copied)
@@ -644,6 +648,7 @@ def test_an_update_to_a_defective_template_keeps_the_merge(copied: Path, message
     assert "_commit: v1.2.0" in (copied / ".copier-answers.yml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_an_update_validates_the_merged_tree(copied: Path, messages: Callable[[], list[str]]) -> None:
     """While Copier renders, the user's edit is not in the files; validated is the merged result."""
     break_it(copied)
@@ -653,6 +658,7 @@ def test_an_update_validates_the_merged_tree(copied: Path, messages: Callable[[]
     assert any('--ipc is "private"' in line for line in messages())
 
 
+@pytest.mark.slow
 def test_an_update_with_a_conflict_succeeds_and_reports_it(copied: Path, messages: Callable[[], list[str]]) -> None:
     change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
     git("commit", "-qam", "mine", cwd=copied)
@@ -773,6 +779,7 @@ def test_gpu_requests(value: str, wanted: dict) -> None:
     assert smoke.request(value) == ({"capabilities": [["gpu"]], **wanted} if wanted else {})
 
 
+@pytest.mark.slow
 def test_build_uses_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The messages and the result of smoke for each result of the project's launch."""
     log = tmp_path / "log"

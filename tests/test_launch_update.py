@@ -161,6 +161,7 @@ STACK = {"base", "torch", "driver", "files"}
 CONFLICTS = {"Dockerfile", "pyproject.toml", "stack.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "labels"),
     [(new_question, {"answers"}), (new_range, {"packages", "files"}), (new_gpukit, {"gpukit"}), (new_file, {"files"})],
@@ -236,6 +237,7 @@ def test_an_update_is_applied_and_undone(
     assert refused(mine, "--undo") == "nothing-to-undo"
 
 
+@pytest.mark.slow
 def test_undo_refuses_what_was_edited_since(template: Path, mine: Path, stub: None) -> None:
     new_file(template)
     new_release(template)
@@ -251,6 +253,7 @@ def test_undo_refuses_what_was_edited_since(template: Path, mine: Path, stub: No
     assert launch(mine) == 0, "it is up to date"
 
 
+@pytest.mark.slow
 def test_a_driver_below_the_new_floor_is_asked_about_first(
     template: Path,
     mine: Path,
@@ -275,6 +278,7 @@ def test_a_driver_below_the_new_floor_is_asked_about_first(
     assert stack(mine)["driver"] == "595.10" and len(asked) == 1
 
 
+@pytest.mark.slow
 def test_a_tag_that_moved_is_reported(
     template: Path, mine: Path, stub: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +295,7 @@ def test_a_tag_that_moved_is_reported(
     assert (mine / "extra.txt").read_text() == "other\n"
 
 
+@pytest.mark.slow
 def test_without_a_wheel_detached_in_a_folder_and_in_conflict(
     template: Path, mine: Path, inside: list, tmp_path: Path
 ) -> None:
@@ -313,6 +318,7 @@ def test_without_a_wheel_detached_in_a_folder_and_in_conflict(
     assert tree(repository) == before
 
 
+@pytest.mark.slow
 def test_answers_a_branch_and_a_private_template(
     template: Path, mine: Path, inside: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +356,7 @@ def test_answers_a_branch_and_a_private_template(
     assert refused(mine, "--to", "current", "--answers", "workflow=none") == "copier-failed"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_updated(template: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_file(template)
     new_release(template)
@@ -446,6 +453,7 @@ def test_a_jetson_is_judged_by_its_system(mine: Path, release: tuple[int, ...], 
     assert summary.compare(mine, "540.4.0", release).too_old is too_old
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("day", "said"),
     [("2028-05-10", ""), ("2028-05-11", "ends in 90 days, on 2028-08-09"), ("2028-08-10", "ended on 2028-08-09")],
@@ -475,6 +483,7 @@ def test_the_end_of_support_is_announced_in_advance(
     assert ("--answers release=current" in pinned) == bool(said)
 
 
+@pytest.mark.slow
 def test_two_branches(template: Path, mine: Path, stub: None) -> None:
     new_file(template)
     new_release(template)
@@ -553,6 +562,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         monkeypatch.setattr(record, name, step(getattr(record, name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["apply", "undo"])
 def test_an_interruption_at_any_point_is_reverted(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, during: str
@@ -586,6 +596,7 @@ def test_an_interruption_at_any_point_is_reverted(
     assert at > 10
 
 
+@pytest.mark.slow
 def test_ctrl_c_reverts_at_once(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     project, copy = pair
     before = tree(project)
@@ -595,6 +606,7 @@ def test_ctrl_c_reverts_at_once(pair: tuple[Path, Path], monkeypatch: pytest.Mon
     assert tree(project) == before and not record.load(project)
 
 
+@pytest.mark.slow
 def test_an_edit_after_an_interruption_is_kept(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     project, copy = pair
     with monkeypatch.context() as patch:
@@ -610,6 +622,7 @@ def test_an_edit_after_an_interruption_is_kept(pair: tuple[Path, Path], monkeypa
     assert not record.recover(project), "its owner has committed it"
 
 
+@pytest.mark.slow
 def test_launch_updates_with_two_wheels(template: Path, mine: Path) -> None:
     """The whole way, as a user runs it: another process, Copier's own command, and an interruption between wheels."""
     new_gpukit(template)

@@ -23,6 +23,8 @@ from tests.test_update import NEW, OLD, change, commit
 
 template, project, mine, inside = local.template, local.project, local.mine, local.inside
 machine = local.machine
+pytestmark = pytest.mark.slow
+
 BRANCH = "gpukit-update/main"
 
 # What gh prints without a terminal: `pr list --json` one JSON array, `pr create` the address, `api --silent` nothing.

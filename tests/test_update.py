@@ -24,6 +24,8 @@ sys.path.insert(0, str(ROOT / "hooks"))
 from gpukit.validate import rules
 from gpukit.validate.main import Validation
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = HERE, "9999.1.0"
 YOURS = ("src", "tests", "notebooks")
 

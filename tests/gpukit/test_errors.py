@@ -85,6 +85,7 @@ def test_anchors(pattern, words):
     assert anchors(pattern) == words
 
 
+@pytest.mark.slow
 def test_an_anchor_is_in_every_text_that_the_pattern_matches():
     for _, _, text in texts("texts"):
         for rule in RULES:
@@ -282,6 +283,7 @@ def test_a_binary_file_is_none(data):
         of(data)
 
 
+@pytest.mark.slow
 def test_long_log_is_reduced_to_its_errors():
     steps = b"".join(b"step %d loss 0.%d\n" % (number, number) for number in range(200_000))
     text = of(steps[: len(steps) // 2] + ERROR.encode() + b"\n" + steps[len(steps) // 2 :])

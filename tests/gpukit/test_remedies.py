@@ -343,6 +343,7 @@ def project(generate, copier_template, tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("main", "channel", "id"),
     [

@@ -123,6 +123,7 @@ def members(python_path: Path, tmp_path: Path) -> dict[str, bytes]:
     return writer.read(Path(done.stdout.splitlines()[0]))
 
 
+@pytest.mark.slow
 def test_source_wheel_and_installed_copy_write_the_same(source: Path, wheel: Path, tmp_path: Path) -> None:
     expected = writer.read(wheel)
     assert members(source / "src", tmp_path) == expected
@@ -204,6 +205,7 @@ def test_uv_builds_the_same_wheel_also_from_the_sdist(source: Path, wheel: Path,
     assert [path.suffix for path in sorted(built.iterdir()) if path.name != ".gitignore"] == [".whl", ".gz"]
 
 
+@pytest.mark.slow
 def test_pip_installs_the_source(source: Path, wheel: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation"]
     subprocess.run([*command, f"--target={tmp_path / 'installed'}", source], check=True)
@@ -271,6 +273,7 @@ def test_check_compares_with_a_folder(project: Path, source: Path, capsys) -> No
     assert wheels(project) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("described", [False, True])
 def test_check_rebuilds_the_commit_of_the_answers(
     project: Path, tmp_path: Path, copier_template: Path, described: bool, capsys

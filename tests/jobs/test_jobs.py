@@ -173,6 +173,7 @@ def test_jobs_that_ignore_sigterm_and_leave_children_end(queue: Queue) -> None:
     assert worker.wait(5) == 0
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_no_job_and_never_run_one_twice(queue: Queue) -> None:
     """kill -9 of the worker at random times, and two workers at once."""
     code = """

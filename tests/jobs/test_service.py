@@ -258,6 +258,7 @@ def test_nothing_gets_through(service: Service, request_: Any, expected: int) ->
     assert len(service.ask("GET", "/jobs")[2]["jobs"]) == before
 
 
+@pytest.mark.slow
 def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_queue(service: Service) -> None:
     (service.root / "gate").unlink(missing_ok=True)
     number = service.submit()

@@ -41,6 +41,7 @@ def project(request: pytest.FixtureRequest) -> Iterator[Path]:
         cannot(f"needs root, an engine on {REFUSES}, and the base image {BASE}")
     home = Path(tempfile.mkdtemp(prefix="launch-"))
     root = write_project(home / request.param)
+    subprocess.run(["userdel", "launch-tests"], capture_output=True, check=False)  # of a run that was killed
     subprocess.run(["chown", "-R", f"{USER}:{USER}", str(home)], check=True)
     subprocess.run(["useradd", "--no-create-home", f"--uid={USER}", f"--home-dir={home}", "launch-tests"], check=True)
     yield root

@@ -392,6 +392,7 @@ def test_what_programs_find(small: Path) -> None:
     assert native.variables(without, Environment(without))["GPUKIT_DEVICE"] == "cpu"
 
 
+@pytest.mark.slow
 def test_without_uv(fresh: Native) -> None:
     tools = fresh.home.parent / "tools"
     tools.mkdir()
@@ -401,6 +402,7 @@ def test_without_uv(fresh: Native) -> None:
     assert not fresh.home.joinpath("x").parent.exists() or not list(fresh.home.glob("*/pyvenv.cfg"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["up", "pin", "preflight"])
 def test_what_is_about_containers_is_refused(fresh: Native, command: str) -> None:
     assert "leave `--native` out" in fresh.refused(command)
@@ -437,6 +439,7 @@ def test_nothing_of_it_is_in_the_project(made: Native) -> None:
     assert (made.root / "pyproject.toml").read_text() == PYPROJECT
 
 
+@pytest.mark.slow
 def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     fresh.launch("build")
     edited = PYPROJECT.replace('"fruit"', '"fruit", "nut"')
@@ -451,6 +454,7 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     assert fresh.torch() == "2.13.0+cpu"
 
 
+@pytest.mark.slow
 def test_what_was_taken_away_is_put_back(fresh: Native) -> None:
     fresh.launch("build")
     (info,) = fresh.path.glob("lib/*/site-packages/fruit-*.dist-info")
@@ -459,6 +463,7 @@ def test_what_was_taken_away_is_put_back(fresh: Native) -> None:
     assert fresh.launch("run", "--", "python", "-c", "import fruit").returncode == 0
 
 
+@pytest.mark.slow
 def test_build_repairs_what_a_user_replaced(fresh: Native) -> None:
     """Other commands leave it: a user may try another version. What is within its range stays."""
     (fresh.root / "pyproject.toml").write_text(PYPROJECT.replace('"fruit"', '"fruit>=1"'))
@@ -488,6 +493,7 @@ def slow_uv(found: Native, when: str, seconds: str = "60") -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(tools), found.env["PATH"]])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals) -> None:
     env = {**fresh.env, **slow_uv(fresh, "pip install")}
@@ -504,6 +510,7 @@ def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_two_at_once_wait_for_each_other(fresh: Native) -> None:
     env = {**fresh.env, **slow_uv(fresh, "venv", "2")}
     command = fresh.argv("run", "--", "python", "-c", "import torch, fruit")
@@ -516,6 +523,7 @@ def test_two_at_once_wait_for_each_other(fresh: Native) -> None:
     assert sum("waiting for it" in words for words in said) == 1
 
 
+@pytest.mark.slow
 def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native) -> None:
     assert fresh.launch("build").returncode == 0
     other = fresh.home / "other-project"
@@ -536,6 +544,7 @@ def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native
     assert [path for path in fresh.home.iterdir() if path.is_dir()] == [other]
 
 
+@pytest.mark.slow
 def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:
     fresh.launch("build")
     process = subprocess.Popen(fresh.argv("run", "--", "python", "-c", "print(1, flush=True); input()"), env=fresh.env,
@@ -549,6 +558,7 @@ def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:
     assert fresh.launch("run", "--", "true").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_build_of_another_kind_is_refused(tmp_path: Path, indexes: Path) -> None:
     """As an index does that has only builds for CPUs under the version that was asked for."""
     found = Native(tmp_path, indexes, cpu=False)
@@ -559,6 +569,7 @@ def test_a_build_of_another_kind_is_refused(tmp_path: Path, indexes: Path) -> No
     assert found.torch() == "2.13.0+cu130"
 
 
+@pytest.mark.slow
 def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
     fresh.facts(python="3.99", pythons=["3.99"])
     assert "Python 3.99" in fresh.refused("build")
@@ -585,6 +596,7 @@ def served(folder: Path) -> Iterator[str]:
             server.shutdown()
 
 
+@pytest.mark.slow
 def test_without_the_network(fresh: Native, indexes: Path) -> None:
     """With what uv has kept it is made again; without, the address is named that does not answer."""
     with served(indexes) as address:
@@ -604,6 +616,7 @@ def test_without_the_network(fresh: Native, indexes: Path) -> None:
 # gpukit, Python, and PyTorch's index
 
 
+@pytest.mark.slow
 def test_a_changed_wheel_reinstalls_only_gpukit(fresh: Native) -> None:
     fresh.launch("build")
     (old,) = (fresh.root / "vendor").iterdir()
@@ -624,6 +637,7 @@ def test_a_changed_wheel_reinstalls_only_gpukit(fresh: Native) -> None:
     assert not fresh.launch("run", "--", "gpukit", "--help", **offline).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("python", "pythons", "found"),
     [
@@ -665,6 +679,7 @@ def refusing(status: int) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "cpu"), [(None, True), (403, True), (None, False), (403, False)])
 def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | None, cpu: bool) -> None:
     """Another server's build is installed only if it is the same one, or if any does; and this is recorded."""
@@ -683,6 +698,7 @@ def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | Non
     assert found.torch() == "2.13.0" and (found.path / "torch-index.txt").read_text() == "package index\n"
 
 
+@pytest.mark.slow
 def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path) -> None:
     del fresh.env["UV_INDEX"]
     with served(indexes) as address:
@@ -693,6 +709,7 @@ def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path
     assert not (fresh.path / "torch-index.txt").exists()
 
 
+@pytest.mark.slow
 def test_cloned_elsewhere_without_the_network(fresh: Native, indexes: Path) -> None:
     with served(indexes) as address:
         env = {"UV_INDEX": f"pytorch={address}/cpu", "UV_DEFAULT_INDEX": f"{address}/ordinary", "UV_HTTP_RETRIES": "0"}
@@ -730,6 +747,7 @@ def files_of_torch(made: Native) -> list[Path]:
     return sorted(path for path in files if "__pycache__" not in path.parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "elsewhere"),
     [("activated", False), ("activated", True), ("VIRTUAL_ENV", True), ("constraints taken away", False)],
@@ -761,6 +779,7 @@ def test_no_way_in_puts_another_torch_there(made: Native, command: str, way: str
     assert not (made.root / ".venv").exists() and not (made.root / "uv.lock").exists()
 
 
+@pytest.mark.slow
 def test_a_pythonpath_with_another_torch(fresh: Native, indexes: Path) -> None:
     """As a shell has one that was set up for ROS, or for a cluster's modules: set-up and runs go without it."""
     other = fresh.root.parent / "other"
@@ -777,6 +796,7 @@ def test_a_pythonpath_with_another_torch(fresh: Native, indexes: Path) -> None:
     assert done.stderr == words
 
 
+@pytest.mark.slow
 def test_what_fits_is_let_in(fresh: Native) -> None:
     """By uv and by pip; the guard holds what is protected, and nothing else."""
     fresh.launch("build")
@@ -794,6 +814,7 @@ def test_deactivate_takes_the_constraint_away(made: Native) -> None:
     assert done.stdout.split() == [str(made.path / "protected.txt"), "[]"]
 
 
+@pytest.mark.slow
 def test_what_went_round_the_guard_is_named(fresh: Native) -> None:
     """Who takes away the folder in RECORD's place lets every installer do as it likes: the next start says so."""
     fresh.launch("build")
@@ -818,6 +839,7 @@ def test_names_to_import_are_known_without_record(made: Native) -> None:
 # add
 
 
+@pytest.mark.slow
 def test_add(fresh: Native) -> None:
     assert "\nnut\n" in fresh.launch("--dry-run", "add", "nut").stdout.partition("--requirement=-")[2]
     done = fresh.launch("add", "nut")
@@ -838,6 +860,7 @@ def test_add(fresh: Native) -> None:
     assert fresh.torch() == "2.13.0+cpu"
 
 
+@pytest.mark.slow
 def test_a_package_is_never_built_on_another_torch(fresh: Native) -> None:
     """Although the newest torch is another one, and uv has kept a build on that one."""
     assert fresh.launch("build").returncode == 0
@@ -858,12 +881,14 @@ def test_a_package_is_never_built_on_another_torch(fresh: Native) -> None:
     assert fresh.launch("run", "--", "python", "-c", look).stdout.startswith("2.13.0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/etc/hostname"])
 def test_a_place_for_environments_that_cannot_be_written(fresh: Native, place: str) -> None:
     fresh.env["GPUKIT_NATIVE"] = place
     assert "GPUKIT_NATIVE names another place" in fresh.refused("run", "--", "true")
 
 
+@pytest.mark.slow
 def test_plan_needs_no_gpu_here(fresh: Native) -> None:
     """It is about other machines, so that a missing driver is no reason to refuse it."""
     fresh.cpu = False
@@ -875,6 +900,7 @@ def test_plan_needs_no_gpu_here(fresh: Native) -> None:
 # In the background
 
 
+@pytest.mark.slow
 def test_detached_runs(made: Native) -> None:
     script = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(3)));"
     done = made.launch(

@@ -337,6 +337,7 @@ def test_where_the_wheel_comes_from(small: Path, path: str, source: str, commit:
     assert shlex.split(command) == ["cd", str(small), "&&", "uvx", "--from", expected, "gpukit", "vendor"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", ["dirty", "no git"])
 @pytest.mark.parametrize("template", ["folder", "repository", "commit"])
 def test_the_remedy_restores_the_wheel_and_changes_nothing_else(

@@ -56,6 +56,7 @@ def lines(done):
     return [line for line in done.stdout.splitlines() if line.startswith("doctor: ")]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_not_loaded(start):
     done = start(f'echo "{NOT_LOADED}"; exit 9')
     assert done.returncode == 0, done.stderr

@@ -111,6 +111,6 @@ def other_release(probes: Any, stack: Stack, driver: str) -> str:
     if not probes.release or (target and version(driver) < version(target)[: len(version(driver))]):
         return ""
     base, name = probes.release
-    answers = f"base={base} " * (base != stack.base) + f"release={name}"
-    how = f"the base `{base}`, release {name}" if stack.standalone else f"`./launch update --answers {answers}`"
+    answers = f"--answers base={base} release={name}" if base != stack.base else f"--answers release={name}"
+    how = f"the base `{base}`, release {name}" if stack.standalone else f"`./launch update {answers}`"
     return f", or use a release that supports driver {driver}: {how}"
