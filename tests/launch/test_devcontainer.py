@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpukit.project import devcontainer
-from gpukit.project.devcontainer import ConfigError, gpu_arguments, mount_argument
+from gpukit.project.devcontainer import ConfigError, gpu_arguments, mount_argument, wrong
 
 
 def load(folder: Path, env: dict[str, str] | None = None, text: str = "", **changes: object) -> devcontainer.Config:
@@ -107,7 +107,7 @@ def test_what_is_handed_on_by_name_and_what_only_vs_code_knows(tmp_path: Path) -
     assert config.remote_user == "dev"
     assert config.run_args == ["--cap-add=SYS_PTRACE"]
     with pytest.raises(ConfigError, match=r"names\.env cannot be read"):
-        load(tmp_path, runArgs=["--env-file=${localWorkspaceFolder}/names.env"])
+        wrong(load(tmp_path, runArgs=["--env-file=${localWorkspaceFolder}/names.env"]))
     (tmp_path / "names.env").write_text("# mine\n\nURI=http://a=b\nURI\n")
     for written in (["--env-file=names.env"], ["--env-file", "${localWorkspaceFolder}/names.env"]):
         assert load(tmp_path, runArgs=written).env_files == [("URI", "http://a=b"), ("URI", None)]

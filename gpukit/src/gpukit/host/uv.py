@@ -18,6 +18,7 @@ INSTALL = f"`pipx install uv`, `python3 -m venv .venv && . .venv/bin/activate &&
 
 # What checks of generated files import, by the name of the module.
 PACKAGES = {"jsonschema": "jsonschema>=4.23,<5", "yaml": "pyyaml>=6.0.2,<7", "docker": "docker>=7.1,<8"}
+PACKAGES["tomli"] = "tomli>=2.2,<3; python_version < '3.11'"
 
 
 def find(env: Mapping[str, str] = os.environ) -> str | None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpukit.project import keys
-from gpukit.project.flags import mistakes
+from gpukit.project import flags, keys
 from gpukit.project.messages import RefusalError
 
 # Keys that affect the container and that launch does not support.
@@ -50,12 +49,20 @@ class Config:
     container_env: dict[str, str] = field(default_factory=dict)
     remote_env: dict[str, str] = field(default_factory=dict)
     by_name: frozenset[str] = frozenset()  # the host's variables, passed by name so that no value is in argv
-    env_files: list[tuple[str, str | None]] = field(default_factory=list)  # name and value; None: the host's, if any
     remote_user: str = ""
     init: bool = False
     initialize_command: str | list[str] | dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
     unknown: tuple[tuple[str, str], ...] = ()  # keys that are not in the specification, each with its object's place
+
+    @property
+    def env_file_paths(self) -> list[Path]:
+        return [self.root / value for option, value in flags.options(self.run_args) if option == "--env-file"]
+
+    @property
+    def env_files(self) -> list[tuple[str, str | None]]:
+        """The variables of each --env-file, as name and value; None: the host's, if any."""
+        return [line for path in self.env_file_paths for line in env_file(path)]
 
 
 def load(path: Path | str, env: Mapping[str, str]) -> Config:
@@ -98,7 +105,6 @@ def load(path: Path | str, env: Mapping[str, str]) -> Config:
             k: str(v) for k, v in replaced(remotes).items() if v is not None and "${containerEnv:" not in str(v)
         },
         by_name=frozenset(key for key, value in {**containers, **remotes}.items() if value == f"${{localEnv:{key}}}"),
-        env_files=[line for file in flags(run_args, "env-file") for line in env_file(root / file)],
         remote_user=str(replaced(raw.get("remoteUser") or raw.get("containerUser") or "")),
         workspace_folder=folder,
         workspace_mount=parse_mount(workspace_mount, variables, env) if workspace_mount else None,
@@ -113,7 +119,21 @@ def parse(text: str) -> Any:
     """JSON with comments and trailing commas. Raises ValueError, with the line, if it is invalid."""
     # comments are replaced with spaces, so that error messages have the right line
     text = re.sub(rf"{STRING}|//[^\n]*|/\*.*?\*/", _blank, text, flags=re.DOTALL)
-    return json.loads(re.sub(rf"({STRING})|,(?=\s*[}}\]])", lambda match: match[1] or " ", text))
+    return strict(re.sub(rf"({STRING})|,(?=\s*[}}\]])", lambda match: match[1] or " ", text))
+
+
+def strict(text: str) -> Any:
+    """JSON without comments."""
+    return json.loads(text, object_pairs_hook=without_repetition)
+
+
+def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which no key may stand twice: the last would replace the others without a message."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)} twice")
+    return content
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -157,18 +177,7 @@ def parse_mount(mount: Any, variables: Mapping[str, str], env: Mapping[str, str]
         parts = [f"{key}={value}" for key, value in mount.items() if key in ("type", "source", "target")]
     else:
         parts = next(csv.reader([str(mount)]), [])
-    parsed: dict[str, Any] = {"type": "volume", "source": "", "target": "", "readonly": False, "options": []}
-    names = {"src": "source", "dst": "target", "destination": "target"}
-    for part in parts:
-        key, _, value = substitute(part.strip(), variables, env).partition("=")
-        key = names.get(key, key)
-        if key in ("type", "source", "target"):
-            parsed[key] = value
-        elif key in ("readonly", "ro"):
-            parsed["readonly"] = value.lower() in ("", "true", "1")
-        else:
-            parsed["options"].append(f"{key}={value}" if value else key)
-    return parsed
+    return flags.mount(substitute(part.strip(), variables, env) for part in parts)
 
 
 def mount_argument(mount: Mapping[str, Any]) -> str:
@@ -183,16 +192,9 @@ def mount_argument(mount: Mapping[str, Any]) -> str:
 
 def hardening(raw: Mapping[str, Any]) -> list[str]:
     """privileged, capAdd and securityOpt as docker run takes them."""
-    flags = ["--privileged"] if raw.get("privileged") is True else []
-    flags += [f"--cap-add={value}" for value in raw.get("capAdd") or []]
-    return flags + [f"--security-opt={value}" for value in raw.get("securityOpt") or []]
-
-
-def flags(run_args: list[str], name: str) -> list[str]:
-    """The values of a flag, written as one string or as two."""
-    arguments = iter(run_args)
-    found = (argument.partition("=") for argument in arguments if re.match(rf"--{name}(=|$)", argument))
-    return [value if equals else next(arguments, "") for _, equals, value in found]
+    found = ["--privileged"] if raw.get("privileged") is True else []
+    found += [f"--cap-add={value}" for value in raw.get("capAdd") or []]
+    return found + [f"--security-opt={value}" for value in raw.get("securityOpt") or []]
 
 
 def env_file(path: Path) -> list[tuple[str, str | None]]:
@@ -211,12 +213,20 @@ def env_file(path: Path) -> list[tuple[str, str | None]]:
 
 
 def wrong(config: Config) -> str:
-    """The first key or flag that does not exist, with the remedy: what can be told before a start."""
+    """The first key or flag that does not exist, with the remedy: what can be told before a start.
+
+    Raises:
+        ConfigError: an --env-file cannot be read.
+    """
     for place, key in config.unknown:
         mistake = keys.Unknown(f"{place}/{key}", *keys.explain(place, key))
         if mistake.meant:
             return str(mistake)
-    return next((f"/runArgs: {what}; {remedy}" for what, remedy in mistakes(config.run_args)), "")
+    for what, remedy in flags.mistakes(config.run_args):
+        return f"/runArgs: {what}; {remedy}"
+    for path in config.env_file_paths:
+        env_file(path)  # refuses one that cannot be read
+    return ""
 
 
 def gpu_arguments(config: Config) -> list[str]:

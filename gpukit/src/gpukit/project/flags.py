@@ -8,45 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gpukit.project.messages import alike
+from gpukit.project.specification import KINDS, LONG, PODMAN
 
-# docker run's options, by the kind of their value as `docker run --help` names it (Docker 28.2, tried 2026-11-25).
-KINDS = {
-    "": "detach disable-content-trust help init interactive no-healthcheck oom-kill-disable privileged publish-all "
-    "quiet read-only rm sig-proxy tty use-api-socket",
-    "bytes": "kernel-memory memory memory-reservation memory-swap shm-size",
-    "decimal": "cpus",
-    "duration": "health-interval health-start-interval health-start-period health-timeout",
-    "gpu-request": "gpus",
-    "int": "cpu-period cpu-quota cpu-rt-period cpu-rt-runtime cpu-shares health-retries memory-swappiness "
-    "oom-score-adj pids-limit stop-timeout",
-    "list": "add-host attach blkio-weight-device cap-add cap-drop device device-cgroup-rule device-read-bps "
-    "device-read-iops device-write-bps device-write-iops dns dns-option dns-search env env-file expose group-add "
-    "label label-file link link-local-ip log-opt network-alias publish security-opt storage-opt tmpfs volume "
-    "volumes-from",
-    "map": "annotation sysctl",
-    "mount": "mount",
-    "network": "network",
-    "string": "cgroup-parent cgroupns cidfile cpuset-cpus cpuset-mems detach-keys domainname entrypoint health-cmd "
-    "hostname ip ip6 ipc isolation log-driver mac-address name pid platform pull restart runtime stop-signal user "
-    "userns uts volume-driver workdir",
-    "uint16": "blkio-weight",
-    "ulimit": "ulimit",
-}
-# Options that only Podman has, without and with a value (https://docs.podman.io, podman-run, read 2026-11-25).
-PODMAN = {
-    "": "env-host http-proxy no-hostname no-hosts passwd read-only-tmpfs replace rmi rootfs tls-verify unsetenv-all",
-    "string": "arch authfile cert-dir cgroup-conf cgroups chrootdirs conmon-pidfile cpuset creds decryption-key "
-    "env-merge gidmap group-entry health-log-destination health-max-log-count health-max-log-size health-on-failure "
-    "health-startup-cmd health-startup-interval health-startup-retries health-startup-success health-startup-timeout "
-    "hosts-file hostuser image-volume init-path os passwd-entry personality pidfile pod pod-id-file preserve-fd "
-    "preserve-fds rdt-class requires retry retry-delay sdnotify seccomp-policy secret shm-size-systemd subgidname "
-    "subuidname systemd timeout tz uidmap umask unsetenv variant",
-}
-# Other spellings, some of which `--help` does not list.
-LONG = {"-a": "--attach", "-c": "--cpu-shares", "-d": "--detach", "-e": "--env", "-h": "--hostname"}
-LONG.update({"-i": "--interactive", "-l": "--label", "-m": "--memory", "-p": "--publish", "-P": "--publish-all"})
-LONG.update({"-q": "--quiet", "-t": "--tty", "-u": "--user", "-v": "--volume", "-w": "--workdir"})
-LONG.update({"--net": "--network", "--net-alias": "--network-alias", "--dns-opt": "--dns-option"})
 KIND = {f"--{name}": kind for kinds in (PODMAN, KINDS) for kind, names in kinds.items() for name in names.split()}
 ALL = {*KIND, *(name for name in LONG if name.startswith("--"))}
 
@@ -139,22 +102,35 @@ def size(value: Any) -> int | None:
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
-def mount_fields(text: str) -> dict[str, Any]:
-    names = {"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}
-    mount: dict[str, Any] = {"type": "volume", "source": "", "target": "", "readonly": False}
-    for part in next(csv.reader([text]), []):
-        key, equals, value = part.partition("=")
-        mount[names.get(key, key)] = value if equals else True
-    return mount
+def mount(parts: Iterable[str]) -> dict[str, Any]:
+    """A mount from its fields in the notation of --mount: type, source, target, readonly, and the others as options."""
+    parsed: dict[str, Any] = {"type": "volume", "source": "", "target": "", "readonly": False, "options": []}
+    names = {"src": "source", "dst": "target", "destination": "target"}
+    for part in parts:
+        key, _, value = part.strip().partition("=")
+        key = names.get(key, key)
+        if key in ("type", "source", "target"):
+            parsed[key] = value
+        elif key in ("readonly", "ro"):
+            parsed["readonly"] = value.lower() in ("", "true", "1")
+        else:
+            parsed["options"].append(f"{key}={value}" if value else key)
+    return parsed
 
 
-def short_volume(text: str) -> dict[str, Any]:
+def long_mount(text: str) -> dict[str, Any]:
+    """A mount as --mount takes it: the fields are separated as in CSV."""
+    return mount(next(csv.reader([text]), []))
+
+
+def short_mount(text: str) -> dict[str, Any]:
+    """A mount as --volume and Compose's short notation have it: SOURCE:TARGET:MODES."""
     source, _, rest = text.partition(":")
     target, _, mode = rest.partition(":")
     if not target:
         source, target = "", source
     kind = "bind" if source.startswith(("/", ".", "~")) else "volume"
-    return {"type": kind, "source": source, "target": target, "readonly": "ro" in mode.split(",")}
+    return {"type": kind, "source": source, "target": target, "readonly": "ro" in mode.split(","), "options": []}
 
 
 def as_mapping(entries: Any) -> dict[str, str | None]:

@@ -1,7 +1,4 @@
-"""The keys of devcontainer.json, and what a key that is none of them was probably meant to be.
-
-Source: https://github.com/devcontainers/spec/blob/main/schemas/devContainer.base.schema.json, read 2026-11-25.
-"""
+"""Keys that a file's specification does not have, and what each was probably meant to be."""
 
 from __future__ import annotations
 
@@ -9,43 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpukit.project.flags import KINDS
 from gpukit.project.messages import alike
-
-PORT = "onAutoForward elevateIfNeeded label requireLocalPort protocol"
-# The keys that each object may have; * stands for any key or position.
-KEYS = {
-    "": "$schema name features overrideFeatureInstallOrder secrets forwardPorts portsAttributes otherPortsAttributes "
-    "updateRemoteUserUID containerEnv containerUser mounts init privileged capAdd securityOpt remoteEnv remoteUser "
-    "initializeCommand onCreateCommand updateContentCommand postCreateCommand postStartCommand postAttachCommand "
-    "waitFor userEnvProbe hostRequirements customizations appPort runArgs shutdownAction overrideCommand "
-    "workspaceFolder workspaceMount build image dockerComposeFile service runServices",
-    "/build": "dockerfile context target args cacheFrom options",
-    "/hostRequirements": "cpus memory storage gpu",
-    "/hostRequirements/gpu": "cores memory",
-    "/portsAttributes/*": PORT,
-    "/otherPortsAttributes": PORT,
-    "/mounts/*": "type source target",
-    "/customizations/vscode": "extensions settings devPort",
-}
-# Top-level keys of the old format, and those that Compose or another level of the file has for the same purpose.
-ELSEWHERE = {
-    "dockerFile": "build.dockerfile",
-    "dockerfile": "build.dockerfile",
-    "context": "build.context",
-    "args": "build.args",
-    "extensions": "customizations.vscode.extensions",
-    "settings": "customizations.vscode.settings",
-    "devPort": "customizations.vscode.devPort",
-    "vscode": "customizations.vscode",
-    "gpu": "hostRequirements.gpu",
-    "env": "containerEnv",
-    "environment": "containerEnv",
-    "ports": "forwardPorts",
-    "user": "containerUser",
-    "volumes": "mounts",
-}
-
+from gpukit.project.specification import DEVCONTAINER, ELSEWHERE, KINDS
 
 class Unknown(NamedTuple):
     """A key that the specification does not have; `meant` is empty if it resembles none."""
@@ -58,7 +20,7 @@ class Unknown(NamedTuple):
         return f"{self.place} is not in the specification of dev containers; {self.remedy}"
 
 
-def unknown(content: Any, keys: Mapping[str, str] = KEYS) -> list[tuple[str, str]]:
+def unknown(content: Any, keys: Mapping[str, str] = DEVCONTAINER) -> list[tuple[str, str]]:
     """The object and the key, for each key that is not in `keys`. Compose's extensions begin with x-."""
     found = []
     for pattern, names in keys.items():
@@ -81,20 +43,24 @@ def objects(value: Any, steps: list[str], place: str = "") -> Iterator[tuple[str
             yield from objects(item, steps[1:], f"{place}/{position}")
 
 
-def mistakes(content: Any, keys: Mapping[str, str] = KEYS) -> list[Unknown]:
+def mistakes(content: Any, keys: Mapping[str, str] = DEVCONTAINER) -> list[Unknown]:
     """The unknown keys, those that resemble nothing last."""
     found = [Unknown(f"{place}/{key}", *explain(place, key, keys)) for place, key in unknown(content, keys)]
     return sorted(found, key=lambda each: not each.meant)
 
 
-def explain(place: str, key: str, keys: Mapping[str, str] = KEYS) -> tuple[str, str]:
+def explain(place: str, key: str, keys: Mapping[str, str] = DEVCONTAINER) -> tuple[str, str]:
     """The key that an unknown one was probably meant to be, and the remedy; nothing if it resembles none."""
-    if keys is KEYS and not place and key in ELSEWHERE:
-        return ELSEWHERE[key], f"write it as `{ELSEWHERE[key]}`"
     meant = alike(key, next(names for pattern, names in keys.items() if matches(place, pattern)).split())
+    if keys is not DEVCONTAINER:
+        return (meant, f"did you mean `{meant}`?") if meant else ("", "")
+    if not place and key in ELSEWHERE:
+        return ELSEWHERE[key], f"write it as `{ELSEWHERE[key]}`"
     if meant:
         return meant, f"did you mean `{meant}`?"
-    flag = alike(key, " ".join(KINDS.values()).split(), 1) if keys is KEYS and not place else ""
+    if place and key in keys[""].split():
+        return key, "move it to the top level of the file"
+    flag = alike(key, " ".join(KINDS.values()).split(), 1) if not place else ""
     return ("runArgs", f"it is a flag of docker run, so add `--{flag}=VALUE` to `runArgs`") if flag else ("", "")
 
 

@@ -12,47 +12,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpukit.project.devcontainer import ConfigError, env_file
-from gpukit.project.flags import as_mapping, short_volume, size, ulimit
+from gpukit.project.flags import as_mapping, short_mount, size, ulimit
 from gpukit.project.messages import alike
 from gpukit.validate.container import Container, Mount
 from gpukit.validate.files import creates
-from gpukit.validate.problem import HOST_ENV, INITIALIZE, Problem
+from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, Problem
 
-# The keys that each mapping may have; * stands for any key or position.
-# Source: https://github.com/compose-spec/compose-spec/blob/main/schema/compose-spec.json, read 2026-11-25.
-KEYS = {
-    "": "configs include models name networks secrets services version volumes",
-    "/services/*": (
-        "annotations attach blkio_config build cap_add cap_drop cgroup cgroup_parent command configs container_name "
-        "cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset "
-        "credential_spec depends_on deploy develop device_cgroup_rules devices dns dns_opt dns_search domainname "
-        "entrypoint env_file environment expose extends external_links extra_hosts gpus group_add healthcheck "
-        "hostname image init ipc isolation label_file labels links logging mac_address mem_limit mem_reservation "
-        "mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pid pids_limit "
-        "platform ports post_start pre_stop privileged profiles provider pull_policy pull_refresh_after read_only "
-        "restart runtime scale secrets security_opt shm_size stdin_open stop_grace_period stop_signal storage_opt "
-        "sysctls tmpfs tty ulimits use_api_socket user userns_mode uts volumes volumes_from working_dir"
-    ),
-    "/services/*/build": (
-        "additional_contexts args cache_from cache_to context dockerfile dockerfile_inline entitlements extra_hosts "
-        "isolation labels network no_cache platforms privileged provenance pull sbom secrets shm_size ssh tags target "
-        "ulimits"
-    ),
-    "/services/*/deploy": (
-        "endpoint_mode labels mode placement replicas resources restart_policy rollback_config update_config"
-    ),
-    "/services/*/deploy/resources": "limits reservations",
-    "/services/*/deploy/resources/limits": "cpus memory pids",
-    "/services/*/deploy/resources/reservations": "cpus devices generic_resources memory",
-    "/services/*/deploy/resources/reservations/devices/*": "capabilities count device_ids driver options",
-    "/services/*/healthcheck": "disable interval retries start_interval start_period test timeout",
-    "/services/*/volumes/*": "bind consistency image read_only source target tmpfs type volume",
-    "/services/*/ports/*": "app_protocol host_ip mode name protocol published target",
-    "/services/*/env_file/*": "format path required",
-    "/networks/*": "attachable driver driver_opts enable_ipv4 enable_ipv6 external internal ipam labels name",
-    "/volumes/*": "driver driver_opts external labels name",
-}
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
+USER = ("USER_UID", "USER_GID")
 
 
 class Reset:
@@ -66,13 +33,17 @@ class Override(NamedTuple):
 
 
 def read(path: Path) -> Any:
-    """A compose file, with its !reset and !override tags.
+    return parse(path.read_text(encoding="utf-8-sig"))
+
+
+def parse(text: str, kind: str = "SafeLoader") -> Any:
+    """A YAML file, with Compose's !reset and !override. With the BaseLoader, all values are strings, and `on` is no bool.
 
     Raises:
         ValueError: it is not YAML.
     """
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    class Loader(getattr(yaml, f"C{kind}", getattr(yaml, kind))):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = [key.value for key, _ in node.value]
             for key, _ in node.value:
@@ -90,7 +61,7 @@ def read(path: Path) -> Any:
     Loader.add_constructor("!reset", lambda loader, node: Reset())
     Loader.add_constructor("!override", override)
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader)
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
@@ -101,8 +72,8 @@ def merged(base: Any, over: Any) -> Any:
     """Merge two compose files as Compose does, as far as the service `dev` needs it."""
     if isinstance(over, Override):
         return over.value
-    if isinstance(base, dict) and isinstance(over, dict):
-        result = dict(base)
+    if isinstance(over, dict) and isinstance(base, (dict, type(None))):
+        result = dict(base or {})
         for key, value in over.items():
             if isinstance(value, Reset):
                 result.pop(key, None)
@@ -155,20 +126,16 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
         with contextlib.suppress(ConfigError):  # then its variables are missing, which is reported
             container.env.update(env_file(project / (file["path"] if isinstance(file, Mapping) else file)))
     container.env.update(as_mapping(entry.get("environment")))
-    build = entry.get("build")
-    args = as_mapping(build.get("args") if isinstance(build, Mapping) else None)
-    container.build_args = {name: env.get(name, "") if value is None else value for name, value in args.items()}
+    args = {name: env.get(name, "") if value is None else value for name, value in arguments(entry).items()}
+    container.build_args = {name: value for name, value in args.items() if name not in USER}
     reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
     for device in reservations.get("devices") or []:
         if "gpu" in (device.get("capabilities") or []) or device.get("driver") == "cdi":
             ids, count = device.get("device_ids"), device.get("count", "all")
             names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
             container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
-    network, declared = joined_network(content, entry)
-    container.network = entry.get("network_mode") or interpolated(network, env)
-    container.external = bool(entry.get("network_mode") or declared.get("external"))
-    for volume in entry.get("volumes") or []:
-        mount = short_volume(volume) if isinstance(volume, str) else volume
+    container.network = entry.get("network_mode") or interpolated(network(content, entry)[0], env)
+    for mount in mounts(entry):
         source = str(mount.get("source") or "")
         if mount["type"] == "bind":
             source = re.sub(r"^~(?=/|$)", env["HOME"], source)
@@ -178,49 +145,80 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     return container
 
 
-def joined_network(content: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The network's name, which is empty for the one that Compose creates for the project, and its declaration."""
-    names = list(entry.get("networks") or ["default"])
-    declared = (content.get("networks") or {}).get(names[0]) or {}
-    return declared.get("name") or names[0].replace("default", ""), declared
+def arguments(entry: Mapping[str, Any]) -> dict[str, str | None]:
+    build = entry.get("build")
+    return as_mapping(build.get("args")) if isinstance(build, Mapping) else {}
 
 
-def references(name: str, content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
-    """Names of services, networks, and volumes that the file, or host.env, uses and the file does not declare."""
-    services = content["services"]
-    declared = {key: {*(content.get(key) or {})} for key in ("networks", "volumes", "services")}
-    declared["networks"].add("default")
-    path = project / INITIALIZE
-    script = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if not {"command", "entrypoint", "tty", "stdin_open", "extends"} & {*services["dev"]}:
+def mounts(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [short_mount(each) if isinstance(each, str) else each for each in entry.get("volumes") or []]
+
+
+def network(content: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, bool]:
+    """The network's name, which is empty for the one that Compose creates, and whether it is there before."""
+    name = [*(entry.get("networks") or ["default"])][0]
+    declared = (content.get("networks") or {}).get(name) or {}
+    return declared.get("name") or name.replace("default", ""), bool(declared.get("external"))
+
+
+def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
+    """What the services need of each other, of initialize.sh, and of host.env."""
+    services, dev = content["services"], content["services"]["dev"]
+    if not {"command", "entrypoint", "tty", "stdin_open", "extends"} & {*dev}:
         what = "is missing, so that the container ends at once"
-        yield Problem(name, "/services/dev/command", what, "write `command: sleep infinity`")
+        yield Problem(COMPOSE, "/services/dev/command", what, "write `command: sleep infinity`")
+    for name in USER:  # VS Code and ./launch set the ids themselves
+        if name not in arguments(dev):
+            what = "is missing, so that files created in the container belong to another user"
+            yield Problem(COMPOSE, f"/services/dev/build/args/{name}", what, f"add `{name}: ${{{name}}}`")
+    joined, external = network(content, dev)
+    if joined and not external:
+        what = f"{joined} is not external, and initialize.sh creates it before Compose does"
+        yield Problem(COMPOSE, "/networks", what, "add `external: true` to the network")
     for key, entry in services.items():
-        used = [("services", each, "depends_on") for each in entry.get("depends_on") or []]
-        used += [("networks", each, "networks") for each in entry.get("networks") or []]
-        for volume in entry.get("volumes") or []:
-            mount = short_volume(volume) if isinstance(volume, str) else volume
-            source = str(mount.get("source") or "")
-            folder = source.removeprefix("./")
-            there = source == folder or (project / folder).exists() or not script
-            made = creates(script, folder) or f"mkdir -p {folder}/" in script  # mkdir -p creates the parents too
-            if mount["type"] == "bind" and not (there or made):
-                what = f"does not create {folder}, which the service {key} mounts"
-                yield Problem(INITIALIZE, "", what, f"add the line `mkdir -p {folder}`, or create the folder")
-            if mount["type"] == "volume" and source and "$" not in source:
-                used.append(("volumes", source, "volumes"))
-        for kind, used_name, place in used:
-            if used_name not in declared[kind]:
-                meant = alike(used_name, declared[kind])
+        yield from undeclared(key, entry, content)
+        yield from sources(key, entry, project)
+    with contextlib.suppress(ConfigError):
+        for variable, value in env_file(project / HOST_ENV):
+            host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
+            if host and host[1] not in (*services, "localhost"):
+                what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
+                yield Problem(COMPOSE, "/services", what, f"add {host[1]}, or change {variable}")
+
+
+def undeclared(key: str, entry: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[Problem]:
+    """Names of services, networks, and volumes that a service uses and the file does not declare."""
+    volumes = [str(mount.get("source") or "") for mount in mounts(entry) if mount["type"] == "volume"]
+    used = {
+        "services": ("depends_on", entry.get("depends_on") or []),
+        "networks": ("networks", [name for name in entry.get("networks") or [] if name != "default"]),
+        "volumes": ("volumes", [source for source in volumes if source and "$" not in source]),
+    }
+    for kind, (place, names) in used.items():
+        declared = content.get(kind) or {}
+        for name in names:
+            if name not in declared:
+                meant = alike(name, declared)
                 remedy = f"did you mean `{meant}`?" if meant else f"add it under {kind}:"
-                what = f"{used_name} is not declared under {kind}:"
-                yield Problem(name, f"/services/{key}/{place}", what, remedy)
-    try:
-        variables = env_file(project / HOST_ENV)
-    except ConfigError:
-        return
-    for variable, value in variables:
-        host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
-        if host and host[1] not in (*services, "localhost"):
-            what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
-            yield Problem(name, "/services", what, f"add {host[1]}, or change {variable}")
+                yield Problem(COMPOSE, f"/services/{key}/{place}", f"{name} is not declared under {kind}:", remedy)
+
+
+def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Problem]:
+    """Folders of the project that a service mounts, and that nothing creates: Docker would, as root."""
+    script = (project / INITIALIZE).read_text(encoding="utf-8")
+    for mount in mounts(entry):
+        source = str(mount.get("source") or "")
+        folder = source.removeprefix("./")
+        inside = mount["type"] == "bind" and source != folder
+        made = creates(script, folder) or f"mkdir -p {folder}/" in script  # mkdir -p creates the parents too
+        if inside and not (project / folder).exists() and not made:
+            what = f"does not create {folder}, which the service {key} mounts"
+            yield Problem(INITIALIZE, "", what, f"add the line `mkdir -p {folder}`, or create the folder")
+
+
+def unknown_services(base: Mapping[str, Any], over: Mapping[str, Any]) -> Iterator[Problem]:
+    """Services of compose.cpu.yaml that only resemble one of compose.yaml."""
+    for name in over["services"]:
+        meant = alike(name, base["services"])
+        if meant and name not in base["services"]:
+            yield Problem(COMPOSE_CPU, f"/services/{name}", f"{COMPOSE} has no such service", f"did you mean `{meant}`?")

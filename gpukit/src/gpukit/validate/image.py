@@ -1,4 +1,4 @@
-"""Rules about the Dockerfile: what a build would refuse only after minutes, or would get wrong without a message."""
+"""Rules about the Dockerfile and .dockerignore: what a build would refuse late, or would get wrong without a message."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpukit.project.messages import alike
-from gpukit.validate.problem import RESTORE, STACK, Problem
+from gpukit.project.specification import INSTRUCTIONS
+from gpukit.validate import secrets
+from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
-FILE, IGNORE = "Dockerfile", ".dockerignore"
-INSTRUCTIONS = (
-    "ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME "
-    "WORKDIR"
-)
+IGNORE = {".dockerignore": "the build", ".gitignore": "git"}
 PREDEFINED = re.compile(
     r"(?i)(https?|ftp|no|all)_proxy|(TARGET|BUILD)(PLATFORM|OS|ARCH|VARIANT)|BUILDKIT_.*|SOURCE_DATE_.*"
 )
@@ -25,6 +23,7 @@ ESSENTIAL = {
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
     "/vendor/*.whl": "does not install gpukit, which verifies the container",
+    "PYTHONPATH=/workspace/src": "does not let Python find the project's package",
 }
 STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Dockerfile; no images have these names
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
@@ -48,36 +47,73 @@ def instructions(text: str) -> list[Instruction]:
             joined = joined.rstrip()[:-1] + ("\\" if following.lstrip().startswith("#") else f" {following}")
         if not joined.strip() or joined.lstrip().startswith("#"):
             continue
-        for end in re.findall(r"<<-?[\"']?(\w+)[\"']?", joined):
+        for end in re.findall(r"(?<![<\w])<<-?[\"']?([A-Za-z_]\w*)", joined):
             while next(lines, (0, end))[1].strip() != end:
                 pass
         name, _, rest = joined.strip().partition(" ")
-        found.append(Instruction(number, name, rest.strip()))
+        found.append(Instruction(number, name.upper(), rest.strip()))
     return found
 
 
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
-    path = project / FILE
-    if not path.is_file():
-        yield Problem(FILE, "", "is missing", RESTORE)
+    steps = instructions((project / DOCKERFILE).read_text(encoding="utf-8-sig"))
+    problem = misspelled(steps) or wrong_stage(steps)
+    if problem:
+        yield problem
         return
-    steps = instructions(path.read_text(encoding="utf-8"))
-    if not steps:
-        yield Problem(FILE, "", "has no instructions", "restore it with `git checkout`")
-        return
+    yield from arguments(steps, args)
+    if not any(BASE.search(f"{step.name} {step.rest}") for step in steps):
+        wanted = stack.get("image", "IMAGE")
+        yield Problem(DOCKERFILE, "", "has no default for BASE_IMAGE", f"write `FROM ${{BASE_IMAGE:-{wanted}}}`")
+    last = [step for step in steps if step.name in ("USER", "FROM")][-1]
+    if last.name == "FROM" or last.rest.split(":")[0] in ("root", "0"):
+        what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
+        yield Problem(DOCKERFILE, f"line {last.line}", what, "end it with `USER ${USER_UID}`")
+    for fragment, what in ESSENTIAL.items():
+        if not any(fragment in step.rest for step in steps):
+            yield Problem(DOCKERFILE, "", what, f"add the line with `{fragment}` again, or `git checkout` the file")
+    made = " ".join(step.rest for step in steps)
+    for target in [*stack.get("mounts", []), *stack.get("read_only", [])]:
+        if target.startswith("/home/") and not re.search(rf"{re.escape(target)}(?=[\"'\s/]|$)", made):
+            what = f"does not create {target}, so that Docker creates it as root when it is mounted"
+            yield Problem(DOCKERFILE, "", what, "add it to the `mkdir -p` before `chown`")
     for step in steps:
-        if step.name.upper() not in INSTRUCTIONS.split():
+        for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
+            yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
+    yield from copies(project, steps)
+    yield from architectures(steps, stack)
+
+
+def misspelled(steps: list[Instruction]) -> Problem | None:
+    for step in steps:
+        if step.name not in INSTRUCTIONS.split():
             meant = alike(step.name, INSTRUCTIONS.split())
             remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
-            yield Problem(FILE, f"line {step.line}", f"`{step.name}` is not an instruction", remedy)
-            return
-    misnamed = list(stages(steps))
-    if misnamed:
-        yield from misnamed
-        return
-    lines = [step.rest for step in steps if step.name.upper() == "ARG"]
-    declared = {each.partition("=")[0] for line in lines for each in line.split()}
+            return Problem(DOCKERFILE, f"line {step.line}", f"`{step.name}` is not an instruction", remedy)
+    return None
+
+
+def wrong_stage(steps: list[Instruction]) -> Problem | None:
+    """`--from=NAME` and `FROM NAME`, where NAME resembles a stage that exists, or is none and no image either."""
+    names: list[str] = []
+    for step in steps:
+        words = [word for word in step.rest.split() if not word.startswith("--")]
+        sources = words[:1] if step.name == "FROM" else re.findall(r"--from=(\S+)", step.rest)
+        for source in sources:
+            meant = alike(source, names)
+            if source in names or re.search(r"[/:$@]|^\d+$|^scratch$", source) or not (meant or source in STAGES):
+                continue
+            remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
+            what = f"no stage before this line is named `{source}`"
+            return Problem(DOCKERFILE, f"line {step.line}", what, remedy)
+        if step.name == "FROM" and len(words) == 3:
+            names.append(words[2])
+    return None if names else Problem(DOCKERFILE, "", "has no stages", RESTORE)
+
+
+def arguments(steps: list[Instruction], args: Mapping[str, list[str]]) -> Iterator[Problem]:
+    declared = {word.partition("=")[0] for step in steps if step.name == "ARG" for word in step.rest.split()}
     for arg, names in {**args, "USER_UID": ["every start"], "USER_GID": ["every start"]}.items():
         if arg in declared or PREDEFINED.fullmatch(arg):
             continue
@@ -86,59 +122,21 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield Problem(names[0], f"/build/args/{arg}", what, f"add `ARG {arg}` there, or remove it")
         else:
             what = f"does not declare the build argument {arg}, passed by {' and '.join(names)}"
-            yield Problem(FILE, "", what, f"add `ARG {arg}` to the stage that uses it")
-    if not any(BASE.search(f"{step.name} {step.rest}") for step in steps):
-        wanted = stack.get("image", "IMAGE")
-        yield Problem(FILE, "", "has no default for BASE_IMAGE", f"write `FROM ${{BASE_IMAGE:-{wanted}}}`")
-    users = [step for step in steps if step.name.upper() in ("USER", "FROM")]
-    if users[-1].name.upper() == "FROM" or users[-1].rest.split(":")[0] in ("root", "0"):
-        what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
-        yield Problem(FILE, f"line {users[-1].line}", what, "end it with `USER ${USER_UID}`")
-    for fragment, what in ESSENTIAL.items():
-        if not any(fragment in step.rest for step in steps):
-            yield Problem(FILE, "", what, f"add the line with `{fragment}` again, or `git checkout` the file")
-    made = " ".join(step.rest for step in steps)
-    targets = [each for each in [*stack.get("mounts", []), *stack.get("read_only", [])] if each.startswith("/home/")]
-    absent = [each for each in targets if not re.search(rf"{re.escape(each)}(?=[\"'\s/]|$)", made)]
-    if absent:
-        what = f"does not create {', '.join(absent)}, so that Docker creates it as root when it is mounted"
-        yield Problem(FILE, "", what, "add it to the `mkdir -p` before `chown`")
-    yield from copies(project, steps)
-    yield from architectures(steps, stack)
+            yield Problem(DOCKERFILE, "", what, f"add `ARG {arg}` to the stage that uses it")
 
 
-def stages(steps: list[Instruction]) -> Iterator[Problem]:
-    """`--from=NAME` and `FROM NAME`, where NAME resembles a stage that exists, or is none and no image either."""
-    names: list[str] = []
-    for step in steps:
-        sources = re.findall(r"--from=(\S+)", step.rest) if step.name.upper() in ("COPY", "RUN", "ADD") else []
-        if step.name.upper() == "FROM":
-            words = [word for word in step.rest.split() if not word.startswith("--")]
-            sources = words[:1]
-        for source in sources:
-            if source in names or re.search(r"[/:$@]|^\d+$|^scratch$", source):
-                continue
-            meant = alike(source, names)
-            if meant or source in STAGES:
-                remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
-                yield Problem(FILE, f"line {step.line}", f"no stage before this line is named `{source}`", remedy)
-                return
-        if step.name.upper() == "FROM" and len(words) == 3:
-            names.append(words[2])
+def ignored(project: Path) -> Iterator[Problem]:
+    """.env, with its secrets, must reach neither the build nor git."""
+    for name, where in IGNORE.items():
+        if not excluded(".env", patterns(project / name)):
+            yield Problem(name, "", f"does not keep .env, with its secrets, from {where}", "add the line `/.env` again")
 
 
 def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
     """What COPY takes from the project must be there, and must not be kept from the build by .dockerignore."""
-    ignore = project / IGNORE
-    if not ignore.is_file():
-        what = "is missing, so that a build sends all files, secrets and data too"
-        yield Problem(IGNORE, "", what, RESTORE)
-    lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
-    rules = [line.strip().lstrip("/") for line in lines if line.strip() and not line.startswith("#")]
-    if ignore.is_file() and not excluded(".env", rules):
-        yield Problem(IGNORE, "", "does not keep .env, with its secrets, from the build", "begin it with the line `*`")
+    rules = patterns(project / ".dockerignore")
     for step in steps:
-        if step.name.upper() not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
+        if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
         for source in [word for word in step.rest.split() if not word.startswith("--")][:-1]:
             pattern = source.lstrip("/")
@@ -148,7 +146,12 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
                 what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
-                yield Problem(IGNORE, "", what, f"add the line `!{source}`")
+                yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
+
+
+def patterns(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8-sig").splitlines() if path.is_file() else []
+    return [line.strip().lstrip("/") for line in lines if line.strip() and not line.startswith("#")]
 
 
 def excluded(name: str, rules: list[str]) -> bool:
@@ -166,21 +169,23 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
     targets = stack.get("targets") or {}
     wanted = {target["capability"].rstrip("af") for target in targets.values() if target["capability"]}
     for step in steps:
-        match = ARCHITECTURES.search(step.rest) if step.name.upper() == "ENV" else None
+        match = ARCHITECTURES.search(step.rest) if step.name == "ENV" else None
         listed = {each.replace("+PTX", "").rstrip("af") for each in re.split(r"[;\s]", match[1])} if match else set()
         if match and not wanted <= listed:
             what = f"compiles for {match[1]}, and {STACK} says {', '.join(sorted(wanted))}"
-            yield Problem(FILE, f"line {step.line}", what, f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"')
+            remedy = f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"'
+            yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
 
 
-def base(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """The base image of the Dockerfile, against the one in stack.json."""
-    path, wanted = project / FILE, stack["image"]
-    for step in instructions(path.read_text(encoding="utf-8")) if path.is_file() else []:
+    wanted = stack["image"]
+    for step in instructions((project / DOCKERFILE).read_text(encoding="utf-8-sig")):
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]
             if image != wanted and not re.fullmatch(re.escape(wanted) + r"@sha256:[0-9a-f]{64}", image):
                 remedy = f"write {wanted} (a digest may follow: {wanted}@sha256:...), or run `./launch update`"
-                yield Problem(FILE, f"line {step.line}", f"image is {image}, and {STACK} says {wanted}", remedy)
+                what = f"image is {image}, and {STACK} says {wanted}"
+                yield "image", Problem(DOCKERFILE, f"line {step.line}", what, remedy)
             return

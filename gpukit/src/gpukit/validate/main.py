@@ -1,31 +1,54 @@
 """Check a project's generated files: each against its schema, and the files against each other.
 
-The schemas are in schemas/, the rules in the other modules. Nothing is written, and values of variables are not
-printed, because they could be secrets. The schemas need jsonschema and compose.yaml needs PyYAML, which uv provides;
-without them, everything else is still checked. Each cause is reported once: a file is compared with others only if
-nothing is wrong in it.
+Nothing is written, and values of variables are not printed, because they could be secrets. uv provides the packages
+that this needs; without them, everything else is still checked. Each cause is reported once: if something is wrong in a
+file, it is not compared with others.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from gpukit.host import uv
-from gpukit.project import devcontainer, keys
+from gpukit.project import devcontainer, keys, specification, support
 from gpukit.project.messages import RefusalError, say
 from gpukit.validate import files, image, rules, secrets
-from gpukit.validate.container import Container, from_devcontainer
-from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, CPU, HOST_ENV, MAIN, RESTORE, STACK, Problem
+from gpukit.validate.container import from_devcontainer
+from gpukit.validate.problem import (
+    COMPOSE,
+    COMPOSE_CPU,
+    CPU,
+    DOCKERFILE,
+    HOST_ENV,
+    INITIALIZE,
+    MAIN,
+    PYPROJECT,
+    RESTORE,
+    STACK,
+    Problem,
+)
 from gpukit.validate.schema import schema_problems
 
 PASSED, FAILED, SKIPPED = 0, 10, 11  # Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED
+TOML = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+# What is imported, and what cannot be checked without it.
+PARTS = {"jsonschema": "the schemas", "yaml": "the YAML files", TOML: PYPROJECT}
+# The formats for which there is a table of keys, and their names.
+KEYS = {
+    "devcontainer": (specification.DEVCONTAINER, "dev containers"),
+    "compose": (specification.COMPOSE, "Compose"),
+    "compose.cpu": (specification.COMPOSE, "Compose"),
+    "workflow": (specification.WORKFLOW, "GitHub's workflows"),
+}
 # The host environment for which both files are read. They are compared for each way to set GPUS.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
 CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
@@ -35,7 +58,7 @@ def command(project: Path | None) -> int:
     """`./launch validate`: 0 if nothing is wrong, 1 if a file is, 2 if something could not be checked."""
     if project is None:
         raise RefusalError("This is not a generated project: no folder from here upward has stack.json.")
-    missing = [module for module in needed(project) if not uv.importable(module)]
+    missing = [module for module in PARTS if not uv.importable(module)]
     code = None
     if missing:
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # a folder, or the wheel
@@ -43,11 +66,6 @@ def command(project: Path | None) -> int:
     if code not in (PASSED, FAILED, SKIPPED):
         code = run(project)
     return {PASSED: 0, FAILED: 1}.get(code, 2)
-
-
-def needed(project: Path) -> list[str]:
-    """The packages for checking this project. Each takes time to import, so only those."""
-    return ["jsonschema", *["yaml"] * (project / COMPOSE).exists()]
 
 
 def run(project: Path, wheel: bool = True) -> int:
@@ -71,253 +89,235 @@ class Validation:
     """One check of one project: what was read, what was found, and what could not be checked."""
 
     def __init__(self, project: Path, wheel: bool = False) -> None:
-        self.project, self.wheel = project, wheel
+        self.project, self.wheel = project.absolute(), wheel
         self.read: list[str] = []
         self.skipped: list[str] = []
         self.found: list[Problem] = []
         self.notices: list[str] = []
-        self.misspelled: list[Problem] = []  # the same problems, at the place that was meant
-        self.validator: Any = None
+        self.unreadable: set[str] = set()
+        modules = {name: self.module(name, what) for name, what in PARTS.items()}
+        self.validator = getattr(modules["jsonschema"], "Draft202012Validator", None)
+        self.yaml, self.toml = modules["yaml"], modules[TOML]
+
+    def module(self, name: str, what: str) -> Any:
         try:
-            from jsonschema.validators import Draft202012Validator
+            return importlib.import_module(name)
         except ImportError:
-            self.skipped.append("the schemas (no jsonschema here)")
-        else:
-            self.validator = Draft202012Validator
+            self.skipped.append(f"{what} (no {name} here)")
+            return None
 
     def problems(self) -> list[Problem]:
-        stack = self.file(STACK, lambda path: json.loads(path.read_text(encoding="utf-8")), "stack")
-        gpu = stack is not None and self.apply_rule(rules.has_gpu, stack)
-        if self.clean(STACK):
-            self.apply_rule(rules.targets, stack)
-        if not self.clean(STACK):
-            stack = None
-        self.apply_rule(files.scripts, self.project)
-        if self.wheel:
-            self.apply_rule(files.wheel, self.project)
-        self.apply_rule(files.environment, self.project)
-        configs = self.configurations(gpu)
-        for name, raw in configs.items():
-            self.configuration(name, raw, gpu)
-        passed = [(name, raw) for name, raw in configs.items() if self.clean(name, "/build")]
-        args: dict[str, list[str]] = {}
-        for name, raw in passed:
-            for arg in raw["build"]["args"]:
-                args.setdefault(arg, []).append(name)
-        self.apply_rule(image.dockerfile, self.project, args, stack or {})
-        self.apply_rule(files.pyproject, self.project, stack or {})
-        if stack is not None:
-            self.notices += filter(None, [self.apply_rule(rules.ending, stack)])
-            self.compare_with_stack(configs, stack, gpu)
-        self.compose(configs)
-        self.apply_rule(secrets.env_file_secrets, self.project, HOST_ENV)
-        for name in (MAIN, CPU, HOST_ENV, COMPOSE, COMPOSE_CPU, "Dockerfile", ".env.example"):
-            self.apply_rule(secrets.secret_values, self.project, name)
+        self.add(files.texts, self.project)
+        self.unreadable = {problem.file for problem in self.found}
+        self.scripts()
+        stack = self.content(STACK, devcontainer.strict, "stack")
+        self.add(rules.targets, stack)
+        stack = self.sound(STACK, stack)
+        self.others(stack)
+        configs = self.configurations(stack)
+        self.dockerfile(configs, stack)
+        self.add(image.ignored, self.project)
+        pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
+        if pyproject is not None:
+            self.add(files.requirements, self.project)
+        self.compare_with_stack(configs, pyproject, stack)
+        if self.yaml:
+            self.compose(configs)
         return list(dict.fromkeys(self.found))
 
-    def configurations(self, gpu: bool) -> dict[str, Any]:
-        """The contents of both devcontainer.json, as far as they can be read."""
+    # Reading
+
+    def content(self, name: str, parse: Callable[[str], Any] | None, schema: str = "") -> Any:
+        """The content of a file; None if there is no parser for it, or if something is wrong in it."""
+        path = self.project / name
+        if parse is None or name in self.unreadable or not path.is_file():
+            return None
+        try:
+            content = parse(path.read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            self.found.append(syntax_error(name, error))
+            return None
+        self.read.append(name)
+        if not isinstance(content, dict):
+            self.found.append(Problem(name, "", "is not a mapping", RESTORE))
+            return None
+        reported = self.unknown_keys(name, content, schema) if schema in KEYS else []
+        self.apply_schema(name, content, schema, reported)
+        return self.sound(name, content)
+
+    def unknown_keys(self, name: str, content: Mapping[str, Any], schema: str) -> list[str]:
+        """Report the keys that are in no specification; returns the places that they were meant for."""
+        table, format = KEYS[schema]
+        meant = []
+        mistakes = keys.mistakes(content, table)
+        old = [mistake for mistake in mistakes if mistake.meant.startswith("build.")]
+        for mistake in mistakes:
+            what = f"is not in the specification of {format}"
+            if not mistake.meant:
+                self.notices.append(f"{name}: {mistake.place} {what}.")
+                continue
+            meant.append(f"{mistake.place.rpartition('/')[0]}/{mistake.meant.replace('.', '/')}")
+            if mistake in old[1:]:
+                continue  # the keys of the old format are one problem
+            remedy = " and ".join(each.remedy for each in old) if mistake in old else mistake.remedy
+            self.found.append(Problem(name, mistake.place, what, remedy))
+        return meant
+
+    def apply_schema(self, name: str, content: Any, schema: str, reported: Iterable[str] = ()) -> None:
+        """Report what does not meet a schema, once for each place."""
+        if not self.validator or not schema or schema == "workflow":
+            return
+        definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"")
+        seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
+        errors = sorted(self.validator(definition).iter_errors(content), key=lambda error: error.validator != "type")
+        for problem in (problem for error in errors for problem in schema_problems(name, error, definition)):
+            if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
+                seen.append(problem.place)
+                self.found.append(problem)
+
+    def sound(self, name: str, content: Any) -> Any:
+        """The content, if nothing is wrong in the file."""
+        return None if any(problem.file == name for problem in self.found) else content
+
+    # The files
+
+    def scripts(self) -> None:
+        for name in files.SCRIPTS:
+            if (self.project / name).is_file() and name not in self.unreadable:
+                self.add(files.script, self.project, name)
+        if self.wheel:
+            self.add(files.wheel, self.project)
+        if (self.project / HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
+            self.add(files.host_env, self.project)
+            self.add(secrets.host_env, self.project, HOST_ENV)
+
+    def others(self, stack: Any) -> None:
+        """The answers, the workflows, and the other files in YAML and JSON."""
+        if not (self.project / files.ANSWERS).is_file():
+            self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
+        for name in files.generated(self.project):
+            if name.startswith(".vscode/"):
+                self.content(name, devcontainer.parse)
+            elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
+                from gpukit.validate import compose
+
+                schema = "workflow" if name.startswith(".github/") else ""
+                content = self.content(name, lambda text: compose.parse(text, "BaseLoader"), schema)
+                if name == files.ANSWERS:
+                    self.add(files.answers, content, stack)
+
+    def configurations(self, stack: Any) -> dict[str, tuple[Any, devcontainer.Config]]:
+        """The configurations in which nothing is wrong, as JSON and as launch reads them."""
+        gpu = stack is not None and rules.has_gpu(stack)
+        if gpu and not (self.project / CPU).exists():
+            self.found.append(Problem(CPU, "", "is missing", f"{RESTORE}: laptops and CI have no GPU"))
         found = {}
         for name in (MAIN, CPU):
-            if name == CPU and not (self.project / CPU).exists():
-                if gpu:
-                    self.found.append(Problem(CPU, "", "is missing", f"{RESTORE}: laptops and CI have no GPU"))
-                continue
-            raw = self.file(name, devcontainer.read, "devcontainer")
-            if raw is not None:
-                found[name] = raw
+            raw = self.content(name, devcontainer.parse, "devcontainer")
+            self.add(rules.flags_and_mounts, name, self.config(name, raw))
+            raw = self.sound(name, raw)
+            config, container = self.config(name, raw), self.container(name, raw)
+            self.add(rules.safe, name, raw, container)
+            self.add(secrets.devcontainer, name, raw)
+            self.add(files.env_files, self.project, name, config)
+            self.add(files.initialize, self.project, name, raw, gpu)
+            self.add(files.build, self.project, name, config)
+            if name == CPU:
+                self.add(rules.without_gpu, raw, container)
+            if self.sound(name, raw):
+                found[name] = (raw, config)
         return found
 
-    def configuration(self, name: str, raw: Mapping[str, Any], gpu: bool) -> None:
-        """What can be checked in one devcontainer.json alone."""
-        self.apply_rule(secrets.devcontainer_secrets, name, raw)
-        self.apply_rule(rules.options, name, raw)
-        self.apply_rule(rules.regular_user, name, raw)
-        self.apply_rule(files.env_files, self.project, name, raw)
-        self.apply_rule(files.initialize, self.project, name, raw, gpu)
-        config = self.config(name, {"GPUS": "0,1"})
-        self.apply_rule(rules.values, config, name)
-        self.apply_rule(files.build, self.project, name, config)
-        self.apply_rule(rules.safe, name, self.container(name))
-        if name == CPU:
-            self.apply_rule(rules.without_gpu, raw, self.container(name))
+    def dockerfile(self, configs: Mapping[str, Any], stack: Any) -> None:
+        args: dict[str, list[str]] = {}
+        for name, (raw, _) in configs.items():
+            for arg in raw["build"]["args"]:
+                args.setdefault(arg, []).append(name)
+        if DOCKERFILE not in self.unreadable:
+            self.add(image.dockerfile, self.project, args, stack or {})
 
-    def compare_with_stack(self, configs: Mapping[str, Any], stack: Mapping[str, Any], gpu: bool) -> None:
-        """The files that must agree with stack.json. Where several disagree in the same way, stack.json is wrong."""
-        if MAIN in configs:
-            first = self.container(MAIN, {"GPUS": "0"})
-            self.apply_rule(rules.gpu_request, self.container(MAIN), first, stack)
-            self.apply_rule(files.mount_sources, self.project, configs[MAIN], self.config(MAIN), stack)
-        for rule in (rules.memory, rules.user, rules.mounts):
-            found = [self.applied(rule, name, raw, self.container(name), stack) for name, raw in configs.items()]
-            self.found += blamed(found)
-        self.found += blamed([self.applied(rule, self.project, stack) for rule in (image.base, rules.readme)])
+    def compare_with_stack(self, configs: Mapping[str, Any], pyproject: Any, stack: Any) -> None:
+        """The files that must agree with stack.json."""
+        if stack is None:
+            return
+        if stack["channel"] == "pin" and (ending := support.notice(stack, date.today())):
+            self.notices.append(ending)
+        disagreements: list[tuple[str, Problem]] = []
+        for name, (raw, _) in configs.items():
+            disagreements += rules.container(name, raw, self.container(name, raw), stack)
+        if self.sound(DOCKERFILE, True):
+            disagreements += image.base(self.project, stack)
+        if self.sound("README.md", True):
+            disagreements += rules.readme(self.project, stack)
+        if pyproject is not None:
+            disagreements += files.python(pyproject, stack)
+        self.add(rules.blamed, disagreements)
+        if MAIN in configs and self.sound(STACK, True):
+            raw, config = configs[MAIN]
+            self.add(rules.gpu_request, self.container(MAIN, raw), self.container(MAIN, raw, {"GPUS": "0"}), stack)
+            if INITIALIZE not in self.unreadable:
+                self.add(files.mount_sources, self.project, raw, config, stack)
 
     def compose(self, configs: Mapping[str, Any]) -> None:
+        from gpukit.validate import compose
+
         if not (self.project / COMPOSE).exists():
             if (self.project / COMPOSE_CPU).exists():
                 self.found.append(Problem(COMPOSE, "", "is missing", RESTORE))
             return
-        try:
-            from gpukit.validate import compose
-        except ImportError:
-            self.skipped.append("compose.yaml (no PyYAML here)")
-            return
-        base = self.file(COMPOSE, compose.read, "compose")
-        self.apply_rule(secrets.compose_secrets, COMPOSE, base)
-        sound = base is not None and self.clean(COMPOSE)
-        if sound:
-            self.apply_rule(compose.references, COMPOSE, base, self.project)
-        if sound and MAIN in configs and self.clean(MAIN):
-            self.agreement(MAIN, COMPOSE, base)
+        base = self.content(COMPOSE, compose.parse, "compose")
+        self.add(secrets.compose, COMPOSE, base)
+        if base is not None and INITIALIZE not in self.unreadable:
+            self.add(compose.rules, base, self.project)
+        base = self.sound(COMPOSE, base)
+        self.agreement(MAIN, configs, COMPOSE, base)
         if CPU not in configs:
             return
-        override = self.file(COMPOSE_CPU, compose.read, "compose.cpu")
-        self.apply_rule(secrets.compose_secrets, COMPOSE_CPU, override)
-        if not sound or not self.clean(COMPOSE_CPU):
+        if not (self.project / COMPOSE_CPU).exists():
+            self.found.append(Problem(COMPOSE_CPU, "", "is missing", RESTORE))
+        over = self.content(COMPOSE_CPU, compose.parse, "compose.cpu")
+        if base is None or over is None:
             return
-        both = compose.merged(base, override)
+        self.add(secrets.compose, COMPOSE_CPU, over)
+        self.add(compose.unknown_services, base, over)
+        both = self.sound(COMPOSE_CPU, compose.merged(base, over))
         self.apply_schema(COMPOSE_CPU, both, "compose")
-        if self.clean(CPU) and self.clean(COMPOSE_CPU):
-            self.agreement(CPU, COMPOSE_CPU, both)
+        self.agreement(CPU, configs, COMPOSE_CPU, self.sound(COMPOSE_CPU, both))
 
-    def agreement(self, config: str, file: str, content: Mapping[str, Any]) -> None:
-        """Compare the service `dev` with the configuration, for each way to set GPUS. A difference is reported once."""
-        from gpukit.validate.compose import service
+    def agreement(self, name: str, configs: Mapping[str, Any], file: str, content: Any) -> None:
+        """Compare the service `dev` with a configuration, for each way to set GPUS. A difference is reported once."""
+        from gpukit.validate import compose
 
-        for choice in CHOICES:
-            here = self.apply_rule(service, content, self.project, {**HOST, **choice})
-            there = self.container(config, choice)
-            if here is None or there is None:
-                return
-            problems = rules.differences(file, here, config, there, choice.get("GPUS", "unset"))
-            problems = [problem for problem in problems if self.clean(COMPOSE, problem.place)]
-            self.found += problems
-            if problems:
-                return
-
-    def clean(self, file: str, *places: str) -> bool:
-        """Whether no problem was found in a file, or at these places in it, or below or above them."""
-        found = [problem.place for problem in self.found + self.misspelled if problem.file == file]
-        return not any(f"{one}/".startswith(f"{two}/") for at in places or [""] for one, two in pairs(at, found))
-
-    def config(self, name: str, choice: Mapping[str, str] | None = None) -> devcontainer.Config | None:
-        """launch's reading of a devcontainer.json; None if it cannot be read, which is a problem."""
-        try:
-            return self.apply_rule(devcontainer.load, self.project / name, {**HOST, **(choice or {})})
-        except devcontainer.ConfigError as error:
-            if not self.found:
-                what = str(error).replace(f"{self.project / name}: ", "").rstrip(".")
-                self.found.append(Problem(name, "", what, "`git diff` shows what changed"))
-            return None
-
-    def container(self, name: str, choice: Mapping[str, str] | None = None) -> Container | None:
-        return self.apply_rule(from_devcontainer, self.config(name, choice))
-
-    def file(self, name: str, read: Callable[[Path], Any], schema: str) -> Any:
-        """The contents of a file, or None if it cannot be read or is not a mapping; both are problems."""
-        path = self.project / name
-        try:
-            content = read(path)
-        except FileNotFoundError:
-            self.found.append(Problem(name, "", "is missing", RESTORE))
-            return None
-        except (OSError, ValueError, devcontainer.ConfigError) as error:
-            if not path.exists():
-                return self.file(name, Path.read_bytes, schema)
-            self.found.append(unreadable(name, path, error))
-            return None
-        self.read.append(name)
-        if not isinstance(content, dict):
-            self.found.append(Problem(name, "", "is not a mapping", "restore it with `git checkout`"))
-            return None
-        self.unknown_keys(name, content, schema)
-        self.apply_schema(name, content, schema)
-        return content
-
-    def apply_schema(self, name: str, content: Mapping[str, Any], schema: str) -> None:
-        """Report what does not meet a schema, once for each place."""
-        if not self.validator:
+        if content is None or name not in configs or not self.sound(name, True):
             return
-        definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"")
-        errors = sorted(self.validator(definition).iter_errors(content), key=lambda error: error.validator != "type")
-        for problem in (problem for error in errors for problem in schema_problems(name, error, definition)):
-            if self.clean(name, problem.place):
-                self.found.append(problem)
+        for choice in CHOICES:
+            here = compose.service(content, self.project, {**HOST, **choice})
+            there = self.container(name, configs[name][0], choice)
+            self.add(rules.differences, file, here, name, there, choice.get("GPUS", ""))
+            if not self.sound(file, True):
+                return
 
-    def unknown_keys(self, name: str, content: Mapping[str, Any], schema: str) -> None:
-        """Report the keys that are in no specification."""
-        if schema == "devcontainer":
-            mistakes = keys.mistakes(content)
-        elif schema.startswith("compose"):
-            from gpukit.validate import compose
+    def config(self, name: str, raw: Any, choice: Mapping[str, str] | None = None) -> Any:
+        """launch's reading of a configuration in which nothing is wrong."""
+        return raw and devcontainer.load(self.project / name, {**HOST, **(choice or {"GPUS": "0,1"})})
 
-            mistakes = keys.mistakes(content, compose.KEYS)
-        else:
-            return  # its schema knows all keys
-        old = [mistake.place[1:] for mistake in mistakes if mistake.meant.startswith("build.")]
-        for mistake in mistakes:
-            what = f"is not in the specification of {'Compose' if schema != 'devcontainer' else 'dev containers'}"
-            if not mistake.meant:
-                self.notices.append(f"{name}: {mistake.place} {what}.")
-                continue
-            meant = f"{mistake.place.rpartition('/')[0]}/{mistake.meant.replace('.', '/')}"
-            self.misspelled.append(Problem(name, meant, what, mistake.remedy))
-            if mistake.place[1:] in old[1:]:
-                continue
-            if old and mistake.place[1:] == old[0]:
-                instead = ", ".join(f"`{keys.ELSEWHERE[each]}`" for each in old)
-                mistake = mistake._replace(remedy=f"write {', '.join(old)} as {instead}")
-            self.found.append(Problem(name, mistake.place, what, mistake.remedy))
+    def container(self, name: str, raw: Any, choice: Mapping[str, str] | None = None) -> Any:
+        return raw and from_devcontainer(self.config(name, raw, choice or {}))
 
-    def applied(self, rule: Callable[..., Any], *arguments: Any) -> list[Problem]:
-        """The problems that a rule finds, without adding them."""
-        before, self.found = self.found, list(self.found)
-        self.apply_rule(rule, *arguments)
-        added, self.found = self.found[len(before) :], before
-        return added
-
-    def apply_rule(self, rule: Callable[..., Any], *arguments: Any) -> Any:
-        """Apply a rule. An exception is ignored if something explains it: a reported problem, or no schemas."""
+    def add(self, rule: Callable[..., Iterable[Problem]], *arguments: Any) -> None:
+        """Add what a rule finds. Without its arguments, it finds nothing; nor does it in a file that is unreadable."""
         if any(argument is None for argument in arguments):
-            return None
-        try:
-            result = rule(*arguments)
-            if not isinstance(result, (Iterator, list)):
-                return result
-            self.found += [problem for problem in list(result) if self.clean(problem.file, problem.place)]
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            if not self.found and self.validator:
-                raise
-        return None
+            return
+        self.found += [problem for problem in rule(*arguments) if problem.file not in self.unreadable]
 
 
-def pairs(place: str, others: list[str]) -> Iterator[tuple[str, str]]:
-    for other in others:
-        yield from ((place, other), (other, place))
+def within(place: str, other: str) -> bool:
+    """Whether a place is another, or in it."""
+    return f"{place}/".startswith(f"{other}/")
 
 
-def blamed(found: list[list[Problem]]) -> list[Problem]:
-    """The problems that several files have with stack.json. What all of them say is one problem, of stack.json."""
-    shared = set.intersection(*({problem.what for problem in problems} for problems in found))
-    result = []
-    for problem in (problem for problems in found for problem in problems):
-        if len(found) > 1 and problem.what in shared:
-            others = " and ".join(problems[0].file for problems in found)
-            remedy = "restore it with `git checkout`, or run `./launch update`"
-            problem = Problem(STACK, "", f"does not agree with {others}: {problem.what}", remedy)
-        result.append(problem)
-    return result
-
-
-def unreadable(name: str, path: Path, error: Exception) -> Problem:
-    """A file with a syntax error or a merge conflict, with the line."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        if line.startswith(b"<<<<<<< "):
-            return Problem(name, f"line {number}", "has a merge conflict", "resolve it, then run this again")
-    text = " ".join(str(error).split()).replace(f"{path} ", "").rstrip(".")
-    line = re.search(r"\(?line (\d+)", text)
-    what = re.sub(r":? \(?line \d+.*", "", text)
-    place = f"line {line[1]}" if line else ""
-    return Problem(name, place, what, "correct that line, or restore the file with `git checkout`")
+def syntax_error(name: str, error: ValueError) -> Problem:
+    text = " ".join(str(error).split()).rstrip(".")
+    line = re.search(r"line (\d+)", text)
+    what = re.sub(r":? ?\(?(at )?line \d+.*", "", text)
+    return Problem(name, f"line {line[1]}" if line else "", f"cannot be read: {what}", f"correct that line, or {RESTORE}")

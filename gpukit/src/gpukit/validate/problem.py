@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from gpukit.project.flags import scalar
-
 STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
 HOST_ENV = ".devcontainer/host.env"
-COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
 INITIALIZE = ".devcontainer/initialize.sh"
-RESTORE = "restore it with `git checkout`, or generate again"
+COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"
+DOCKERFILE = "Dockerfile"
+PYPROJECT = "pyproject.toml"
+RESTORE = "restore it with `git checkout`, or run `./launch update`"
 
 
 class Problem(NamedTuple):
@@ -29,5 +29,5 @@ class Problem(NamedTuple):
 def quoted(value: Any) -> str:
     if value is None:
         return "not set"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else scalar(value)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 90 else f"{text[:87]}..."

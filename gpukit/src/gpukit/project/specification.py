@@ -1,0 +1,139 @@
+"""What the formats of a project's files allow: the options of docker run, and the keys of the other files.
+
+Keys: for each place in a file, the keys that may stand there; * stands for any key or position.
+"""
+
+from __future__ import annotations
+
+# docker run's options, by the kind of their value as `docker run --help` names it (Docker 28.2, tried 2026-11-25).
+KINDS = {
+    "": "detach disable-content-trust help init interactive no-healthcheck oom-kill-disable privileged publish-all "
+    "quiet read-only rm sig-proxy tty use-api-socket",
+    "bytes": "kernel-memory memory memory-reservation memory-swap shm-size",
+    "decimal": "cpus",
+    "duration": "health-interval health-start-interval health-start-period health-timeout",
+    "gpu-request": "gpus",
+    "int": "cpu-period cpu-quota cpu-rt-period cpu-rt-runtime cpu-shares health-retries memory-swappiness "
+    "oom-score-adj pids-limit stop-timeout",
+    "list": "add-host attach blkio-weight-device cap-add cap-drop device device-cgroup-rule device-read-bps "
+    "device-read-iops device-write-bps device-write-iops dns dns-option dns-search env env-file expose group-add "
+    "label label-file link link-local-ip log-opt network-alias publish security-opt storage-opt tmpfs volume "
+    "volumes-from",
+    "map": "annotation sysctl",
+    "mount": "mount",
+    "network": "network",
+    "string": "cgroup-parent cgroupns cidfile cpuset-cpus cpuset-mems detach-keys domainname entrypoint health-cmd "
+    "hostname ip ip6 ipc isolation log-driver mac-address name pid platform pull restart runtime stop-signal user "
+    "userns uts volume-driver workdir",
+    "uint16": "blkio-weight",
+    "ulimit": "ulimit",
+}
+# Options that only Podman has, without and with a value (https://docs.podman.io, podman-run, read 2026-11-25).
+PODMAN = {
+    "": "env-host http-proxy no-hostname no-hosts passwd read-only-tmpfs replace rmi rootfs tls-verify unsetenv-all",
+    "string": "arch authfile cert-dir cgroup-conf cgroups chrootdirs conmon-pidfile cpuset creds decryption-key "
+    "env-merge gidmap group-entry health-log-destination health-max-log-count health-max-log-size health-on-failure "
+    "health-startup-cmd health-startup-interval health-startup-retries health-startup-success health-startup-timeout "
+    "hosts-file hostuser image-volume init-path os passwd-entry personality pidfile pod pod-id-file preserve-fd "
+    "preserve-fds rdt-class requires retry retry-delay sdnotify seccomp-policy secret shm-size-systemd subgidname "
+    "subuidname systemd timeout tz uidmap umask unsetenv variant",
+}
+# Other spellings, some of which `--help` does not list.
+LONG = {"-a": "--attach", "-c": "--cpu-shares", "-d": "--detach", "-e": "--env", "-h": "--hostname"}
+LONG.update({"-i": "--interactive", "-l": "--label", "-m": "--memory", "-p": "--publish", "-P": "--publish-all"})
+LONG.update({"-q": "--quiet", "-t": "--tty", "-u": "--user", "-v": "--volume", "-w": "--workdir"})
+LONG.update({"--net": "--network", "--net-alias": "--network-alias", "--dns-opt": "--dns-option"})
+# The limits that --ulimit sets (getrlimit(2); docker/go-units ulimit.go, read 2026-11-25).
+LIMITS = "core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack"
+MOUNT_TYPES = "bind volume tmpfs npipe cluster image devpts glob ramfs artifact"
+# The fields of --mount: Docker's, then those that only Podman has.
+MOUNT = (
+    "type source src target dst destination readonly ro consistency bind-propagation bind-nonrecursive bind-recursive "
+    "bind-create-src volume-subpath volume-nocopy volume-label volume-driver volume-opt image-subpath tmpfs-size "
+    "tmpfs-mode "
+    "rw readwrite U chown idmap relabel z Z subpath tmpcopyup notmpcopyup noswap uid gid mode max swap copy nocopy "
+    "exec noexec dev nodev suid nosuid size no-dereference digest title name"
+)
+
+# devcontainer.json
+# https://github.com/devcontainers/spec/blob/main/schemas/devContainer.base.schema.json (read 2026-11-25)
+PORT = "onAutoForward elevateIfNeeded label requireLocalPort protocol"
+DEVCONTAINER = {
+    "": "$schema name features overrideFeatureInstallOrder secrets forwardPorts portsAttributes otherPortsAttributes "
+    "updateRemoteUserUID containerEnv containerUser mounts init privileged capAdd securityOpt remoteEnv remoteUser "
+    "initializeCommand onCreateCommand updateContentCommand postCreateCommand postStartCommand postAttachCommand "
+    "waitFor userEnvProbe hostRequirements customizations appPort runArgs shutdownAction overrideCommand "
+    "workspaceFolder workspaceMount build image dockerComposeFile service runServices",
+    "/build": "dockerfile context target args cacheFrom options",
+    "/hostRequirements": "cpus memory storage gpu",
+    "/hostRequirements/gpu": "cores memory",
+    "/portsAttributes/*": PORT,
+    "/otherPortsAttributes": PORT,
+    "/mounts/*": "type source target",
+    "/customizations/vscode": "extensions settings devPort",
+}
+# Top-level keys of the old format, and those that Compose or another level of the file has for the same purpose.
+ELSEWHERE = {
+    "dockerFile": "build.dockerfile",
+    "dockerfile": "build.dockerfile",
+    "context": "build.context",
+    "args": "build.args",
+    "extensions": "customizations.vscode.extensions",
+    "settings": "customizations.vscode.settings",
+    "devPort": "customizations.vscode.devPort",
+    "vscode": "customizations.vscode",
+    "gpu": "hostRequirements.gpu",
+    "env": "containerEnv",
+    "environment": "containerEnv",
+    "ports": "forwardPorts",
+    "user": "containerUser",
+    "volumes": "mounts",
+}
+
+# compose.yaml: https://github.com/compose-spec/compose-spec/blob/main/schema/compose-spec.json (read 2026-11-25)
+COMPOSE = {
+    "": "configs include models name networks secrets services version volumes",
+    "/services/*": (
+        "annotations attach blkio_config build cap_add cap_drop cgroup cgroup_parent command configs container_name "
+        "cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset "
+        "credential_spec depends_on deploy develop device_cgroup_rules devices dns dns_opt dns_search domainname "
+        "entrypoint env_file environment expose extends external_links extra_hosts gpus group_add healthcheck "
+        "hostname image init ipc isolation label_file labels links logging mac_address mem_limit mem_reservation "
+        "mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pid pids_limit "
+        "platform ports post_start pre_stop privileged profiles provider pull_policy pull_refresh_after read_only "
+        "restart runtime scale secrets security_opt shm_size stdin_open stop_grace_period stop_signal storage_opt "
+        "sysctls tmpfs tty ulimits use_api_socket user userns_mode uts volumes volumes_from working_dir"
+    ),
+    "/services/*/build": (
+        "additional_contexts args cache_from cache_to context dockerfile dockerfile_inline entitlements extra_hosts "
+        "isolation labels network no_cache platforms privileged provenance pull sbom secrets shm_size ssh tags target "
+        "ulimits"
+    ),
+    "/services/*/deploy": (
+        "endpoint_mode labels mode placement replicas resources restart_policy rollback_config update_config"
+    ),
+    "/services/*/deploy/resources": "limits reservations",
+    "/services/*/deploy/resources/limits": "cpus memory pids",
+    "/services/*/deploy/resources/reservations": "cpus devices generic_resources memory",
+    "/services/*/deploy/resources/reservations/devices/*": "capabilities count device_ids driver options",
+    "/services/*/healthcheck": "disable interval retries start_interval start_period test timeout",
+    "/services/*/volumes/*": "bind consistency image read_only source target tmpfs type volume",
+    "/services/*/ports/*": "app_protocol host_ip mode name protocol published target",
+    "/services/*/env_file/*": "format path required",
+    "/networks/*": "attachable driver driver_opts enable_ipv4 enable_ipv6 external internal ipam labels name",
+    "/volumes/*": "driver driver_opts external labels name",
+}
+
+# The Dockerfile's instructions: https://docs.docker.com/reference/dockerfile/ (read 2026-11-25)
+INSTRUCTIONS = (
+    "ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME "
+    "WORKDIR"
+)
+
+# .github/workflows: https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax (read 2026-11-25)
+WORKFLOW = {
+    "": "name run-name on permissions env defaults concurrency jobs",
+    "/jobs/*": "name permissions needs if runs-on snapshot environment concurrency outputs env defaults steps "
+    "timeout-minutes strategy continue-on-error container services uses with secrets",
+    "/jobs/*/steps/*": "id if name uses run working-directory shell with env continue-on-error timeout-minutes",
+}
