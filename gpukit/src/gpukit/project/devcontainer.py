@@ -204,9 +204,10 @@ def env_file(path: Path) -> list[tuple[str, str | None]]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): restore it, or take its --env-file out of runArgs."
+            f"{path} cannot be read ({reason}): restore it, or take its --env-file out of runArgs."
         ) from None
     pairs = (line.partition("=") for line in map(str.lstrip, lines) if line and not line.startswith("#"))
     return [(name.strip(), value if equals else None) for name, equals, value in pairs]

@@ -11,6 +11,9 @@ from gpukit.project import flags
 from gpukit.project.devcontainer import Config, ConfigError, env_file
 
 
+BY_NAME = "the host's"  # the value of a variable that is passed by name
+
+
 class Mount(NamedTuple):
     type: str
     source: str
@@ -49,7 +52,7 @@ class Container:
             **({"user": user} if user else {}),
             **{f"ulimits/{name}": limit for name, limit in self.ulimits.items()},
             **{f"volumes/{target}": str(mount) for target, mount in self.mounts.items()},
-            **{f"environment/{name}": value for name, value in self.env.items() if value != ""},
+            **{f"environment/{name}": BY_NAME if value is None else value for name, value in self.env.items() if value != ""},
             **{f"build/args/{name}": value for name, value in self.build_args.items() if value != ""},
         }
 

@@ -17,6 +17,7 @@ from gpukit.project import flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import Requirements, name_of
+from gpukit.project.stack import minor
 from gpukit.validate import secrets
 from gpukit.validate.problem import (
     COMPOSE,
@@ -240,17 +241,23 @@ def requirements(project: Path) -> Iterator[Problem]:
                 yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
 
 
-def python(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    wanted = content["project"].get("requires-python", "")
-    if not allows(wanted, stack["python"]):
-        what = f"{wanted} excludes Python {stack['python']}, which the image has ({STACK})"
+def versions(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+    """The versions of Python and PyTorch that the image has must be among those that the project accepts."""
+    python = content["project"].get("requires-python", "")
+    if not allows(python, stack["python"]):
+        what = f"{python} excludes Python {stack['python']}, which the image has ({STACK})"
         remedy = f'write ">={stack["python"]}", or a lower version'
         yield "python", Problem(PYPROJECT, "/project/requires-python", what, remedy)
+    for requirement in content["project"].get("dependencies", []):
+        match = re.fullmatch(r"torch\s*([<>=~][^;]*)", requirement)
+        if match and not allows(match[1], minor(stack["torch"])):
+            what = f"{requirement} excludes torch {stack['torch']}, which the image has ({STACK})"
+            yield "torch", Problem(PYPROJECT, "/project/dependencies", what, "write `torch`, without a version")
 
 
-def allows(specifier: str, python: str) -> bool:
+def allows(specifier: str, version: str) -> bool:
     """Whether a specifier's simple clauses, such as `>=3.11` and `<3.14`, allow a version; others are accepted."""
-    here = [int(part) for part in python.split(".")]
+    here = [int(part) for part in version.split(".")]
     for sign, major, minor in re.findall(r"(?:^|,)\s*(>=|<=|<|>|==|~=)\s*(\d+)(?:\.(\d+))?", specifier):
         there = [int(major), int(minor or 0)]
         same = here[: 2 if minor else 1] == there[: 2 if minor else 1]

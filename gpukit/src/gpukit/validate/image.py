@@ -150,7 +150,7 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
 
 
 def patterns(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8-sig").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return [line.strip().lstrip("/") for line in lines if line.strip() and not line.startswith("#")]
 
 

@@ -123,7 +123,7 @@ class Validation:
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml:
             self.compose(configs)
-        return list(dict.fromkeys(self.found))
+        return list({same_cause(problem): problem for problem in reversed(self.found)}.values())[::-1]
 
     # Reading
 
@@ -214,9 +214,9 @@ class Validation:
         found = {}
         for name in (MAIN, CPU):
             raw = self.content(name, devcontainer.parse, "devcontainer")
-            self.add(rules.flags_and_mounts, name, self.config(name, raw))
+            self.add(rules.flags_and_mounts, name, self.config(name, raw, CHOICES[2]))
             raw = self.sound(name, raw)
-            config, container = self.config(name, raw), self.container(name, raw)
+            config, container = self.config(name, raw, CHOICES[0]), self.container(name, raw)
             self.add(rules.safe, name, raw, container)
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
@@ -250,11 +250,11 @@ class Validation:
         if self.sound("README.md", True):
             disagreements += rules.readme(self.project, stack)
         if pyproject is not None:
-            disagreements += files.python(pyproject, stack)
+            disagreements += files.versions(pyproject, stack)
         self.add(rules.blamed, disagreements)
         if MAIN in configs and self.sound(STACK, True):
             raw, config = configs[MAIN]
-            self.add(rules.gpu_request, self.container(MAIN, raw), self.container(MAIN, raw, {"GPUS": "0"}), stack)
+            self.add(rules.gpu_request, self.container(MAIN, raw), self.container(MAIN, raw, CHOICES[1]), stack)
             if INITIALIZE not in self.unreadable:
                 self.add(files.mount_sources, self.project, raw, config, stack)
 
@@ -271,6 +271,7 @@ class Validation:
             self.add(compose.rules, base, self.project)
         base = self.sound(COMPOSE, base)
         self.agreement(MAIN, configs, COMPOSE, base)
+        base = self.sound(COMPOSE, base)
         if CPU not in configs:
             return
         if not (self.project / COMPOSE_CPU).exists():
@@ -297,18 +298,23 @@ class Validation:
             if not self.sound(file, True):
                 return
 
-    def config(self, name: str, raw: Any, choice: Mapping[str, str] | None = None) -> Any:
-        """launch's reading of a configuration in which nothing is wrong."""
-        return raw and devcontainer.load(self.project / name, {**HOST, **(choice or {"GPUS": "0,1"})})
+    def config(self, name: str, raw: Any, choice: Mapping[str, str]) -> Any:
+        """launch's reading of a configuration, for one way to set GPUS; None if something is wrong in it."""
+        return raw and devcontainer.load(self.project / name, {**HOST, **choice})
 
-    def container(self, name: str, raw: Any, choice: Mapping[str, str] | None = None) -> Any:
-        return raw and from_devcontainer(self.config(name, raw, choice or {}))
+    def container(self, name: str, raw: Any, choice: Mapping[str, str] = CHOICES[0]) -> Any:
+        return raw and from_devcontainer(self.config(name, raw, choice))
 
     def add(self, rule: Callable[..., Iterable[Problem]], *arguments: Any) -> None:
         """Add what a rule finds. Without its arguments, it finds nothing; nor does it in a file that is unreadable."""
         if any(argument is None for argument in arguments):
             return
         self.found += [problem for problem in rule(*arguments) if problem.file not in self.unreadable]
+
+
+def same_cause(problem: Problem) -> tuple[str, ...]:
+    """Equal for problems with one cause: services of a compose file share what is written once, with an anchor."""
+    return (*problem._replace(place=re.sub(r"^/services/[^/]+/", "", problem.place)),)
 
 
 def within(place: str, other: str) -> bool:

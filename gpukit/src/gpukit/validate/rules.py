@@ -13,7 +13,7 @@ from gpukit.project import flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.messages import alike
 from gpukit.validate import values
-from gpukit.validate.container import Container
+from gpukit.validate.container import BY_NAME, Container
 from gpukit.validate.problem import CPU, MAIN, RESTORE, STACK, Problem, quoted
 
 CREDENTIALS = re.compile(
@@ -190,8 +190,9 @@ def differences(file: str, here: Container, other: str, there: Container, gpus: 
     mine, theirs = here.settings(), there.settings()
     sections: dict[str, list[str]] = {}
     for place in sorted({*mine, *theirs}):
-        by_name = place in mine and place in theirs and None in (mine[place], theirs[place]) and "environ" in place
-        if mine.get(place) != theirs.get(place) and not by_name and (place != "user" or place in mine):
+        by_name = place in mine and place in theirs and BY_NAME in (mine[place], theirs[place])
+        both_named = place != "user" or place in mine
+        if mine.get(place) != theirs.get(place) and both_named and not by_name:
             section = re.split(r"/(?!args)", place, maxsplit=1)[0]
             sections.setdefault(section, []).append(place)
     for section, places in sections.items():
