@@ -21,8 +21,6 @@ TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 # Internal codes: Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED.
 PASSED, FAILED, SKIPPED = 0, 10, 11
-CHECKED = [".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json", "compose.yaml", "compose.cpu.yaml"]
-CHECKED += ["Dockerfile", "README.md", "stack.json", "pyproject.toml"]
 RESULT = "GPU_TEMPLATE_RESULT"
 CHILD = "--child"  # set in the second process, for which uv provides the packages
 
@@ -118,7 +116,7 @@ def needed(project: Path) -> list[str]:
     """The packages that the checks of this project import. Each takes time, so only those."""
     from gpukit.validate import main as validation
 
-    modules = validation.needed(project)
+    modules = list(validation.PARTS)
     if smoke_enabled():
         import smoke
 
@@ -133,7 +131,9 @@ def unmerged(project: Path) -> list[str]:
         return []
     import subprocess
 
-    names = {name for name in CHECKED if has_marker(project / name)}
+    from gpukit.validate import files
+
+    names = {name for name in files.generated(project) if b"\n<<<<<<< " in b"\n" + (project / name).read_bytes()}
     try:
         listing = subprocess.run(["git", "ls-files", "-u", "-z"], cwd=project, capture_output=True, text=True).stdout
     except OSError:  # no git: the markers are enough
@@ -142,13 +142,6 @@ def unmerged(project: Path) -> list[str]:
     rejected = project.glob("*.rej"), project.glob(".devcontainer/**/*.rej"), project.glob("cluster/*.rej")
     names.update(str(path.relative_to(project)) for paths in rejected for path in paths)
     return sorted(names)
-
-
-def has_marker(path: Path) -> bool:
-    try:
-        return any(line.startswith(b"<<<<<<< ") for line in path.read_bytes().splitlines())
-    except OSError:
-        return False
 
 
 def joined(names: list[str], most: int = 5) -> str:

@@ -298,7 +298,7 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
     """
     from docker.types import DeviceRequest, Mount, Ulimit
 
-    from gpukit.project.flags import mount_fields, options, short_volume, size
+    from gpukit.project.flags import long_mount, options, short_mount, size
 
     names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
     names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})
@@ -330,7 +330,7 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
             if client.networks.list(names=[value]):  # initialize.sh creates the project's own
                 arguments["network"] = value
         elif option in ("--mount", "--volume"):
-            mounts.append(mount_fields(value) if option == "--mount" else short_volume(value))
+            mounts.append(long_mount(value) if option == "--mount" else short_mount(value))
         elif option not in unneeded:
             left_out.append(option)
     arguments["device_requests"], arguments["ulimits"] = requests, limits

@@ -17,9 +17,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpukit.host.project import Project
-from gpukit.project import flags, keys
+from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
-from gpukit.validate import compose, values
+from gpukit.validate import compose, files, values
 from gpukit.validate.main import HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
@@ -27,6 +27,7 @@ from tests.conftest import ROOT
 MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
 COMPOSE, COMPOSE_CPU, HOST_ENV = "compose.yaml", "compose.cpu.yaml", ".devcontainer/host.env"
 INITIALIZE, PYPROJECT, STACK = ".devcontainer/initialize.sh", "pyproject.toml", "stack.json"
+ANSWERS, WORKFLOW = ".copier-answers.yml", ".github/workflows/ci.yml"
 REFERENCE = ROOT.parent / "shared/reference"
 PROJECTS = {
     "all files": {
@@ -48,9 +49,13 @@ def key(text: str) -> tuple[str, str]:
     return NAME, f"  {text},\n{NAME}"
 
 
+def listed(name: str, *items: str) -> tuple[str, str]:
+    """An edit that adds items to a list in devcontainer.json."""
+    return f'"{name}": [', f'"{name}": [' + "".join(f"{json.dumps(item)}, " for item in items)
+
+
 def flag(*arguments: str) -> tuple[str, str]:
-    """An edit that adds arguments to runArgs."""
-    return '"runArgs": [', '"runArgs": [' + "".join(f"{json.dumps(argument)}, " for argument in arguments)
+    return listed("runArgs", *arguments)
 
 
 def spelled(word: str, wrong: str) -> tuple[str, str]:
@@ -83,7 +88,7 @@ BROKEN = {
     "customizations.vscode.extensions": (MAIN, *key('"extensions": []')),
     "customizations.vscode.settings": (MAIN, *key('"settings": {}')),
     "build.dockerfile": (MAIN, *key('"dockerFile": "../Dockerfile"')),
-    "`build.dockerfile`, `build.context`": (
+    "dockerFile as `build.dockerfile` and context as `build.context`": (
         MAIN,
         re.compile(r'"build": \{.*?\n  \},', re.DOTALL),
         '"dockerFile": "../Dockerfile", "context": "..",',
@@ -93,7 +98,7 @@ BROKEN = {
     "/build: is missing": (MAIN, re.compile(r'  "build": \{.*?\n  \},\n', re.DOTALL), ""),
     "/containerEnv/GPUKIT_DEVICE": (CPU, re.compile(r',?\s*"GPUKIT_DEVICE": "cpu"'), ""),
     # devcontainer.json: values
-    "not valid JSON": (MAIN, '"init": true,', '"init": true'),
+    "Expecting ','": (MAIN, '"init": true,', '"init": true'),
     "merge conflict": (MAIN, NAME, "<<<<<<< mine\n" + NAME),
     '"init": true': (MAIN, '"init": true', '"init": "true"'),
     "/forwardPorts": (MAIN, *key('"forwardPorts": 8888')),
@@ -118,8 +123,14 @@ BROKEN = {
     "that there is no GPU": (CPU, re.compile(r'initialize.sh",\s*"cpu"'), 'initialize.sh"'),
     "TORCH_BACKEND": (CPU, '"TORCH_BACKEND": "cpu"', '"TORCH_BACKEND": "cu130"'),
     "a GPU is requested in": (CPU, *flag("--gpus=all")),
+    "value of DB_PASSWORD": (MAIN, *key('"remoteEnv": {"LOGIN": "u:${localEnv:DB_PASSWORD}"}')),
     "value of HF_TOKEN": (MAIN, '"containerEnv": {', '"containerEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}",'),
+    "to the top level": (MAIN, '"context": "..",', '"context": "..", "runArgs": ["--init"],'),
+    "it has init twice": (MAIN, '"init": true,', '"init": true, "init": true,'),
+    "/dockerComposeFile: is not allowed": (MAIN, *key('"dockerComposeFile": "../compose.yaml"')),
+    "/workspaceFolder": (CPU, '"workspaceFolder": "/workspace"', '"workspaceFolder": "/work"'),
     # devcontainer.json: mounts
+    "two mounts have": (MAIN, *listed("mounts", "type=bind,source=/opt,target=/home/dev/.cache/huggingface")),
     "nothing is mounted at /home": (MAIN, "target=/home/dev/.cache/huggingface", "target=/home/dev/.cache/hf"),
     "`readonly`": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws,readnly"),
     "writable at /home/dev/.aws": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws"),
@@ -143,12 +154,13 @@ BROKEN = {
     "--memory is much": (MAIN, *flag("--memory=much")),
     "--cpus is four": (MAIN, *flag("--cpus=four")),
     "--pids-limit": (MAIN, *flag("--pids-limit", "none")),
-    "SYS_PTRACE": (MAIN, *flag("--cap-add=SYS_PTRCE")),
     "field `targt`": (MAIN, *flag("--mount=type=bind,source=/opt,targt=/opt")),
     "target is not a path": (MAIN, *flag("-v", "/opt:opt")),
     "--publish is": (MAIN, *flag("-p", "127.0.0.1:web:80")),
     "open to the network": (MAIN, *flag("--publish=8888:8888")),
     "--privileged": (MAIN, *flag("--privileged")),
+    "--user makes": (CPU, *flag("-u", "root")),
+    "with a space": (MAIN, *flag("--hostname=box ")),
     "--device is": (MAIN, *flag("--device=nvidia0")),
     "quote several devices": (
         MAIN,
@@ -190,6 +202,16 @@ BROKEN = {
     f"{HOST_ENV}: line 1": (HOST_ENV, START, "HF TOKEN\n"),
     f"{HOST_ENV}: line 1, exported": (HOST_ENV, START, "export NAME=1\n"),
     "value of a secret": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=0123456789\n"),
+    "value of a secret, in the Dockerfile": ("Dockerfile", "\nWORKDIR /workspace", "\nENV HF_TOKEN=0123\nWORKDIR /workspace"),
+    # the answers, the workflows, the ignore files
+    "hardware is rtx-30": (ANSWERS, re.compile(r"hardware: .+"), "hardware: rtx-30"),
+    "`_src_path`": (ANSWERS, "_src_path:", "_scr_path:"),
+    f"{ANSWERS}: line": (ANSWERS, "hardware: ", "hardware: ["),
+    "`runs-on`": (WORKFLOW, "runs-on:", "run-on:"),
+    "`on`": (WORKFLOW, "\non:", "\nonn:"),
+    f"{WORKFLOW}: line": (WORKFLOW, "jobs:\n", "jobs: [\n"),
+    ".gitignore: does not keep .env": (".gitignore", "/.env\n", ""),
+    ".gitignore: is missing": (".gitignore",),
     # stack.json
     f"{STACK}: line": (STACK, re.compile(r"\}\s*\Z"), ""),
     f"{STACK}: /imag": (STACK, *spelled("image", "imag")),
@@ -198,12 +220,12 @@ BROKEN = {
     f"{STACK}: /python": (STACK, re.compile(r'"python": "([^"]+)"'), r'"python": 3'),
     f"{STACK}: /native/driver": (STACK, re.compile(r'"driver": "?[\d.]+"?,(?=\s+"allocator_cap)'), '"driver": true,'),
     f"{STACK}: /targets": (STACK, re.compile(r'"(rtx-50|dgx-spark)": \{'), '"rtx-5000": {'),
-    f"{STACK}: does not agree with Dockerfile and README.md": (
+    f"{STACK}: /image: does not agree with Dockerfile and README.md": (
         STACK,
         re.compile(r'"image": "[^"]+"'),
         '"image": "a:1"',
     ),
-    f"{STACK}: does not agree with {MAIN} and {CPU}": (STACK, '"user": "dev"', '"user": "me"'),
+    f"{STACK}: /user: does not agree with {MAIN} and {CPU}": (STACK, '"user": "dev"', '"user": "me"'),
     "have no code for": (STACK, re.compile(r'"capability": "[^"]+"'), '"capability": "3.0"'),
     # Dockerfile
     "`WORKDIR`": ("Dockerfile", "\nWORKDIR /etc/gpukit", "\nWORKDRI /etc/gpukit"),
@@ -223,14 +245,24 @@ BROKEN = {
     "does not keep .env": (".dockerignore", "\n*\n", "\n"),
     "README.md: line": ("README.md", ", Python 3.", ", Python 2."),
     # pyproject.toml
-    "is not TOML": (PYPROJECT, "[project]", "[project"),
+    f"{PYPROJECT}: line 1: cannot be read": (PYPROJECT, "[project]", "[project"),
     "`dependencies`": (PYPROJECT, "\ndependencies =", "\ndependencis ="),
     "`project`": (PYPROJECT, "[project]", "[projct]"),
     "/tool/uv/managed": (PYPROJECT, "managed = false", "managed = true"),
     "/project/dependencies": (PYPROJECT, '"torch",', '"torch", "num py",'),
     "excludes Python": (PYPROJECT, re.compile(r'requires-python = "[^"]+"'), 'requires-python = ">=3.99"'),
+    "excludes torch": (PYPROJECT, '"torch",', '"torch==1.13",'),
+    "/project/dependencies/1": (PYPROJECT, '"torch",', '"torch", 3,'),
+    "does not match, in pyproject.toml": (PYPROJECT, re.compile(r'requires-python = ".+"'), 'requires-python = "3.11+"'),
+    f"{STACK}: /python: does not agree with README.md and {PYPROJECT}": (
+        STACK,
+        re.compile(r'"python": "3\.\d+"'),
+        '"python": "3.8"',
+    ),
     # compose.yaml
-    "not YAML": (COMPOSE, "services:", "services: ["),
+    f"{COMPOSE}: /name": (COMPOSE, "\nname: ", "\nname: My "),
+    "/services/dev/build/dockerfile": (COMPOSE, "context: .\n", "context: .\n      dockerfile: Dockerfile.gpu\n"),
+    f"{COMPOSE}: line 5: cannot be read": (COMPOSE, "services:", "services: ["),
     "`environment`": (COMPOSE, "    environment:", "    enviroment:"),
     "`services`": (COMPOSE, "services:", "service:"),
     "`device_ids`": (COMPOSE, "device_ids:", "device_id:"),
@@ -246,11 +278,11 @@ BROKEN = {
         re.compile(r"    ulimits:\n(?: {6}.*\n)+"),
         "",
     ),
-    "with GPUS=0 it asks for all": (COMPOSE, 'device_ids: ["${GPUS:-all}"]', "count: all"),
-    "asks for no GPU": (COMPOSE, re.compile(r" +deploy:\n(?: {6,}.*\n)+"), ""),
+    "with GPUS=0, the GPU is \"all\"": (COMPOSE, 'device_ids: ["${GPUS:-all}"]', "count: all"),
+    "the GPU is \"none\"": (COMPOSE, re.compile(r" +deploy:\n(?: {6,}.*\n)+"), ""),
     "`gpus:`": (COMPOSE, "    init: true\n    command", "    init: true\n    gpus: all\n    command"),
-    "/data is a bind of /srv/data, writable": (COMPOSE, "target: /data\n        read_only: true", "target: /data"),
-    "/data is not mounted": (COMPOSE, re.compile(r"      - type: bind\n        source: /srv/data\n(?: {8}.*\n)+"), ""),
+    "bind of /srv/data, writable": (COMPOSE, "target: /data\n        read_only: true", "target: /data"),
+    "/data is missing": (COMPOSE, re.compile(r"      - type: bind\n        source: /srv/data\n(?: {8}.*\n)+"), ""),
     "/services/dev/user": (COMPOSE, "    user: dev", "    user: root"),
     "/services/dev/env_file": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: 3"),
     "/services/dev/environment": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: .devcontainer/hosts.env"),
@@ -264,7 +296,6 @@ BROKEN = {
     "build/args/UV_INDEX": (COMPOSE, "UV_INDEX: ${UV_INDEX:-}", "UV_INDEX: https://mirror.example.org"),
     "/services/mlflow/ports/0": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "${MLFLOW_PORT:-5000}:5000"),
     "/services/mlflow/build": (COMPOSE, "dockerfile_inline: |", "labels: |"),
-    "/services/mlflow/healthcheck/interval": (COMPOSE, "interval: 3s", "interval: often"),
     "names the service mlflow": (COMPOSE, "\n  mlflow:", "\n  tracking:"),
     "ml is not declared": (COMPOSE, "\n  dev:\n", "\n  dev:\n    depends_on: [ml]\n"),
     "cache is not declared": (COMPOSE, "    volumes:\n", "    volumes:\n      - cache:/cache\n"),
@@ -276,6 +307,7 @@ BROKEN = {
     f"{COMPOSE_CPU}: /services/dev: is missing": (COMPOSE_CPU, "\n  dev:", "\n  deev:"),
     f"{COMPOSE_CPU}: /services/dev/enviroment": (COMPOSE_CPU, "    environment:", "    enviroment:"),
     f"{COMPOSE_CPU}: /services/dev/environment/GPUKIT_DEVICE": (COMPOSE_CPU, "- GPUKIT_DEVICE=cpu", "- OTHER="),
+    "has no such service": (COMPOSE_CPU, re.compile(r"\Z"), "  mlflw:\n    deploy: !reset null\n"),
     f"{COMPOSE_CPU}: is not a mapping": (COMPOSE_CPU, re.compile(r".+", re.DOTALL), ""),
 }
 LEGAL = {
@@ -301,6 +333,9 @@ LEGAL = {
     "flags for the network": (MAIN, *flag("-p", "127.0.0.1:9002:9002", "-p=[::1]:80:80/tcp", "--add-host=a:1.2.3.4")),
     "without Compose: flags for devices": (MAIN, *flag("--device", "/dev/fuse", "--device=/dev/a:/dev/b:rw", "--ulimit", "nofile=1024:2048")),
     "without Compose: a variable": (MAIN, *flag("-e", "TOKENIZERS_PARALLELISM=false", "--env=SSH_KEY_FILE=/workspace/x", "-eHF_HUB_OFFLINE")),
+    "without Compose: mounts": (MAIN, *listed("mounts", "type=tmpfs,target=/scratch,tmpfs-size=1g", "type=volume,source=a,target=/a")),
+    "another env file": (MAIN, *flag("--env-file", "${localEnv:HOME}/.demo.env")),
+    "rare flags": (MAIN, *flag("--group-add=video", "--sysctl", "net.core.somaxconn=9", "--blkio-weight=500", "--cap-add=IPC_LOCK")),
     "a volume": (MAIN, *flag("--tmpfs=/scratch:size=1g", "--health-cmd=true", "--health-interval=30s", "--restart=no")),
     "Podman's flags": (MAIN, *flag("--userns=keep-id:uid=1000,gid=1000", "--security-opt=label=disable", "--tz=local")),
     "initialize.sh and more": (MAIN, re.compile(r'"initializeCommand": (\[[^]]+\])'), r'"initializeCommand": {"a": \1, "b": "true"}'),
@@ -314,6 +349,9 @@ LEGAL = {
     "a service": (COMPOSE, "\nservices:\n", "\nvolumes:\n  data:\nservices:\n  cache:\n    image: redis:8\n    profiles: [extra]\n    volumes: [data:/data]\n"
                   "    depends_on: [dev]\n    x-note: ours\n"),
     "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nservices:\n"),
+    "another workflow": (WORKFLOW, END, "\n  docs:\n    uses: a/b/.github/workflows/c.yml@v1\n    secrets: inherit\n"),
+    "no workflow": (WORKFLOW,),
+    "line ends of Windows": ("Dockerfile", re.compile(r"\n"), "\r\n"),
     "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
@@ -374,6 +412,31 @@ def test_each_edit_that_breaks_a_project_is_one_problem(projects: list[Path], sa
 def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     chosen = [each for each in projects if not what.startswith("without Compose") or not (each / COMPOSE).exists()]
     assert [problem for problems in results(chosen, LEGAL[what]) for problem in problems] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    {
+        b"<<<<<<< mine\n": "has a merge conflict",
+        b"\xff\xfe": "is not UTF-8",
+        b"# caf\xe9\n": "is not UTF-8",
+        b"# hf_0123456789abcdefghijklmnop\n": "looks like a secret token",
+        b"\xef\xbb\xbf": "byte order mark",
+        b"\r\n": "the line ends of Windows",
+    }.items(),
+    ids=str,
+)
+def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path], change: bytes, says: str) -> None:
+    names = {"byte order mark": files.NO_MARK, "the line ends of Windows": files.UNIX}
+    for name in names.get(says, files.generated(projects[0])):
+        path = projects[0] / name
+        if not path.is_file():
+            continue
+        before = path.read_bytes()
+        path.write_bytes(change + before)
+        (problem,) = Validation(projects[0]).problems()
+        path.write_bytes(before)
+        assert problem.file == name and says in str(problem)
 
 
 def test_several_causes_are_several_problems(projects: list[Path]) -> None:
@@ -468,17 +531,17 @@ def reference(name: str) -> dict:
 def test_the_keys_of_devcontainer_json() -> None:
     schema = reference("devContainer.base.schema.json")
     old = {"dockerFile", "context"}  # refused, because launch does not read them
-    for pattern, names in keys.KEYS.items():
+    for pattern, names in specification.DEVCONTAINER.items():
         if not pattern.startswith("/customizations"):
             given = keys_in(schema, pattern) - {"additionalProperties"}  # a slip of the schema
             assert set(names.split()) == given - (old if not pattern else set()), pattern
     own = json.loads((ROOT / "gpukit/src/gpukit/validate/schemas/devcontainer.schema.json").read_text(encoding="utf-8"))
-    assert set(own["properties"]) <= set(keys.KEYS[""].split())
+    assert set(own["properties"]) <= set(specification.DEVCONTAINER[""].split())
 
 
 def test_the_keys_of_compose() -> None:
     schema = reference("compose-spec.json")
-    for pattern, names in compose.KEYS.items():
+    for pattern, names in specification.COMPOSE.items():
         assert set(names.split()) == keys_in(schema, pattern), pattern
 
 
@@ -489,7 +552,7 @@ def test_the_options_of_docker_run() -> None:
     rows = re.findall(r"^ +(?:(-\w), )?(--[a-z0-9-]+)(?: ([a-z0-9-]+))? {2,}", listed, re.MULTILINE)
     assert {name: kind for _, name, kind in rows}.items() <= flags.KIND.items()
     assert {short: name for short, name, _ in rows if short} == {
-        short: name for short, name in flags.LONG.items() if not short.startswith("--")
+        short: name for short, name in specification.LONG.items() if not short.startswith("--")
     }
 
 

@@ -48,7 +48,7 @@ def parse(text: str, kind: str = "SafeLoader") -> Any:
             names = [key.value for key, _ in node.value]
             for key, _ in node.value:
                 if names.count(key.value) > 1 and key.value != "<<":  # Compose refuses it, PyYAML takes the last
-                    raise yaml.constructor.ConstructorError(None, None, f"has {key.value} twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"it has {key.value} twice", key.start_mark)
             return super().construct_mapping(node, deep)
 
     def override(loader: Any, node: Any) -> Override:
@@ -65,7 +65,7 @@ def parse(text: str, kind: str = "SafeLoader") -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        raise ValueError(f"is not YAML: {getattr(error, 'problem', None) or error}{line}") from error
+        raise ValueError(f"{getattr(error, 'problem', None) or error}{line}") from error
 
 
 def merged(base: Any, over: Any) -> Any:
@@ -177,7 +177,8 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         yield Problem(COMPOSE, "/networks", what, "add `external: true` to the network")
     for key, entry in services.items():
         yield from undeclared(key, entry, content)
-        yield from sources(key, entry, project)
+        if key != "dev":  # it mounts what devcontainer.json does
+            yield from sources(key, entry, project)
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
             host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")

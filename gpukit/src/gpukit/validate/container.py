@@ -44,7 +44,7 @@ class Container:
         """What must be the same in both files, by the place in compose.yaml."""
         user = self.user if not self.user.isdecimal() or self.user == "0" else ""  # another number is the host user's
         return {
-            "deploy": " by ".join(filter(None, [self.gpu or "no GPU", self.runtime])),
+            "deploy": " by ".join(filter(None, [self.gpu or "none", self.runtime])),
             "ipc": self.ipc,
             "shm_size": self.shm_size,
             "init": self.init,

@@ -121,8 +121,13 @@ def wheel(project: Path) -> Iterator[Problem]:
 
 def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """What `./launch update` needs; an answer is changed by an update, not in the file."""
-    for key in ("_src_path", "_commit"):
-        if key not in content:
+    known = ("_src_path", "_commit")  # a template outside of git has no commit
+    misspelled = {alike(key, known): key for key in content if key.startswith("_") and key not in known}
+    for key in known:
+        if key in misspelled:
+            what = "is not a key that ./launch update reads"
+            yield Problem(ANSWERS, f"/{misspelled[key]}", what, f"did you mean `{key}`?")
+        elif key == "_src_path" and key not in content:
             yield Problem(ANSWERS, f"/{key}", "is missing, and ./launch update needs it", RESTORE)
     hardware = [content.get("hardware"), *(content.get("also_on") or [])]
     if hardware != [*stack["targets"]]:
@@ -190,6 +195,10 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
             relative = os.path.relpath(wanted.resolve(), (project / name).resolve().parent)
             what = f"is {os.path.relpath(path, project.resolve())}, seen from the project's folder"
             yield Problem(name, f"/build/{key}", what, f'write "{relative}"')
+    text = (project / DOCKERFILE).read_text(encoding="utf-8", errors="replace") if config.target else ""
+    if text and config.target not in re.findall(r"(?im)^FROM\s.*\sAS\s+(\S+)\s*$", text):
+        what = f"the Dockerfile has no stage {config.target}"
+        yield Problem(name, "/build/target", what, "correct it, or remove it")
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:

@@ -159,7 +159,8 @@ class Validation:
             meant.append(f"{mistake.place.rpartition('/')[0]}/{mistake.meant.replace('.', '/')}")
             if mistake in old[1:]:
                 continue  # the keys of the old format are one problem
-            remedy = " and ".join(each.remedy for each in old) if mistake in old else mistake.remedy
+            instead = " and ".join(f"{each.place[1:]} as `{each.meant}`" for each in old)
+            remedy = f"write {instead}" if mistake in old else mistake.remedy
             self.found.append(Problem(name, mistake.place, what, remedy))
         return meant
 
@@ -169,10 +170,11 @@ class Validation:
             return
         definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"")
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        errors = sorted(self.validator(definition).iter_errors(content), key=lambda error: error.validator != "type")
-        for problem in (problem for error in errors for problem in schema_problems(name, error, definition)):
+        errors = list(self.validator(definition).iter_errors(content))
+        errors.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
+        for meant, problem in (each for error in errors for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
-                seen.append(problem.place)
+                seen += [problem.place, meant]
                 self.found.append(problem)
 
     def sound(self, name: str, content: Any) -> Any:
@@ -294,7 +296,8 @@ class Validation:
         for choice in CHOICES:
             here = compose.service(content, self.project, {**HOST, **choice})
             there = self.container(name, configs[name][0], choice)
-            self.add(rules.differences, file, here, name, there, choice.get("GPUS", ""))
+            gpus = f"GPUS={choice['GPUS']}" if choice else "GPUS unset"
+            self.add(rules.differences, file, here, name, there, gpus)
             if not self.sound(file, True):
                 return
 
@@ -322,8 +325,11 @@ def within(place: str, other: str) -> bool:
     return f"{place}/".startswith(f"{other}/")
 
 
+REWRITE = "correct that line, or restore the file with `git checkout`"
+
+
 def syntax_error(name: str, error: ValueError) -> Problem:
     text = " ".join(str(error).split()).rstrip(".")
     line = re.search(r"line (\d+)", text)
     what = re.sub(r":? ?\(?(at )?line \d+.*", "", text)
-    return Problem(name, f"line {line[1]}" if line else "", f"cannot be read: {what}", f"correct that line, or {RESTORE}")
+    return Problem(name, f"line {line[1]}" if line else "", f"cannot be read: {what}", REWRITE)

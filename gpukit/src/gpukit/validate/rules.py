@@ -185,7 +185,7 @@ def blamed(found: list[tuple[str, Problem]]) -> Iterator[Problem]:
 def differences(file: str, here: Container, other: str, there: Container, gpus: str) -> Iterator[Problem]:
     """Differences between the service `dev` and a configuration. Several in one section are one problem.
 
-    `gpus`: the value of GPUS for which both were read
+    `gpus`: how GPUS was set when both were read
     """
     mine, theirs = here.settings(), there.settings()
     sections: dict[str, list[str]] = {}
@@ -201,17 +201,17 @@ def differences(file: str, here: Container, other: str, there: Container, gpus: 
         if len(places) == 1:
             what = difference(places[0], mine, theirs, other)
         if section == "deploy":
-            what = f"with GPUS={gpus}, {what}"
+            what = f"with {gpus}, {what}"
         place = section if len(places) > 1 or section == "volumes" else places[0]
         yield Problem(file, f"/services/dev/{place}", what, "make them the same")
 
 
 def difference(place: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], other: str) -> str:
-    name = place.partition("/")[2] or place
+    name = place.partition("/")[2] or place.replace("deploy", "the GPU")
     if place not in mine:
         return f"{name} is missing, and {other} has it"
     if place not in theirs:
         return f"{other} has no {name}"
-    if place.startswith(("environment/", "build/")):  # a value could be a secret
+    if place.startswith(("environment/", "build/args/")):  # a value could be a secret
         return f"has another value in {other}"
     return f"{name} is {quoted(mine[place])} here, and {quoted(theirs[place])} in {other}"

@@ -7,27 +7,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpukit.project.messages import alike
-from gpukit.validate.problem import Problem, quoted
+from gpukit.validate.problem import RESTORE, Problem, quoted
 
 
-def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[Problem]:
-    """An error of jsonschema as problems, with the remedy in the schema; values are not printed."""
+def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+    """An error of jsonschema as problems, with the remedy in the schema; values are not printed.
+
+    Each is given with its place, or with the place that a misspelled key was meant for.
+    """
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
-    remedy = remedy_of(error, rules) or "restore it with `git checkout`, or run `./launch update`"
+    remedy = remedy_of(error, rules) or RESTORE
     kind, wanted, instance = error.validator, error.validator_value, error.instance
-    known, keys = error.schema.get("properties", {}), set(instance) if isinstance(instance, dict) else set()
-    # Where the schema knows all keys, one that is misspelled is also missing: that is one problem.
-    unknown = sorted(keys - set(known)) if error.schema.get("additionalProperties") is False else []
-    missing = [name for name in error.schema.get("required", []) if name not in keys]
-    misspelled = {alike(name, [*missing, *known]): name for name in unknown}
+    known = error.schema.get("properties", {})
     if kind == "required":
-        for name in set(missing) - set(misspelled):
-            yield Problem(file, f"{place}/{name}", "is missing", known.get(name, {}).get("remedy", remedy))
+        for name in [name for name in wanted if name not in instance]:
+            meant = f"{place}/{name}"
+            yield meant, Problem(file, meant, "is missing", known.get(name, {}).get("remedy", remedy))
         return
     if kind == "additionalProperties" and wanted is False:
-        for meant, name in misspelled.items():
+        for name in sorted({*instance} - {*known}):
+            meant = alike(name, known)
             instead = f"did you mean `{meant}`?" if meant else remedy
-            yield Problem(file, f"{place}/{name}", "is unknown", instead)
+            yield f"{place}/{meant or name}", Problem(file, f"{place}/{name}", "is unknown", instead)
         return
     if kind == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
@@ -46,7 +47,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = f"{quoted(instance)} does not match the required format"
     else:
         what = f"does not meet the rule `{kind}`"
-    yield Problem(file, place, what, remedy)
+    yield place, Problem(file, place, what, remedy)
 
 
 def remedy_of(error: Any, rules: Mapping[str, Any]) -> str:
