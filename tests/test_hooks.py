@@ -891,7 +891,7 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
         "BASE_IMAGE": image_at(host),
         "PYTHONPATH": f"{HOOKS}:{ROOT / 'gpukit/src'}",
     }
-    code = f"from gpukit.validate import main as runner; runner.run = lambda project: 0; {slow}"
+    code = f"from gpukit.validate import main as runner; runner.run = lambda project, wheel: 0; {slow}"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:

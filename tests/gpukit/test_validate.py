@@ -88,11 +88,7 @@ BROKEN = {
     "customizations.vscode.extensions": (MAIN, *key('"extensions": []')),
     "customizations.vscode.settings": (MAIN, *key('"settings": {}')),
     "build.dockerfile": (MAIN, *key('"dockerFile": "../Dockerfile"')),
-    "dockerFile as `build.dockerfile` and context as `build.context`": (
-        MAIN,
-        re.compile(r'"build": \{.*?\n  \},', re.DOTALL),
-        '"dockerFile": "../Dockerfile", "context": "..",',
-    ),
+    "dockerFile as `build.dockerfile` and context as `build.context`": (MAIN, re.compile(r'"build": \{.*?\n  \},', re.DOTALL), '"dockerFile": "../Dockerfile", "context": "..",'),
     "/runArgs: is missing": (MAIN, re.compile(r'  "runArgs": \[.*?\],\n', re.DOTALL), ""),
     "/mounts: is missing": (MAIN, re.compile(r'  "mounts": \[.*?\],\n', re.DOTALL), ""),
     "/build: is missing": (MAIN, re.compile(r'  "build": \{.*?\n  \},\n', re.DOTALL), ""),
@@ -162,19 +158,11 @@ BROKEN = {
     "--user makes": (CPU, *flag("-u", "root")),
     "with a space": (MAIN, *flag("--hostname=box ")),
     "--device is": (MAIN, *flag("--device=nvidia0")),
-    "quote several devices": (
-        MAIN,
-        '"--gpus=\\"device=${localEnv:GPUS:all}\\""',
-        '"--gpus=device=${localEnv:GPUS:all}"',
-    ),
+    "quote several devices": (MAIN, '"--gpus=\\"device=${localEnv:GPUS:all}\\""', '"--gpus=device=${localEnv:GPUS:all}"'),
     "no GPU is requested": (MAIN, re.compile(r'"--gpus[^\n]+\n'), ""),
     "requested by --runtime": (MAIN, GPU, '"--runtime=nvidia"'),
     "--ulimit memlock is not set": (MAIN, '    "--ulimit=memlock=-1",\n', ""),
-    "--ulimit memlock is not set, --ulimit stack": (
-        CPU,
-        re.compile(r'"--ulimit=memlock=-1",\s*"--ulimit=stack=\d+",'),
-        "",
-    ),
+    "--ulimit memlock is not set, --ulimit stack": (CPU, re.compile(r'"--ulimit=memlock=-1",\s*"--ulimit=stack=\d+",'), ""),
     '--ipc is "private"': (MAIN, '"--ipc=host"', '"--ipc", "private"'),
     "host.env is not passed": (MAIN, re.compile(r',\s*"--env-file[^\n]+'), ""),
     "names .devcontainer/hots.env": (MAIN, "/host.env", "/hots.env"),
@@ -220,11 +208,7 @@ BROKEN = {
     f"{STACK}: /python": (STACK, re.compile(r'"python": "([^"]+)"'), r'"python": 3'),
     f"{STACK}: /native/driver": (STACK, re.compile(r'"driver": "?[\d.]+"?,(?=\s+"allocator_cap)'), '"driver": true,'),
     f"{STACK}: /targets": (STACK, re.compile(r'"(rtx-50|dgx-spark)": \{'), '"rtx-5000": {'),
-    f"{STACK}: /image: does not agree with Dockerfile and README.md": (
-        STACK,
-        re.compile(r'"image": "[^"]+"'),
-        '"image": "a:1"',
-    ),
+    f"{STACK}: /image: does not agree with Dockerfile and README.md": (STACK, re.compile(r'"image": "[^"]+"'), '"image": "a:1"'),
     f"{STACK}: /user: does not agree with {MAIN} and {CPU}": (STACK, '"user": "dev"', '"user": "me"'),
     "have no code for": (STACK, re.compile(r'"capability": "[^"]+"'), '"capability": "3.0"'),
     # Dockerfile
@@ -254,11 +238,7 @@ BROKEN = {
     "excludes torch": (PYPROJECT, '"torch",', '"torch==1.13",'),
     "/project/dependencies/1": (PYPROJECT, '"torch",', '"torch", 3,'),
     "does not match, in pyproject.toml": (PYPROJECT, re.compile(r'requires-python = ".+"'), 'requires-python = "3.11+"'),
-    f"{STACK}: /python: does not agree with README.md and {PYPROJECT}": (
-        STACK,
-        re.compile(r'"python": "3\.\d+"'),
-        '"python": "3.8"',
-    ),
+    f"{STACK}: /python: does not agree with README.md and {PYPROJECT}": (STACK, re.compile(r'"python": "3\.\d+"'), '"python": "3.8"'),
     # compose.yaml
     f"{COMPOSE}: /name": (COMPOSE, "\nname: ", "\nname: My "),
     "/services/dev/build/dockerfile": (COMPOSE, "context: .\n", "context: .\n      dockerfile: Dockerfile.gpu\n"),
@@ -273,11 +253,7 @@ BROKEN = {
     "/services/dev/shm_size": (COMPOSE, "    ipc: host\n", "    ipc: host\n    shm_size: 1g\n"),
     "/services/dev/shm_size: is": (COMPOSE, "    ipc: host\n", "    ipc: host\n    shm_size: [1]\n"),
     "/services/dev/ulimits/stack": (COMPOSE, "stack: 67108864", "stack: {soft: 1, hard: 2}"),
-    "differs from .devcontainer/devcontainer.json: memlock, stack": (
-        COMPOSE,
-        re.compile(r"    ulimits:\n(?: {6}.*\n)+"),
-        "",
-    ),
+    "differs from .devcontainer/devcontainer.json: memlock, stack": (COMPOSE, re.compile(r"    ulimits:\n(?: {6}.*\n)+"), ""),
     "with GPUS=0, the GPU is \"all\"": (COMPOSE, 'device_ids: ["${GPUS:-all}"]', "count: all"),
     "the GPU is \"none\"": (COMPOSE, re.compile(r" +deploy:\n(?: {6,}.*\n)+"), ""),
     "`gpus:`": (COMPOSE, "    init: true\n    command", "    init: true\n    gpus: all\n    command"),
@@ -287,11 +263,7 @@ BROKEN = {
     "/services/dev/env_file": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: 3"),
     "/services/dev/environment": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: .devcontainer/hosts.env"),
     "environment/WANDB_DIR": (COMPOSE, "WANDB_DIR=/workspace/outputs", "WANDB_DIR=/tmp"),
-    "value of HF_TOKEN, in Compose": (
-        COMPOSE,
-        "    environment:\n",
-        "    environment:\n      - HF_TOKEN=${HF_TOKEN}\n",
-    ),
+    "value of HF_TOKEN, in Compose": (COMPOSE, "    environment:\n", "    environment:\n      - HF_TOKEN=${HF_TOKEN}\n"),
     "build/args/USER_UID": (COMPOSE, re.compile(r" +USER_UID: [^\n]+\n"), ""),
     "build/args/UV_INDEX": (COMPOSE, "UV_INDEX: ${UV_INDEX:-}", "UV_INDEX: https://mirror.example.org"),
     "/services/mlflow/ports/0": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "${MLFLOW_PORT:-5000}:5000"),
@@ -309,7 +281,7 @@ BROKEN = {
     f"{COMPOSE_CPU}: /services/dev/environment/GPUKIT_DEVICE": (COMPOSE_CPU, "- GPUKIT_DEVICE=cpu", "- OTHER="),
     "has no such service": (COMPOSE_CPU, re.compile(r"\Z"), "  mlflw:\n    deploy: !reset null\n"),
     f"{COMPOSE_CPU}: is not a mapping": (COMPOSE_CPU, re.compile(r".+", re.DOTALL), ""),
-}
+}  # fmt: skip
 LEGAL = {
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
     "a schema": (MAIN, *key('"$schema": "https://example.org/devContainer.schema.json"')),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gpukit.project.messages import alike
 from gpukit.project.specification import DEVCONTAINER, ELSEWHERE, KINDS
 
+
 class Unknown(NamedTuple):
     """A key that the specification does not have; `meant` is empty if it resembles none."""
 

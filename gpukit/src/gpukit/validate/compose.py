@@ -222,4 +222,6 @@ def unknown_services(base: Mapping[str, Any], over: Mapping[str, Any]) -> Iterat
     for name in over["services"]:
         meant = alike(name, base["services"])
         if meant and name not in base["services"]:
-            yield Problem(COMPOSE_CPU, f"/services/{name}", f"{COMPOSE} has no such service", f"did you mean `{meant}`?")
+            yield Problem(
+                COMPOSE_CPU, f"/services/{name}", f"{COMPOSE} has no such service", f"did you mean `{meant}`?"
+            )

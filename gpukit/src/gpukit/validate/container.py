@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from gpukit.project import flags
 from gpukit.project.devcontainer import Config, ConfigError, env_file
 
-
 BY_NAME = "the host's"  # the value of a variable that is passed by name
 
 
@@ -52,7 +51,11 @@ class Container:
             **({"user": user} if user else {}),
             **{f"ulimits/{name}": limit for name, limit in self.ulimits.items()},
             **{f"volumes/{target}": str(mount) for target, mount in self.mounts.items()},
-            **{f"environment/{name}": BY_NAME if value is None else value for name, value in self.env.items() if value != ""},
+            **{
+                f"environment/{name}": BY_NAME if value is None else value
+                for name, value in self.env.items()
+                if value != ""
+            },
             **{f"build/args/{name}": value for name, value in self.build_args.items() if value != ""},
         }
 

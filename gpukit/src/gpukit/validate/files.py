@@ -116,7 +116,9 @@ def wheel(project: Path) -> Iterator[Problem]:
         damaged = True
     if damaged:
         name = wheels[0].relative_to(project).as_posix()
-        yield Problem(name, "", "is damaged, or is another version than its name says", "restore it with `git checkout`")
+        yield Problem(
+            name, "", "is damaged, or is another version than its name says", "restore it with `git checkout`"
+        )
 
 
 def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Problem]:

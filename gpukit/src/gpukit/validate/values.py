@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpukit.project import flags
-from gpukit.project.messages import alike
 from gpukit.project.flags import KIND
+from gpukit.project.messages import alike
 from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
@@ -86,7 +86,9 @@ def wrong_limit(value: str) -> str:
 
 def wrong_mount(mount: Mapping[str, Any]) -> str:
     """Why no engine accepts a mount."""
-    unknown = [field for field in (option.partition("=")[0] for option in mount["options"]) if field not in MOUNT.split()]
+    unknown = [
+        field for field in (option.partition("=")[0] for option in mount["options"]) if field not in MOUNT.split()
+    ]
     if unknown:
         return f"a mount has no field `{unknown[0]}`{suggestion(unknown[0], MOUNT)}"
     if mount["type"] not in MOUNT_TYPES.split():
