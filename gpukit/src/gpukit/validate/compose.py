@@ -37,7 +37,7 @@ def read(path: Path) -> Any:
 
 
 def parse(text: str, kind: str = "SafeLoader") -> Any:
-    """A YAML file, with Compose's !reset and !override. With the BaseLoader, all values are strings, and `on` is no bool.
+    """A YAML file, with Compose's !reset and !override. With BaseLoader, all values are strings, also the key `on`.
 
     Raises:
         ValueError: it is not YAML.
@@ -156,7 +156,7 @@ def mounts(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def network(content: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, bool]:
     """The network's name, which is empty for the one that Compose creates, and whether it is there before."""
-    name = [*(entry.get("networks") or ["default"])][0]
+    name = next(iter(entry.get("networks") or ["default"]))
     declared = (content.get("networks") or {}).get(name) or {}
     return declared.get("name") or name.replace("default", ""), bool(declared.get("external"))
 

@@ -269,9 +269,9 @@ def versions(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[t
 def allows(specifier: str, version: str) -> bool:
     """Whether a specifier's simple clauses, such as `>=3.11` and `<3.14`, allow a version; others are accepted."""
     here = [int(part) for part in version.split(".")]
-    for sign, major, minor in re.findall(r"(?:^|,)\s*(>=|<=|<|>|==|~=)\s*(\d+)(?:\.(\d+))?", specifier):
-        there = [int(major), int(minor or 0)]
-        same = here[: 2 if minor else 1] == there[: 2 if minor else 1]
+    for sign, major, rest in re.findall(r"(?:^|,)\s*(>=|<=|<|>|==|~=)\s*(\d+)(?:\.(\d+))?", specifier):
+        there = [int(major), int(rest or 0)]
+        same = here[: 2 if rest else 1] == there[: 2 if rest else 1]
         fits = {">=": here >= there, "~=": here >= there, "<": here < there, "==": same, ">": here >= there}
         if not fits.get(sign, same or here < there):
             return False

@@ -1,4 +1,4 @@
-"""Rules about the Dockerfile and .dockerignore: what a build would refuse late, or would get wrong without a message."""
+"""Rules about the Dockerfile and .dockerignore: what a build refuses late, or gets wrong without a message."""
 
 from __future__ import annotations
 
