@@ -162,6 +162,7 @@ def test_bases_are_offered_where_they_serve(offered: Callable[..., dict]) -> Non
             assert {base for base, reason in shown.items() if not reason} == set(support.bases([name], use_case)), name
 
 
+@pytest.mark.slow
 def test_releases_are_offered_where_they_serve(offered: Callable[..., dict]) -> None:
     for name in HARDWARE:
         for base, use_case in ((base, case) for case in USE_CASES for base in support.bases([name], case)):
@@ -474,6 +475,7 @@ def test_the_command_reports_that_sentence_on_its_own_line(plain_template: Path,
         assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_without_messages_the_command_reports_it_once(copier_template: Path, tmp_path: Path) -> None:
     """Copier hides the template's messages with --quiet and in an update."""
     project = tmp_path / "project"

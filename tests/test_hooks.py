@@ -216,6 +216,7 @@ HOWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupted_write_leaves_the_old_or_the_new_wheel(older: Path, whole: bytes, step: str, how: str) -> None:
@@ -256,6 +257,7 @@ sys.exit(run.main())
     assert {name: text for name, text in wheels(older).items() if name not in drafts} == {WHEEL: whole}
 
 
+@pytest.mark.slow
 def test_the_final_message_is_printed_if_copier_is_quiet(releases: Path, tmp_path: Path, messages: object) -> None:
     for quiet in (["--quiet"], []):
         project = tmp_path / f"p{len(quiet)}"

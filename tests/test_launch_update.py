@@ -193,7 +193,9 @@ def test_each_change_is_named_and_nothing_else(
     }
 
 
-@pytest.mark.parametrize("state", ["clean", "edited", "conflict"])
+@pytest.mark.parametrize(
+    "state", [pytest.param("clean", marks=pytest.mark.slow), pytest.param("edited", marks=pytest.mark.slow), "conflict"]
+)
 def test_an_update_is_applied_and_undone(
     template: Path, mine: Path, inside: list, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:

@@ -309,6 +309,7 @@ def test_doctor_anywhere(nowhere, programs, capsys, findings_schema) -> None:
     assert "no check 'mounts' outside a project" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", ["3.9", "3.13"])
 def test_a_wheel_that_is_not_unpacked(nowhere, tmp_path_factory, python) -> None:
     found = next(Path.home().glob(f".pyenv/versions/{python}.*/bin/python"), shutil.which(f"python{python}"))

@@ -160,6 +160,7 @@ def test_a_gpukit_of_the_users_own_is_not_run(small: Path, path: str, tmp_path: 
         works(run(small, path, cwd=folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run -- python -m x.train", "run -d -- true", "up", "notebook", "verify", "speed"])
 @pytest.mark.parametrize("name", ["gpukit.py", "gpukit/__init__.py", "src/gpukit.py", "src/gpukit/__init__.py"])
 def test_a_gpukit_that_training_would_import_is_named(small: Path, path: str, command: str, name: str) -> None:

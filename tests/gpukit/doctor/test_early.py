@@ -64,6 +64,7 @@ def test_a_driver_that_is_not_loaded(start):
     assert lines(done)[0].startswith("doctor: NVIDIA driver: ")
 
 
+@pytest.mark.slow
 def test_early_prints_nothing_on_a_healthy_machine(start):
     done = start("echo 'NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0'")
     assert (done.returncode, lines(done)) == (0, [])

@@ -79,7 +79,7 @@ def run(project: Path, wheel: bool = True) -> int:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         print(f"validate: {count}; nothing was changed{skipped}.", file=sys.stderr, flush=True)
         return FAILED
-    print(f"validate: {', '.join(validation.read)} are complete and agree{skipped}.", flush=True)
+    print(f"validate: {len(validation.read)} files are complete and agree{skipped}.", flush=True)
     for notice in validation.notices:
         print(f"validate: notice: {notice}", flush=True)
     return SKIPPED if validation.skipped else PASSED
