@@ -19,6 +19,7 @@ from typing import Any
 import accelerate  # noqa: F401
 import lightning.pytorch  # noqa: F401
 from harness import Benchmark, say
+
 from tests.train.memory_kinds import HUGE, Answer, Simulated, models, ours, race
 
 SEEDS = 3  # runs on each model with noise

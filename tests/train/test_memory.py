@@ -19,6 +19,7 @@ from gpukit.script import memory
 from gpukit.script.memory import TraceError, estimate
 from gpukit.script.task import Task
 from tests.train import memory_tasks
+from tests.train.conftest import ROOT
 
 
 @dataclass(frozen=True)
