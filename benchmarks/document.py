@@ -20,8 +20,9 @@ TOP = """\
 What this template costs, compared with doing the same without it or with other libraries. The alternatives in a table
 were measured in turn, in one run; the figures are medians. Only their ratios apply to other machines. To measure on
 your machine, run the command above the table; the result is written to `benchmarks/results/`, and this page is updated.
-With `--rounds 1 --print`, the smallest sample is measured, and nothing is written. Benchmarks of training need `benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the
-real base images, with a CPU build of PyTorch.
+With `--rounds 1 --print`, the smallest sample is measured, and nothing is written. Benchmarks of training need
+`benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the real base images, with a CPU
+build of PyTorch.
 """
 
 
