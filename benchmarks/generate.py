@@ -26,7 +26,7 @@ EVERYTHING = {
     "tracking": ["mlflow", "tensorboard", "wandb"],
     "credentials": ["aws"],
     "cluster": ["slurm", "skypilot"],
-    "services": ["jobs", "predict"],
+    "services": ["jobs"],
     "base": "ngc",
 }
 
