@@ -16,7 +16,6 @@ benchmarks/requirements.txt.
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing.connection
 import os
@@ -74,6 +73,7 @@ def train(project: Path, launcher: list[str], folder: Path, workers: int, accumu
     flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src")])
+    os.chdir(project)
     os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
 
 
@@ -183,8 +183,7 @@ def main() -> None:
     with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
         what = bench.given.what
         bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]
-        for name in PRELOADED[what]:
-            importlib.import_module(name)
+        bench.versions()  # fails now if a library is missing
         loops.PROCESSES.set_forkserver_preload(PRELOADED[what])
         bench.columns = ["loop", "workers", "two uninterrupted runs are equal", "kills with a bit-identical result"]
         bench.columns.append("resumed" if what == "streams" else "different")
