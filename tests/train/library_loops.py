@@ -159,8 +159,8 @@ def hugging_face(folder: Path, workers: int, accumulate: int, by_gpukit: bool = 
     trainer = kind(
         model=network(), args=settings, train_dataset=samples(), eval_dataset=samples(8), callbacks=[logging(lines)]
     )
-    saved = newest(folder, "run/checkpoint-*")
-    trainer.train(resume_from_checkpoint=bool(saved) and not by_gpukit)
+    saved = None if by_gpukit else newest(folder, "run/checkpoint-*")
+    trainer.train(resume_from_checkpoint=saved and str(saved))
     lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
