@@ -3,9 +3,9 @@
 uv run python benchmarks/generate.py
 
 The worst case counts: the slowest of a project with everything that can be answered at once, the examples, which have
-all three bases, and one with the defaults. CPU time is the user and system time of all processes. The template is a clean clone
-in a local folder with a release tag, so the network does not matter. Copier's bytecode is cached, as from a user's
-second run on. A template with the same files and without Jinja shows Copier's own share.
+all three bases, and one with the defaults. CPU time is the user and system time of all processes. The template is a
+clean clone in a local folder with a release tag, so the network does not matter. Copier's bytecode is cached, as from a
+user's second run on. A template with the same files and without Jinja shows Copier's own share.
 """
 
 from __future__ import annotations
