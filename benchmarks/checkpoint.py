@@ -1,12 +1,13 @@
 """Checkpoints: kills while saving, flipped bits, and cost, compared with others: python benchmarks/checkpoint.py
 
-Requires torch, numpy, transformers, and accelerate. Every writer saves the same training state. Writers are killed and
-read in forks of one process that has imported all libraries.
+The worst case for the cost is the smallest state, 1 MiB, in which hashing and syncing take longest beside writing. For
+damage it is a kill during a save. Every writer saves the same training state. gpukit is killed 100 times --rounds, half
+as often while it saves asynchronously, and as many bits are flipped in its files; writers are killed and read in forks
+of one process that has imported all libraries. The cost is measured --rounds times. Requires torch and accelerate.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -14,7 +15,6 @@ import shutil
 import signal
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,17 +23,16 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint
-from measure import ROOT, machine, write
+from accelerate import Accelerator
+from harness import Benchmark, ratio, say
 from torch import nn
-
-sys.path.insert(0, str(ROOT / "gpukit/src"))
-os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 from gpukit.train import checkpoint
 from gpukit.train.saver import Saver
 
 LAYERS = 8
 MIB = 1 << 20
+SIZES = (1, 16, 256)  # MiB whose cost is measured
 
 
 class Training:
@@ -114,15 +113,8 @@ class TorchSave(Ours):
     def save(self, step: int) -> None:
         torch.save(self.training.state(), self.folder / "checkpoint.pt")
 
-    def load(self) -> str:
-        self.training.take(**torch.load(self.folder / "checkpoint.pt"))
-        return ""
 
-    def files(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*") if path.is_file()]
-
-
-class Synced(TorchSave):
+class Synced(Ours):
     name = "`torch.save` with fsync"
 
     def save(self, step: int) -> None:
@@ -132,80 +124,23 @@ class Synced(TorchSave):
             os.fsync(file.fileno())
 
 
-class Distributed(TorchSave):
+class Distributed(Ours):
     name = "`torch.distributed.checkpoint`, same folder"
 
     def save(self, step: int) -> None:
         torch.distributed.checkpoint.save(self.training.state(), checkpoint_id=self.folder, no_dist=True)
 
-    def load(self) -> str:
-        state = self.training.state()
-        torch.distributed.checkpoint.load(state, checkpoint_id=self.folder, no_dist=True)
-        self.training.take(**state)
-        return ""
 
-
-class Accelerate(TorchSave):
+class Accelerate(Ours):
     name = "accelerate, `save_state`"
 
     def __init__(self, folder: Path, training: Training) -> None:
-        from accelerate import Accelerator
-
         super().__init__(folder, training)
         self.accelerator = Accelerator(cpu=True)
         self.accelerator.prepare(training.model, training.optimizer)
 
     def save(self, step: int) -> None:
         self.accelerator.save_state(str(self.folder))
-
-    def load(self) -> str:
-        self.accelerator.load_state(str(self.folder))
-        return ""
-
-
-class Trainer(TorchSave):
-    """Runs its own training loop: saves at every step, and resumes with resume_from_checkpoint=True."""
-
-    name = "HF Trainer, `resume_from_checkpoint=True`"
-
-    def run(self, steps: int, saving: Callable[[], object] = lambda: None) -> None:
-        """`saving` is called before each save."""
-        from transformers import Trainer, TrainerCallback, TrainingArguments
-
-        class Model(nn.Module):
-            def __init__(self, layers: nn.Module) -> None:
-                super().__init__()
-                self.layers = layers
-
-            def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-                return {"loss": sum(layer(x).square().mean() for layer in self.layers)}
-
-        class Report(TrainerCallback):
-            def on_step_end(self, *_: object, **__: object) -> None:
-                saving()
-
-        resume = any(self.folder.glob("checkpoint-*"))
-        arguments = TrainingArguments(
-            output_dir=str(self.folder),
-            max_steps=steps,
-            save_strategy="steps",
-            save_steps=1,
-            save_total_limit=3,
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        )
-        data = [{"x": torch.ones(64)}] * 64
-        trainer = Trainer(Model(self.training.model), arguments, train_dataset=data, callbacks=[Report()])
-        trainer.train(resume_from_checkpoint=True if resume else None)
-
-    def load(self) -> str:
-        self.run(max(int(path.name[11:]) for path in self.folder.glob("checkpoint-*")))
-        return ""
-
-    def files(self) -> list[Path]:
-        newest = max(self.folder.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
-        return [path for path in newest.rglob("*") if path.is_file()]
 
 
 class Fork:
@@ -218,9 +153,10 @@ class Fork:
         if not self.pid:
             os.close(self.read)
             quiet = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(quiet, 1), os.dup2(quiet, 2)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
             status = 1
-            with contextlib.suppress(BaseException):  # DCP's errors do not derive from Exception
+            with contextlib.suppress(BaseException):
                 work(lambda text: os.write(end, text.encode()))
                 status = 0
             os._exit(status)
@@ -238,13 +174,12 @@ class Fork:
         os.kill(self.pid, signal.SIGKILL)
 
 
-def load(writer: Ours, whole: bool) -> str | None:
-    """Which checkpoints loading skips; None if it fails or, with `whole`, if the numbers do not belong together."""
+def load(writer: Ours) -> str | None:
+    """Which checkpoints loading skips; None if it fails, or if the numbers do not belong together."""
 
     def work(report: Callable[[str], object]) -> None:
         message = writer.load()
-        if whole and not isinstance(writer, Trainer):
-            assert writer.training.step() >= 0
+        assert writer.training.step() >= 0
         report("+" + message)
 
     writer.training.set(-1)
@@ -263,9 +198,6 @@ def begin(writer: Ours) -> None:
 
 def save_steps(writer: Ours, step: int, report: Callable[[str], object], steps: int = 1000) -> None:
     """Save one step after the other; report before each save."""
-    if isinstance(writer, Trainer):
-        writer.run(step + steps, saving=lambda: report("."))
-        return
     for number in range(step + 1, step + steps + 1):
         writer.training.set(number)
         report(".")
@@ -295,7 +227,7 @@ def kills(writer: Ours, count: int, chance: random.Random) -> tuple[int, int]:
         child.wait()
         step += 1 + len(more)
         met += not more
-        if load(writer, whole=True) is None:
+        if load(writer) is None:
             broken += 1
             begin(writer)
             step = 2
@@ -308,11 +240,13 @@ def flips(writer: Ours, count: int, chance: random.Random) -> tuple[int, int]:
     begin(writer)
     reported = older = 0
     for number in range(count):
-        file = chance.choices(files := writer.files(), [path.stat().st_size for path in files])[0]
-        if number % 2:  # otherwise, almost all would be in the largest files
-            file = chance.choice(files)
-        flip(file, bit := chance.randrange(8 * file.stat().st_size))
-        message = load(writer, whole=type(writer) is Ours)  # the others report nothing if they load wrong numbers
+        files = writer.files()
+        sizes = [path.stat().st_size for path in files]
+        weights = None if number % 2 else sizes  # by size alone, almost all would be in the largest files
+        file = chance.choices(files, weights)[0]
+        bit = chance.randrange(8 * file.stat().st_size)
+        flip(file, bit)
+        message = load(writer)
         reported += message is None or file.name in message
         older += message is not None and file.name in message
         flip(file, bit)
@@ -325,7 +259,7 @@ def flip(file: Path, bit: int) -> None:
         opened.seek(bit // 8)
         byte = opened.read(1)[0]
         opened.seek(bit // 8)
-        opened.write(bytes([byte ^ 1 << bit % 8]))
+        opened.write(bytes([byte ^ (1 << (bit % 8))]))
 
 
 def cost(size: int, times: int, folder: Path) -> dict[str, float]:
@@ -393,118 +327,68 @@ def progress(text: str) -> None:
     """Print at most every two seconds."""
     if time.monotonic() > progress.last + 2:
         progress.last = time.monotonic()
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
 progress.last = 0.0
 
 
-def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--kills", type=int, default=1000, help="kills while gpukit saves (1000)")
-    parser.add_argument("--background", type=int, default=500, help="kills while gpukit saves asynchronously (500)")
-    parser.add_argument("--flips", type=int, default=1000, help="bits flipped in gpukit's files (1000)")
-    parser.add_argument("--beside", type=int, default=100, help="kills and flips for each other writer (100); 0: none")
-    parser.add_argument("--times", type=int, default=15, help="measured rounds of the cost (15)")
-    parser.add_argument("--size", type=float, default=16, help="MiB saved for kills and flipped bits (16)")
-    parser.add_argument(
-        "--sizes", type=float, nargs="*", default=[1, 4, 16, 64, 256], help="MiB saved to measure the cost (1 to 256)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed for the moments of kills and the flipped bits (0)")
-    parser.add_argument("--folder", type=Path, help="where to write (the folder for temporary files)")
-    return parser.parse_args()
-
-
 def main() -> None:
-    given, load = options(), machine()["load"]
-    torch.set_num_threads(1)  # otherwise, forks wait forever for threads that they do not have
-    warnings.simplefilter("ignore")
-    chance = random.Random(given.seed)
-    rows: dict[str, list[Any]] = {}
-    results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="benchmark-", dir=given.folder) as spare:
-        for kind in (Ours, Background, *((TorchSave, Trainer, Distributed, Accelerate) if given.beside else ())):
-            counts = {Ours: (given.kills, given.flips), Background: (given.background, given.beside or 5)}
-            count, bits = counts.get(kind, (given.beside, given.beside))
-            writer = kind(Path(spare, kind.__name__), Training(round(given.size * MIB)))
-            broken, met = kills(writer, count, chance)
-            reported, older = flips(writer, bits, chance)
-            rows[kind.name] = [f"{broken} of {count}", f"{reported} of {bits}"]
-            print(
-                f"{kind.name}: {broken} of {count} kills left no usable checkpoint, {reported} of {bits} flipped bits"
-            )
-            shutil.rmtree(writer.folder)
-            if kind is Background:
-                results.append({"what": "asynchronous: unusable after a kill", "value": broken, "at_most": 0})
-            if kind is Ours:
-                results += [
-                    {"what": "kills that left no usable checkpoint", "value": broken, "at_most": 0},
-                    {"what": "kills during a save", "value": met},
-                    {"what": "flipped bits reported", "value": reported, "at_least": bits},
-                    {
-                        "what": "flipped bits after which an older checkpoint was loaded",
-                        "value": older,
-                        "at_least": bits,
-                    },
-                ]
-        costs = {size: cost(round(size * MIB), given.times, Path(spare)) for size in given.sizes}
-        for path in Path(spare).iterdir():
-            shutil.rmtree(path)
-        large = max(given.sizes)
-        waits = stall(round(large * MIB), given.times, Path(spare))
-    ratios = [stalled / saved for stalled, saved in zip(waits["stall"], waits["synchronous"], strict=True)]
-    ratio, lost = statistics.median(ratios), statistics.median(waits["lost, asynchronous"])
-    results += [
-        {
-            "what": f"{large:g} MiB: asynchronous / synchronous wait",
-            "value": round(ratio, 2),
-            "unit": "times",
-            "at_most": 0.2,
-        },
-        {
-            "what": f"{large:g} MiB: asynchronous / synchronous total time lost",
-            "value": round(lost / statistics.median(waits["lost, synchronous"]), 2),
-            "unit": "times",
-        },
+    packages = ("torch", "accelerate")
+    with Benchmark("Checkpoints: kills, damage, and cost", __doc__, rounds=10, packages=packages) as bench:
+        torch.set_num_threads(1)  # otherwise, forks wait forever for threads that they do not have
+        warnings.simplefilter("ignore")
+        damage(bench)
+        speed(bench)
+
+
+def damage(bench: Benchmark) -> None:
+    """Kills and flipped bits."""
+    chance = random.Random(0)
+    count = 100 * bench.rounds
+    ours = Ours(bench.spare / "ours", Training(MIB))
+    broken, met = kills(ours, count, chance)
+    reported, older = flips(ours, count, chance)
+    background = Background(bench.spare / "background", Training(MIB))
+    broken_in_background, _ = kills(background, count // 2, chance)
+    bench.result(f"of {count} kills, those that left no usable checkpoint", broken, at_most=0)
+    bench.result("kills during a save", met)
+    bench.result("flipped bits reported", reported, at_least=count)
+    bench.result("flipped bits after which an older checkpoint was loaded", older, at_least=count)
+    bench.result(f"asynchronous: unusable after one of {count // 2} kills", broken_in_background, at_most=0)
+
+
+def speed(bench: Benchmark) -> None:
+    """The time of a save, and what it takes from a loop."""
+    costs = {}
+    for size in SIZES:
+        costs[size] = cost(size * MIB, bench.rounds, bench.spare)
+        for kind in (TorchSave, Synced):
+            times = costs[size][Ours.name] / costs[size][kind.name]
+            goal = 2 if kind is TorchSave else None
+            bench.result(f"{size} MiB: gpukit / {kind.name}", times, "times", at_most=goal)
+    bench.columns = ["writer", *(f"saving {size} MiB" for size in SIZES)]
+    for name in costs[SIZES[0]]:
+        bench.row(name, *(f"{1000 * costs[size][name]:.1f} ms" for size in SIZES))
+    for path in bench.spare.iterdir():
+        shutil.rmtree(path)
+    waits = stall(SIZES[-1] * MIB, bench.rounds, bench.spare)
+    what = f"{SIZES[-1]} MiB: asynchronous / synchronous"
+    bench.result(f"{what} wait", ratio(waits["stall"], waits["synchronous"]), "times", at_most=0.2)
+    lost = statistics.median(waits["lost, asynchronous"]) / statistics.median(waits["lost, synchronous"])
+    bench.result(f"{what} total time lost", lost, "times")
+    bench.notes = [
+        "Weights and AdamW's state; 1 MiB for kills and flipped bits. Each kill comes at a random moment during a "
+        "save. A checkpoint is usable if loading it gives exactly the numbers of one saved step. Half of the flipped "
+        "bits are drawn from all bytes, the others from a random file.",
+        "Each library is used as shown first in its documentation. DCP and accelerate would do better with one folder "
+        "per step.",
+        f"Waits at {SIZES[-1]} MiB, median and quartiles: synchronous {spread(waits['synchronous'])}, asynchronous "
+        f"{spread(waits['stall'])}. Time lost by a loop of 400 matrix products in one thread, in which one "
+        f"checkpoint is saved: synchronous {spread(waits['lost, synchronous'])}, asynchronous "
+        f"{spread(waits['lost, asynchronous'])}; the loop takes {spread(waits['steps'])}.",
+        "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",
     ]
-    for size, seconds in costs.items():
-        for beside, goal in ((TorchSave, {"at_most": 2}), (Synced, {})):
-            ratio = round(seconds[Ours.name] / seconds[beside.name], 2)
-            results.append({"what": f"{size:g} MiB: gpukit / {beside.name}", "value": ratio, "unit": "times", **goal})
-    for name in dict.fromkeys([*rows, *(name for seconds in costs.values() for name in seconds)]):
-        row = rows.setdefault(name, ["", ""])
-        row += [f"{1000 * seconds[name]:.1f} ms" if name in seconds else "" for seconds in costs.values()]
-    write(
-        "checkpoint",
-        load,
-        engine=False,
-        packages=("torch", "transformers", "accelerate"),
-        title="Checkpoints: kills, damage, and cost",
-        repeats=given.times,
-        table={
-            "columns": [
-                "writer",
-                "kills that left no usable checkpoint",
-                "flipped bits reported",
-                *(f"saving {size:g} MiB" for size in given.sizes),
-            ],
-            "rows": [[name, *row] for name, row in rows.items()],
-        },
-        results=results,
-        notes=[
-            f"Weights and AdamW's state; {given.size:g} MiB for kills and flipped bits. Each kill comes at a random "
-            "moment during a save. A checkpoint is usable if loading it gives exactly the numbers of one saved step "
-            "(for HF Trainer: if training continues). Half of the flipped bits are drawn from all bytes, the others "
-            "from a random file.",
-            "Each library is used as shown first in its documentation. DCP and accelerate would do better with one "
-            "folder per step.",
-            f"Waits at {large:g} MiB, median and quartiles: synchronous {spread(waits['synchronous'])}, asynchronous "
-            f"{spread(waits['stall'])}. Time lost by a loop of 400 matrix products in one thread, in which one "
-            f"checkpoint is saved: synchronous {spread(waits['lost, synchronous'])}, asynchronous "
-            f"{spread(waits['lost, asynchronous'])}; the loop takes {spread(waits['steps'])}.",
-            "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",
-        ],
-    )
 
 
 if __name__ == "__main__":

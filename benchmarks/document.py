@@ -9,26 +9,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
-ORDER = [
-    "generate",
-    "update",
-    "launch",
-    "services",
-    "jobs",
-    "verify",
-    "explain",
-    "prove",
-    "plan",
-    "memory",
-    "rebuild",
-    "launchers",
-    "resume",
-    "resume_others",
-    "adapters",
-    "streams",
-    "checkpoint",
-]
-ORDER += ["sharded", "gradient", "finder_models", "finder_real", "loader", "step", "loading", "seeding"]
+ORDER = ["generate", "update", "launch", "services", "jobs", "verify", "explain", "prove", "plan", "memory", "rebuild"]
+ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
+ORDER += ["gradient", "finder_models", "step", "loading", "seeding"]
 TOP = """\
 # Benchmarks
 
@@ -37,8 +20,9 @@ TOP = """\
 What this template costs, compared with doing the same without it or with other libraries. The alternatives in a table
 were measured in turn, in one run; the figures are medians. Only their ratios apply to other machines. To measure on
 your machine, run the command above the table; the result is written to `benchmarks/results/`, and this page is updated.
-Benchmarks of training need `benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the
-real base images, with a CPU build of PyTorch.
+With `--rounds 1 --print`, the smallest sample is measured, and nothing is written. Benchmarks of training need
+`benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the real base images, with a CPU
+build of PyTorch.
 """
 
 

@@ -1,8 +1,8 @@
 """The CPU time of `explain`: uv run python benchmarks/explain.py
 
-For one short message, for 10 MB of a training log with an error in the middle, and for 10 MB of distinct lines of words
-that occur in error messages. Each run is a separate process with an empty machine file, so that probing this machine
-does not count.
+The worst case is 10 MB of distinct lines of words that occur in error messages. Then 10 MB of a training log with an
+error in the middle, and one short message. Each run is a separate process with an empty machine file, so that probing
+this machine does not count.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-from measure import ROOT, children, figure, machine, options, side_by_side, write
+from harness import ROOT, Benchmark, children, in_turn
 
 SIZE = 10_000_000
 ERROR = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
@@ -24,53 +22,39 @@ WORDS = (
 )
 
 
-def log() -> str:
-    steps = "".join(f"step {number} loss 0.{number % 997} lr 0.0003 2.1 it/s\n" for number in range(250_000))
-    return steps[: SIZE // 2] + ERROR + steps[SIZE // 2 : SIZE]
-
-
 def noise() -> str:
     words, chance = WORDS.split(), random.Random(0)
     return "\n".join(" ".join(chance.choices(words, k=12)) for _ in range(160_000))[:SIZE]
 
 
+def log() -> str:
+    steps = "".join(f"step {number} loss 0.{number % 997} lr 0.0003 2.1 it/s\n" for number in range(250_000))
+    return steps[: SIZE // 2] + ERROR + steps[SIZE // 2 : SIZE]
+
+
 def main() -> None:
-    given = options(__doc__)
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        empty = Path(spare, "machine.json")
+    with Benchmark("Explaining an error message", __doc__, rounds=3) as bench:
+        empty = bench.spare / "machine.json"
         empty.write_text("{}", encoding="utf-8")
-        texts = {"one message": ERROR, "10 MB of log": log(), "10 MB of noise": noise()}
-        files = {what: Path(spare, what.replace(" ", "-")) for what in texts}
-        for what, text in texts.items():
-            files[what].write_text(text, encoding="utf-8")
         env = {**os.environ, "PYTHONPATH": str(ROOT / "gpukit/src")}
-        seconds: dict[str, list[float]] = {what: [] for what in texts}
+        command = [sys.executable, "-m", "gpukit", "explain", "--machine", str(empty)]
 
         def explain(what: str) -> None:
-            before = children()
-            argv = [sys.executable, "-m", "gpukit", "explain", str(files[what]), "--machine", str(empty)]
-            subprocess.run(argv, env=env, cwd=spare, capture_output=True, check=False)
-            seconds[what].append(children() - before)
+            file = str(bench.spare / what.replace(" ", "-"))
+            subprocess.run([*command, file], env=env, cwd=bench.spare, capture_output=True, check=False)
 
-        side_by_side({what: lambda what=what: explain(what) for what in texts}, given.times)
-    limits = {"one message": 0.5, "10 MB of log": 2, "10 MB of noise": 2}
-    write(
-        "explain",
-        load,
-        engine=False,
-        title="Explaining an error message",
-        repeats=given.times,
-        figures=[figure(f"{what}, CPU time", one) for what, one in seconds.items()],
-        results=[
-            {"what": f"{what}, fastest round", "value": round(min(one), 2), "unit": "s", "at_most": limits[what]}
-            for what, one in seconds.items()
-        ],
-        notes=[
+        texts = {"10 MB of noise": noise(), "10 MB of log": log(), "one message": ERROR}
+        for what, text in texts.items():
+            (bench.spare / what.replace(" ", "-")).write_text(text, encoding="utf-8")
+        found = in_turn({what: lambda what=what: explain(what) for what in texts}, bench.rounds, children)
+        goals = {"10 MB of noise": 2, "10 MB of log": 2, "one message": 0.5}
+        for what, seconds in found.items():
+            bench.figure(f"{what}, CPU time", seconds)
+            bench.result(f"{what}, fastest round", min(seconds), "s", at_most=goals[what])
+        bench.notes = [
             "The log is from training, with an error in the middle. The noise is lines of words that also occur in "
             "error messages."
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":

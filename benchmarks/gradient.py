@@ -1,12 +1,12 @@
 """The gradient of a step that ran out of memory, compared with other recipes: python benchmarks/gradient.py
 
-Requires torch and accelerate. Sentences padded to one length, whose padding has no labels, in float64. Memory runs out
-in the middle of a step, in the forward or backward pass, once or twice for each batch.
+The worst case: memory runs out in the middle of a step, in the forward or backward pass, a second time after a part of
+the batch has been accumulated, and on one of two ranks only. Sentences padded to one length, whose padding has no
+labels, in float64. Batches have 1 to 16 times --rounds samples. Requires torch and accelerate.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -18,11 +18,9 @@ from typing import Any
 
 import torch
 from accelerate.utils import find_executable_batch_size
-from measure import ROOT, machine, write
+from harness import Benchmark, say
 from torch import Tensor, nn
 from torch.nn import functional
-
-sys.path.insert(0, str(ROOT / "gpukit/src"))
 
 from gpukit.script.device import choose
 from gpukit.script.step import Step
@@ -220,7 +218,7 @@ def compare(largest: int) -> dict[str, dict[str, Any]]:
             kept["errors"].append(error(gradient, wanted))
             kept["dropped"] += size - len(set(seen.numbers))
         if size % 16 == 0:
-            print(f"batches of {size}", file=sys.stderr, flush=True)
+            say(f"batches of {size}")
     return found
 
 
@@ -249,7 +247,7 @@ def two_ranks(largest: int) -> list[dict[str, Any]]:
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__, "--sizes", str(largest), "--rank"],
+            [sys.executable, __file__, str(largest)],
             env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
@@ -263,60 +261,36 @@ def two_ranks(largest: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, default=128, help="batches of 1 to this many samples (128)")
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.rank:
-        return rank_main(given.sizes)
-    load = machine()["load"]
-    found, ranks = compare(given.sizes), two_ranks(given.sizes)
-    ours = found["gpukit"]
-    sizes = f"batches of 1 to {given.sizes}"
-    return write(
-        "gradient",
-        load,
-        engine=False,
-        packages=("torch", "accelerate"),
-        title="The gradient after running out of memory",
-        repeats=1,
-        table={
-            "columns": [sizes, "largest error", "median error", "samples left out", "batches without a step"],
-            "rows": [
-                [
-                    name,
-                    f"{max(one['errors']):.1e}",
-                    f"{statistics.median(one['errors']):.1e}",
-                    one["dropped"],
-                    one["none"],
-                ]
-                for name, one in found.items()
-            ],
-        },
-        results=[
-            {"what": f"gpukit, {sizes}: largest error", "value": max(ours["errors"]), "at_most": 1e-12},
-            {"what": "samples left out", "value": ours["dropped"] + ours["none"], "at_most": 0},
-            {
-                "what": "on 2 ranks, one of which runs out of memory: largest error",
-                "value": max(one["worst"] for one in ranks),
-                "at_most": 1e-12,
-            },
-            {
-                "what": "steps after which the ranks' parameters differ",
-                "value": sum(one["differ"] for one in ranks),
-                "at_most": 0,
-            },
-        ],
-        notes=[
+    packages = ("torch", "accelerate")
+    with Benchmark("The gradient after running out of memory", __doc__, rounds=8, packages=packages) as bench:
+        largest = 16 * bench.rounds
+        found = compare(largest)
+        ranks = two_ranks(largest)
+        sizes = f"batches of 1 to {largest}"
+        bench.columns = [sizes, "largest error", "median error", "samples left out", "batches without a step"]
+        for name, one in found.items():
+            errors = one["errors"]
+            bench.row(name, f"{max(errors):.1e}", f"{statistics.median(errors):.1e}", one["dropped"], one["none"])
+        ours = found["gpukit"]
+        worst = max(one["worst"] for one in ranks)
+        what = "on 2 ranks, one of which runs out of memory: largest error"
+        bench.result(what, worst, at_most=1e-12, digits=None)
+        differ = sum(one["differ"] for one in ranks)
+        bench.result("steps after which the ranks' parameters differ", differ, at_most=0)
+        bench.result(f"gpukit, {sizes}: largest error", max(ours["errors"]), at_most=1e-12, digits=None)
+        bench.result("samples left out", ours["dropped"] + ours["none"], at_most=0)
+        bench.notes = [
             "Error: norm of the difference to the gradient of the whole batch, relative to the norm of that gradient, "
             "in float64.",
             "Padded sentences of 1 to 12 words. Memory runs out in the forward or backward pass, and for half of the "
             "batches a second time, after a part of the batch has been accumulated.",
             "accelerate's finder reduces the batch size to 90 % and restarts its function, which omits samples if the "
             "sizes do not divide. It does not coordinate ranks, so it is not run on two.",
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":
-    main()
+    if "RANK" in os.environ:
+        rank_main(int(sys.argv[1]))
+    else:
+        main()

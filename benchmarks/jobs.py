@@ -1,9 +1,9 @@
 """The service `jobs` after 100,000 jobs: requests, idle, 1,000 submissions, kills: uv run python benchmarks/jobs.py
 
 A project without a GPU, with the service on this machine's engine. Its queue has the jobs of years, all of which have
-ended: the worst that a user will have. A training job is killed --times times, in turn by
-kill -9 of the worker (as root, or as the user of the container) and by removing the container; each time, its losses
-and weights are compared with those of an uninterrupted job, bit by bit. BASE_IMAGE and UV_INDEX name mirrors.
+ended: the worst that a user will have. A training job is killed --rounds times, in turn by kill -9 of the worker (as
+root, or as the user of the container) and by removing the container; each time, its losses and weights are compared
+with those of an uninterrupted job, bit by bit. BASE_IMAGE and UV_INDEX name mirrors.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import random
 import signal
 import sqlite3
 import statistics
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from measure import children, clone, generate, machine, options, run, write
+from harness import Benchmark, children, run, say
 
 from gpukit.host.queue import folder
 from gpukit.jobs.table import Table
@@ -236,19 +234,17 @@ def kills(service: Service, times: int) -> tuple[list[list[Any]], int]:
             time.sleep(0.1)
         found = service.job(job)
         same = (found["state"], found["starts"]) == ("finished", 2) and service.trained(job) == expected
-        print(f"kill {number + 1} at step {at}: {'equal' if same else 'NOT equal'}", file=sys.stderr, flush=True)
+        say(f"kill {number + 1} at step {at}: {'equal' if same else 'NOT equal'}")
         rows[number % 2][1] += 1
         rows[number % 2][2] += same
     return rows, twice
 
 
 def main() -> None:
-    given = options(__doc__)
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        template = clone(Path(spare) / "template")
-        answers = {"project_name": "benchmark_jobs", "hardware": "cpu", "workflow": "scripts", "services": "[jobs]"}
-        project = generate(template, Path(spare) / "benchmark_jobs", **answers)
+    with Benchmark("The service of the queue", __doc__, rounds=20, engine=True) as bench:
+        project = bench.project(
+            "benchmark_jobs", project_name="benchmark_jobs", hardware="cpu", workflow="scripts", services="[jobs]"
+        )
         (project / "src/benchmark_jobs/wait.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
         with_history(project)
         try:
@@ -256,62 +252,35 @@ def main() -> None:
             time.sleep(10)
             share, memory = idle(service)
             opened = page(service)
-            print(f"idle: {share:.2%} of a core, {memory:.0f} MB; page: {opened:.2%}", file=sys.stderr, flush=True)
+            say(f"idle: {share:.2%} of a core, {memory:.0f} MB; page: {opened:.2%}")
             asked, called = requests(service), commands(service)
-            print(asked, called, file=sys.stderr, flush=True)
+            say(asked, called)
             seconds, complete = submissions(service)
-            rows, twice = kills(service, given.times)
+            bench.rows, twice = kills(service, bench.rounds)
         finally:
             run(project / "launch", "stop")
             run(project / "launch", "clean", "--yes")
-    seconds.sort()
-    write(
-        "jobs",
-        load,
-        engine=True,
-        title="The service of the queue",
-        repeats=given.times,
-        table={"columns": ["what was killed during a job", "times", "same losses and weights"], "rows": rows},
-        results=[
-            *(
-                {"what": f"`{path}`, CPU time", "value": round(1000 * asked[path], 1), "unit": "ms", "at_most": most}
-                for path, most in (("/health", 20), ("/jobs", 20), ("/metrics", 60))
-            ),
-            *(
-                {"what": f"`./launch {name}`, CPU time", "value": round(called[name], 2), "unit": "s", "at_most": most}
-                for name, most in (("jobs", 0.3), ("submit", 0.2))
-            ),
-            {"what": "the page is open, of a core", "value": round(100 * opened, 2), "unit": "%", "at_most": 1},
-            {
-                "what": "submission, median",
-                "value": round(1000 * statistics.median(seconds)),
-                "unit": "ms",
-                "at_most": 50,
-            },
-            {
-                "what": "99 % of them",
-                "value": round(1000 * seconds[int(0.99 * len(seconds))]),
-                "unit": "ms",
-                "at_most": 1000,
-            },
-            {"what": "lost or out of order", "value": int(not complete), "unit": "", "at_most": 0},
-            {"what": "idle, of a core", "value": round(100 * share, 2), "unit": "%", "at_most": 0.5},
-            {"what": "idle, memory", "value": round(memory), "unit": "MB", "at_most": 100},
-            {
-                "what": "kills that changed a loss or weight",
-                "value": given.times - sum(row[2] for row in rows),
-                "unit": "",
-                "at_most": 0,
-            },
-            {"what": "times that a job had two process groups", "value": twice, "unit": "", "at_most": 0},
-        ],
-        notes=[
+        bench.columns = ["what was killed during a job", "times", "same losses and weights"]
+        for path, most in (("/health", 20), ("/jobs", 20), ("/metrics", 60)):
+            bench.result(f"`{path}`, CPU time", 1000 * asked[path], "ms", at_most=most, digits=1)
+        for name in ("jobs", "submit"):
+            bench.result(f"`./launch {name}`, CPU time", called[name], "s", at_most=0.3)
+        bench.result("the page is open, of a core", 100 * opened, "%", at_most=1)
+        seconds.sort()
+        bench.result("submission, median", 1000 * statistics.median(seconds), "ms", at_most=50, digits=0)
+        bench.result("99 % of them", 1000 * seconds[int(0.99 * len(seconds))], "ms", at_most=1000, digits=0)
+        bench.result("lost or out of order", int(not complete), at_most=0)
+        bench.result("idle, of a core", 100 * share, "%", at_most=0.5)
+        bench.result("idle, memory", memory, "MB", at_most=100, digits=0)
+        changed = bench.rounds - sum(row[2] for row in bench.rows)
+        bench.result("kills that changed a loss or weight", changed, at_most=0)
+        bench.result("times that a job had two process groups", twice, at_most=0)
+        bench.notes = [
             f"The queue had {HISTORY:,} jobs that have ended. CPU time: of the service per request, mean of {REQUESTS};"
             f" of a command, the smallest of {COMMANDS}.",
             f"{CLIENTS} clients over HTTP, {EACH} submissions each. Idle, and with the page open: all processes of the "
             f"container for {IDLE_SECONDS} s, with the health check. The engine was not restarted.",
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":

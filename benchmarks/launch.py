@@ -1,101 +1,108 @@
-"""The cost of `./launch`: uv run python benchmarks/launch.py
+"""The cost of `./launch`, beside `docker run` and beside an earlier commit: uv run python benchmarks/launch.py
 
-`./launch run -- true` compared with the same `docker run`, as printed by `./launch --dry-run`. The project has no GPU,
-so any engine can run it; launch does the same work with a GPU. BASE_IMAGE and UV_INDEX name mirrors, as in a project.
+`./launch run -- true` compared with the same `docker run`, as printed by `./launch --dry-run`, and with the launcher of
+--commit. The project has no GPU, so any engine can run it; launch does the same work with a GPU. BASE_IMAGE and
+UV_INDEX name mirrors, as in a project.
 
-`./launch --help`, in CPU time, from the wheel and from the unpacked wheel, compared with `python3 -c pass`. All use the
-interpreter itself, not a wrapper such as pyenv's shims, which takes longer than everything else. PATH contains it as
-distributions install it, as python3 and for example python3.11. If only python3 exists, launch starts it once more to
-get its version.
+`./launch --help`, in CPU time, compared with `python3 -c pass`. The worst case is a PATH with only python3: launch
+starts it once more to get its version. Otherwise, PATH contains it as distributions install it, as python3 and for
+example python3.11. All use the interpreter itself, not a wrapper such as pyenv's shims, which takes longer than
+everything else.
 """
 
 from __future__ import annotations
 
-import resource
 import shlex
 import shutil
 import statistics
-import tempfile
 import zipfile
 from pathlib import Path
 
-from measure import clone, figure, generate, machine, options, run, side_by_side, write
+from harness import Benchmark, children, generate, in_turn, ratio, run, say
 
 HELP = 25  # rounds of `--help`, which takes milliseconds
-RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gpukit.cli.main import main; sys.exit(main())"
+CALL = "import sys; sys.path.insert(0, sys.argv.pop(1)); from gpukit.cli.main import main; sys.exit(main())"
 
 
-def cpu() -> float:
-    """CPU time in seconds of all child processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def docker_run(project: Path) -> list[str]:
+    """The command that `./launch run -- true` runs."""
+    return shlex.split(run(project / "launch", "--dry-run", "run", "--", "true").strip().splitlines()[-1])
 
 
-def startup(project: Path, spare: Path) -> dict[str, list[float]]:
-    """CPU time in seconds of `--help` and of Python itself, measured in turn."""
+def environment(spare: Path, name: str, python: str, *called: str) -> dict[str, str]:
+    """One whose PATH has nothing else but what ./launch needs, and Python under these names."""
+    folder = spare / name
+    folder.mkdir()
+    for tool in ("sh", "dirname"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    for each in called:
+        (folder / each).symlink_to(python)
+    return {"PATH": str(folder), "HOME": str(spare)}
+
+
+def startup(project: Path, before: Path, spare: Path, rounds: int) -> dict[str, list[float]]:
+    """CPU time in seconds of `--help` and of Python itself."""
     python = next(path for path in ("/usr/bin/python3", shutil.which("python3")) if path and Path(path).exists())
-    tools = spare / "bin"
-    tools.mkdir()
-    versioned = Path(python).resolve().name  # python3.11
-    for tool, path in {"sh": "sh", "dirname": "dirname", "python3": python, versioned: python}.items():
-        (tools / tool).symlink_to(shutil.which(path) or path)
+    only = environment(spare, "only", python, "python3")
+    env = environment(spare, "both", python, "python3", Path(python).resolve().name)  # python3.11
     wheel = next((project / "vendor").glob("gpukit-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(spare / "unpacked")
-    env = {"PATH": str(tools), "HOME": str(spare)}
-    commands = {
-        "`python3 -c pass`": [python, "-c", "pass"],
-        "`--help`, unpacked": [python, "-I", "-S", "-c", RUN, str(spare / "unpacked"), "--help"],
-        "`--help`, from the wheel": [python, "-I", "-S", "-c", RUN, str(wheel), "--help"],
-        "`./launch --help`": [str(project / "launch"), "--help"],
+    steps = {
+        "only python3 in PATH": lambda: run(project / "launch", "--help", env=only),
+        "`./launch --help`": lambda: run(project / "launch", "--help", env=env),
+        "`./launch --help`, earlier commit": lambda: run(before / "launch", "--help", env=env),
+        "`--help`, from the wheel": lambda: run(python, "-I", "-S", "-c", CALL, wheel, "--help", env=env),
+        "`--help`, unpacked": lambda: run(python, "-I", "-S", "-c", CALL, spare / "unpacked", "--help", env=env),
+        "`python3 -c pass`": lambda: run(python, "-c", "pass", env=env),
     }
-    seconds: dict[str, list[float]] = {what: [] for what in commands}
-    for number in range(HELP + 1):
-        for what, command in commands.items():
-            before = cpu()
-            run(*command, env=env)
-            if number:
-                seconds[what].append(cpu() - before)
-    return seconds
+    return in_turn(steps, rounds, children)
 
 
 def main() -> None:
-    given = options(__doc__, base="wheel")
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        template = clone(Path(spare) / "template")
-        answers = {"project_name": "Benchmark of launch", "hardware": "cpu", "workflow": "scripts", "base": given.base}
-        project = generate(template, Path(spare) / "project", **answers)
-        launch = project / "launch"
-        print("building the image ...", flush=True)
-        run(launch, "run", "--", "true")  # this also creates the mounted folders
-        by_hand = shlex.split(run(launch, "--dry-run", "run", "--", "true").strip().splitlines()[-1])
-        tag = by_hand[-2]
+    with Benchmark("Starting a container", __doc__, rounds=9, engine=True, base="wheel", commit="0f1f790") as bench:
+        commit = bench.given.commit
+        answers = {"project_name": "Benchmark of launch", "hardware": "cpu", "workflow": "scripts"}
+        answers["base"] = bench.given.base
+        project = bench.project(**answers)
+        before = generate(bench.template(commit), bench.spare / "before", **answers)
+        images = []
+        for folder in (project, before):
+            say(f"building the image of {folder.name} ...")
+            run(folder / "launch", "run", "--", "true")  # this also creates the mounted folders
+            images.append(docker_run(folder)[-2])
+        by_hand = docker_run(project)
+        steps = {
+            "`docker run` with the same flags": lambda: run(*by_hand, cwd=project),
+            "`./launch run -- true`": lambda: run(project / "launch", "run", "--", "true"),
+            "`./launch run -- true`, earlier commit": lambda: run(before / "launch", "run", "--", "true"),
+        }
         try:
-            steps = {
-                "`docker run` with the same flags": lambda: run(*by_hand, cwd=project),
-                "`./launch run -- true`": lambda: run(launch, "run", "--", "true"),
-            }
-            seconds = side_by_side(steps, given.times)
+            elapsed = in_turn(steps, bench.rounds)
+            used = in_turn(steps, bench.rounds, children)
         finally:
-            run("docker", "image", "rm", "--force", tag)
-        help_seconds = startup(project, Path(spare))
-    hand, launched = (statistics.median(one) for one in seconds.values())
-    python, unpacked, wheel, whole = (statistics.median(one) for one in help_seconds.values())
-    write(
-        "launch",
-        load,
-        engine=True,
-        title="Starting a container",
-        repeats=given.times,
-        figures=[figure(what, one) for what, one in {**seconds, **help_seconds}.items()],
-        results=[
-            {"what": "added by `./launch run`", "value": round(launched - hand, 2), "unit": "s", "at_most": 0.3},
-            {"what": "`--help` from the wheel / unpacked", "value": round(wheel / unpacked, 2), "at_most": 1.25},
-            {"what": "`./launch --help` / `python3 -c pass`", "value": round(whole / python, 2), "at_most": 3.5},
-        ],
-        notes=["`docker run` and `./launch run`: elapsed time. The other rows: CPU time."],
-    )
+            run("docker", "image", "rm", "--force", *images)
+        helped = startup(project, before, bench.spare, min(HELP, 5 * bench.rounds))
+
+        for what, seconds in elapsed.items():
+            bench.figure(f"{what}, elapsed", seconds)
+        for what, seconds in {**used, **helped}.items():
+            bench.figure(f"{what}, CPU time", seconds)
+        hand, ours, earlier = elapsed.values()
+        bench.result("added by `./launch run`, fastest rounds", min(ours) - min(hand), "s", at_most=0.3)
+        hand, ours, earlier = used.values()
+        added = statistics.median(ours) - statistics.median(hand)
+        bench.result("added by `./launch run`, CPU time", added, "s", at_most=0.3)
+        bench.result(f"`./launch run` / the same of {commit}, CPU time", ratio(ours, earlier), "times", at_most=1.1)
+        only, ours, earlier, wheel, unpacked, python = helped.values()
+        bench.result("`./launch --help` / `python3 -c pass`, only python3 in PATH", ratio(only, python), "times")
+        bench.result("`--help` from the wheel / unpacked", ratio(wheel, unpacked), "times", at_most=1.25)
+        bench.result("`./launch --help` / `python3 -c pass`", ratio(ours, python), "times", at_most=3.5)
+        bench.result(f"`./launch --help` / the same of {commit}, CPU time", ratio(ours, earlier), "times", at_most=1.1)
+        bench.notes = [
+            "Ratios are medians of those within each round. Other load on the machine adds to the elapsed time.",
+            "The CPU time of `docker run` is that of the client: the engine's own is not counted in any row.",
+        ]
 
 
 if __name__ == "__main__":

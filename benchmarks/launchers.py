@@ -3,8 +3,8 @@
     uv run --no-project --with-requirements tests/requirements.txt python benchmarks/launchers.py
 
 The launchers are real, as far as possible on one machine: Slurm's daemons, Ray, and the commands that SkyPilot would
-run on its machines, with the variables that it sets. gloo, on the CPU. Requires Slurm (Debian's slurm-wlm and munge)
-and root.
+run on its machines, with the variables that it sets. gloo, on the CPU. Two processes are the fewest that can differ in
+the order of a sum. --rounds is the number of launchers. Requires Slurm (Debian's slurm-wlm and munge) and root.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from measure import ROOT, clone, generate, machine, write
-
-sys.path.insert(0, str(ROOT))
+from harness import ROOT, Benchmark, say
 
 from tests.cluster.conftest import RUN, Project, quiet
 from tests.cluster.environments import environment
@@ -98,60 +96,42 @@ def ray(project: Project, name: str) -> None:
     python = str(environment(RAY))
     path = [project.folder / "src", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
-    env |= {
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"
-    }  # otherwise, it starts its workers with uv run, as this process was started
+    # otherwise, it starts its workers with uv run, as this process was started
+    env["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     arguments = [str(free_ports(1)[0]), str(project.folder), *ARGUMENTS, "--name", name]
     together([[python, "-c", JOB, *arguments]], project.folder, [env])
 
 
 def main() -> None:
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="launchers-") as place:
-        folder = Path(place)
-        folder.chmod(0o755)
-        answers = {"hardware": "cpu", "workflow": "scripts", "cluster": "[slurm, skypilot]"}
-        project = Project(folder / "project", generate(clone(folder / "template"), folder / "made", **answers))
+    with Benchmark("The same script under every launcher", __doc__, rounds=5, packages=("torch",)) as bench:
+        bench.spare.chmod(0o755)
+        made = bench.project("made", hardware="cpu", workflow="scripts", cluster="[slurm, skypilot]")
+        project = Project(bench.spare / "project", made)
         meeting = ["--master-addr=127.0.0.1", f"--master-port={free_ports(1)[0]}"]
+        two = ["--nnodes=2", "--nproc-per-node=1", *meeting]
         ways: dict[str, Callable[[str], object]] = {
             "torchrun, two processes": lambda name: torchrun(project, "--standalone", "--nproc-per-node=2", name=name),
-            "two torchruns, one process each": lambda name: torchrun(
-                project, "--nnodes=2", "--nproc-per-node=1", *meeting, nodes=2, name=name
-            ),
+            "two torchruns, one process each": lambda name: torchrun(project, *two, nodes=2, name=name),
             "SkyPilot's run section, two simulated nodes": lambda name: skypilot(project, name),
             "Slurm: sbatch, two nodes": lambda name: slurm(project, name),
             f"Ray Train {RAY.partition('==')[2]}, two workers": lambda name: ray(project, name),
         }
-        losses = {}
-        for number, (what, start) in enumerate(ways.items()):
-            print(what, file=sys.stderr, flush=True)
-            start(str(number))
-            losses[what] = project.losses(str(number))
-    first = next(iter(losses.values()))
-    rows = [
-        [what, f"{found[STEPS]:.6f}", f"{sum(found.get(step) == first[step] for step in first)} of {STEPS}"]
-        for what, found in losses.items()
-    ]
-    write(
-        "launchers",
-        load,
-        engine=False,
-        packages=("torch",),
-        title="The same script under every launcher",
-        table={"columns": ["started by", f"loss after {STEPS} steps", "bit-identical steps"], "rows": rows},
-        results=[
-            {
-                "what": "launchers with the same loss, to 6 digits",
-                "value": sum(row[1] == rows[0][1] for row in rows),
-                "unit": f"of {len(rows)}",
-                "at_least": len(rows),
-            }
-        ],
-        notes=[
+        bench.columns = ["started by", f"loss after {STEPS} steps", "bit-identical steps"]
+        first: dict[int, float] = {}
+        for number, what in enumerate(list(ways)[: bench.rounds]):
+            say(what)
+            ways[what](str(number))
+            losses = project.losses(str(number))
+            first = first or losses
+            equal = sum(losses.get(step) == loss for step, loss in first.items())
+            bench.row(what, f"{losses[STEPS]:.6f}", f"{equal} of {STEPS}")
+        total = len(bench.rows)
+        same = sum(row[1] == bench.rows[0][1] for row in bench.rows)
+        bench.result("launchers with the same loss, to 6 digits", same, f"of {total}", at_least=total)
+        bench.notes = [
             "`minimal`, two processes in total, gloo, on the CPU. The script is the same file, unchanged.",
             "Slurm from Debian, with a controller and two nodes on loopback; Ray with a cluster of one node.",
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":

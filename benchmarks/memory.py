@@ -1,326 +1,57 @@
 """The traced memory of a training step, compared with a real step on the CPU: python benchmarks/memory.py
 
-Requires torch. PyTorch's own MemTracker counts the tensors of two real steps; gpukit traces the same task without data.
+The worst case is a model whose layers keep what the trace cannot see: an LSTM, which is refused. Then seven other
+models (tests/train/memory_tasks.py), with SGD and AdamW, with and without checkpointing. --rounds is the number of
+batch sizes. Requires torch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import math
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
-from unittest import mock
 
-import torch
-from measure import ROOT, machine, write
-from torch import Tensor, nn
-from torch.distributed._tools.mem_tracker import MemTracker
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
-from torch.utils.data import Dataset
+from harness import Benchmark, say
 
-sys.path.insert(0, str(ROOT / "gpukit/src"))
+from tests.train.memory_tasks import MODELS, Settings, measured, traced
 
-from gpukit.script import memory
-from gpukit.script.device import Device
-from gpukit.script.memory import Needed
-from gpukit.script.step import Step
-from gpukit.script.task import Task
-
-CLASSES, WORDS = 10, 1000
 SIZES = (2, 5, 16)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Which model, and how it is trained."""
-
-    model: str = "MLP"
-    optimizer: str = "AdamW"
-    checkpointing: bool = False
-    clip: float = 1.0
-
-
-class Samples(Dataset):
-    """Random inputs with one label, or with one for each word."""
-
-    def __init__(self, shape: tuple[int, ...], words: bool) -> None:
-        self.one = torch.randint(WORDS, shape) if words else torch.randn(shape)
-        self.label = self.one % CLASSES if words else torch.tensor(1)
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.one, self.label
-
-
-class Basic(nn.Module):
-    """The basic block of ResNet."""
-
-    def __init__(self, width: int, out: int, stride: int) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.Conv2d(out, out, 3, 1, 1, bias=False)
-        self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
-        self.short = nn.Conv2d(width, out, 1, stride, bias=False) if stride > 1 else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.norms[0](self.one(x)))
-        return functional.relu(self.norms[1](self.two(y)) + self.short(x))
-
-
-class Block(nn.Module):
-    """The block of GPT and ViT."""
-
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.attend, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = self.attend(self.norms[0](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
-        x = x + self.join(found.transpose(1, 2).flatten(2))
-        return x + self.narrow(functional.gelu(self.wide(self.norms[1](x))))
-
-
-class Adapted(nn.Module):
-    """A frozen linear layer with a LoRA adapter."""
-
-    def __init__(self, base: nn.Linear, rank: int = 8) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.down = nn.Linear(base.in_features, rank, bias=False)
-        self.up = nn.Linear(rank, base.out_features, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + self.up(self.down(x))
-
-
-class Recurrent(nn.Module):
-    """An LSTM that returns its outputs only."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = nn.LSTM(width, width, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x)[0]
-
-
-class Position(nn.Module):
-    """Adds a learned position."""
-
-    def __init__(self, length: int, width: int) -> None:
-        super().__init__()
-        self.each = nn.Parameter(torch.zeros(length, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.each
-
-
-class Model(nn.Module):
-    """A stem, blocks that can be checkpointed, and a head."""
-
-    def __init__(self, stem: nn.Module, blocks: list[nn.Module], head: nn.Module, checkpointing: bool) -> None:
-        super().__init__()
-        self.stem, self.blocks, self.head, self.checkpointing = stem, nn.ModuleList(blocks), head, checkpointing
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointing else block(x)
-        return self.head(x)
-
-
-def gpt(settings: Settings) -> Model:
-    width, length = 128, 64
-    stem = nn.Sequential(nn.Embedding(WORDS, width), Position(length, width))
-    blocks = [Block(width, 4, True) for _ in range(4)]
-    return Model(stem, blocks, nn.Sequential(nn.LayerNorm(width), nn.Linear(width, WORDS)), settings.checkpointing)
-
-
-def lora(settings: Settings) -> Model:
-    model = gpt(settings).requires_grad_(False)
-    for block in model.blocks:
-        for name in ("attend", "join", "wide", "narrow"):
-            setattr(block, name, Adapted(getattr(block, name)))
-    return model
-
-
-def mlp(settings: Settings) -> Model:
-    blocks = [nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Dropout(0.1)) for _ in range(4)]
-    return Model(nn.Linear(64, 256), blocks, nn.Linear(256, CLASSES), settings.checkpointing)
-
-
-def cnn(settings: Settings) -> Model:
-    blocks = [nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)) for _ in range(3)]
-    head = nn.Sequential(nn.Flatten(), nn.Linear(32 * 16, CLASSES))
-    return Model(nn.Conv2d(3, 32, 3, padding=1), blocks, head, settings.checkpointing)
-
-
-def resnet(settings: Settings) -> Model:
-    stem = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
-    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES))
-    blocks = [Basic(32, 32, 1), Basic(32, 64, 2), Basic(64, 128, 2)]
-    return Model(stem, blocks, head, settings.checkpointing)
-
-
-def encoder(settings: Settings) -> Model:
-    layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-    blocks = [*nn.TransformerEncoder(layer, 3).layers]
-    return Model(nn.Embedding(WORDS, 128), blocks, nn.Linear(128, CLASSES), settings.checkpointing)
-
-
-def lstm(settings: Settings) -> Model:
-    blocks = [Recurrent(128) for _ in range(2)]
-    return Model(nn.Embedding(WORDS, 128), blocks, nn.Linear(128, CLASSES), settings.checkpointing)
-
-
-def vit(settings: Settings) -> Model:
-    stem = nn.Sequential(nn.Conv2d(3, 128, 4, 4), nn.Flatten(2), Transposed(), Position(64, 128))
-    head = nn.Sequential(nn.LayerNorm(128), Mean(), nn.Linear(128, CLASSES))
-    return Model(stem, [Block(128, 4, False) for _ in range(4)], head, settings.checkpointing)
-
-
-class Transposed(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2)
-
-
-class Mean(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(1)
-
-
-MODELS: dict[str, tuple[Callable[[Settings], nn.Module], tuple[int, ...], bool]] = {
-    "MLP": (mlp, (64,), False),
-    "CNN": (cnn, (3, 32, 32), False),
-    "ResNet": (resnet, (3, 32, 32), False),
-    "TransformerEncoder": (encoder, (64,), True),
-    "GPT": (gpt, (64,), True),
-    "LSTM": (lstm, (32,), True),
-    "ViT": (vit, (3, 32, 32), False),
-    "LoRA": (lora, (64,), True),
-}
-
-
-def build(settings: Settings, device: Device) -> Task:
-    make, shape, words = MODELS[settings.model]
-    model = device.prepare(make(settings))
-    trained = [one for one in model.parameters() if one.requires_grad]
-    options = {"foreach": True, "lr": 1e-3}  # the default on a GPU
-    kinds = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-    return Task(model, kinds[settings.optimizer](trained, **options), Samples(shape, words), loss)
-
-
-def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    inputs, labels = batch
-    return functional.cross_entropy(model(inputs).flatten(0, -2), labels.flatten(), reduction="sum")
-
-
-class Copying(Device):
-    """The CPU, to which batches are copied as to a GPU."""
-
-    def move(self, batch: Any) -> Any:
-        return [one.clone() for one in batch]
-
-
-class Tracker(MemTracker):
-    """Without hooks for gradients, which it cannot register on frozen parameters; they are counted as any tensor."""
-
-    def _track_module_params_and_buffers(self, module: nn.Module, install_grad_hooks: bool = False) -> tuple[int, int]:
-        return super()._track_module_params_and_buffers(module, install_grad_hooks=False)
-
-
-def measured(settings: Settings, size: int) -> int:
-    """The peak of the second of two real steps, as MemTracker counts it."""
-    device = Copying(torch.device("cpu"))
-    task = build(settings, device)
-    batch = [torch.stack([column] * size) for column in task.dataset[0]]
-    tracker = Tracker()
-    step = Step(task, device, clip=settings.clip, check=False)
-    step(batch, 0)
-    task.optimizer.zero_grad()
-    tracker.track_external(task.model, task.optimizer)
-    with tracker:
-        step(batch, 1)
-    return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
-
-
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: None = None, dropout: float = 0.0, causal: bool = False, **_: Any
-) -> Tensor:
-    """The CPU's flash attention, whose outputs have another layout than a GPU's."""
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal)[0]
-
-
-def traced(settings: Settings, size: int) -> Needed | None:
-    """With the CPU's attention, and without the CUDA allocator's rounding; None: it cannot be traced."""
-    with (
-        mock.patch.object(memory, "_attention", attention),
-        mock.patch.object(memory, "BLOCK", 1),
-        contextlib.suppress(memory.TraceError),
-    ):
-        return memory.estimate(build, settings, size)
-    return None
-
-
-def cases(sizes: tuple[int, ...] = SIZES) -> Iterator[tuple[Settings, int, Needed | None, int]]:
-    """Settings, the batch size, what was traced, and what was measured."""
-    for model in MODELS:
-        for optimizer in ("SGD", "AdamW"):
-            for checkpointing in (False, True):
-                settings = Settings(model, optimizer, checkpointing)
-                for size in sizes:
-                    yield settings, size, traced(settings, size), measured(settings, size)
-                    gc.collect()
+WAYS = [("SGD", False), ("SGD", True), ("AdamW", False), ("AdamW", True)]
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    load, errors, rows = machine()["load"], [], {}
-    for settings, size, needed, real in cases():
-        error = needed.bytes / real - 1 if needed else math.nan
-        errors += [error] if needed else []
-        cell = f"{error:+.2%}" if needed else "cannot be traced"
-        kind = f"{settings.optimizer}{', checkpointing' if settings.checkpointing else ''}"
-        rows.setdefault(settings.model, {}).setdefault(kind, []).append(cell)
-        print(f"{settings.model:20}{kind:24}{size:4}{real / 2**20:10.2f} MiB {cell}", file=sys.stderr, flush=True)
-    kinds = list(next(iter(rows.values())))
-    within = sum(abs(error) <= 0.02 for error in errors)
-    write(
-        "memory",
-        load,
-        engine=False,
-        packages=("torch",),
-        title="The traced memory of a training step",
-        table={
-            "columns": ["model", *kinds],
-            "rows": [
-                [model, *(" ".join(dict.fromkeys(cells[kind])) for kind in kinds)] for model, cells in rows.items()
-            ],
-        },
-        results=[
-            {"what": "largest difference from a real step", "unit": "%", "at_most": 2}
-            | {"value": round(100 * max(map(abs, errors)), 2)},
-            {"what": "cases within 2 %", "unit": "%", "at_least": 100, "value": round(100 * within / len(errors), 1)},
-            {"what": "cases that can be traced", "value": len(errors)},
-        ],
-        notes=[
-            f"Each cell: the difference for {', '.join(map(str, SIZES))} samples in float32. The real step runs on the "
+    with Benchmark("The traced memory of a training step", __doc__, rounds=3, packages=("torch",)) as bench:
+        warnings.simplefilter("ignore")
+        errors = []
+        sizes = SIZES[: bench.rounds]
+        bench.columns = ["model", "SGD", "SGD, checkpointing", "AdamW", "AdamW, checkpointing"]
+        for model in sorted(MODELS, key=lambda name: name != "LSTM"):
+            cells = []
+            for optimizer, checkpointing in WAYS:
+                found = []
+                for size in sizes:
+                    settings = Settings(model, optimizer, checkpointing)
+                    needed = traced(settings, size)
+                    real = measured(settings, size)
+                    gc.collect()
+                    say(f"{model:20}{optimizer:8}{size:4}{real / 2**20:10.2f} MiB")
+                    if needed:
+                        errors.append(needed.bytes / real - 1)
+                        found.append(f"{errors[-1]:+.2%}")
+                    else:
+                        found.append("cannot be traced")
+                cells.append(" ".join(dict.fromkeys(found)))
+            bench.row(model, *cells)
+        within = sum(abs(error) <= 0.02 for error in errors)
+        bench.result("largest difference from a real step", 100 * max(map(abs, errors)), "%", at_most=2)
+        bench.result("cases within 2 %", 100 * within / len(errors), "%", at_least=100, digits=1)
+        bench.result("cases that can be traced", len(errors))
+        bench.notes = [
+            f"Each cell: the difference for {', '.join(map(str, sizes))} samples in float32. The real step runs on the "
             "CPU, and PyTorch's MemTracker counts its tensors: workspaces within kernels count in neither. Not "
             "measured here: a GPU.",
             "To compare the same quantities, gpukit traces here with the CPU's attention kernel, and without rounding "
             "tensors up to the 512 bytes of the CUDA allocator.",
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":

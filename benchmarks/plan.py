@@ -1,8 +1,10 @@
 """`plan` for all hardware, use cases, and bases of the catalogue: uv run python benchmarks/plan.py
 
 Generates a project for each combination that the catalogue supports, and runs `./launch plan --json` in it, first
-without and then with what it has cached; combinations with the same stack share a cache. In a project of each stack,
-`--for` asks about all hardware, also what the stack does not support. A proxy on loopback counts what is received.
+without and then with what it has cached; combinations with the same stack share a cache. The worst case is the use case
+llm on arm64 without a cache, which has the most packages: --only "gh200 wheel llm" measures it alone. In a project of
+each stack, `--for` asks about all hardware, also what the stack does not support. A proxy on loopback counts what is
+received.
 """
 
 from __future__ import annotations
@@ -16,14 +18,13 @@ import socketserver
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from measure import ROOT, clone, generate, machine, options, write
+from harness import ROOT, Benchmark, say
 
 sys.path.insert(0, str(ROOT / "catalogue"))
 import support
@@ -72,14 +73,14 @@ def proxy() -> Iterator[Proxy]:
 
 
 def plan(project: Path, cache: Path, port: int, *arguments: str) -> tuple[dict[str, Any], float]:
-    """The document of the project's own `plan`, and its seconds."""
+    """The targets in the document of the project's own `plan`, and its seconds."""
     env = {**os.environ, "XDG_CACHE_HOME": str(cache), "HTTPS_PROXY": f"http://127.0.0.1:{port}"}
     started = time.monotonic()
     command = [project / "launch", "plan", "--json", *arguments]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True)
     took = time.monotonic() - started
     try:
-        return json.loads(done.stdout), took
+        return json.loads(done.stdout)["targets"], took
     except ValueError:
         sys.exit(f"plan failed in {project.name}: {done.stderr}")
 
@@ -106,89 +107,82 @@ def combinations(only: str) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def on_examples(spare: Path) -> list[str]:
+    """The alarms on the examples."""
+    found = []
+    for example in sorted((ROOT / "examples").iterdir()):
+        if (example / "stack.json").is_file():
+            env = {**os.environ, "GPUKIT_PROJECT": str(example), "PYTHONPATH": str(ROOT / "gpukit/src")}
+            env["XDG_CACHE_HOME"] = str(spare / "examples")
+            command = [sys.executable, "-m", "gpukit", "plan", "--json"]
+            done = subprocess.run(command, cwd=example, env=env, capture_output=True, text=True)
+            for target in json.loads(done.stdout)["targets"].values():
+                found += alarms(target)
+    return found
+
+
 def main() -> None:
-    given = options(__doc__, only="")
-    load, cold, warm, received, sent, rows = machine()["load"], [], [], [], [], []
+    with Benchmark("`plan` for the whole catalogue", __doc__, rounds=1, only="") as bench, proxy() as server:
+        measure(bench, server, combinations(bench.given.only))
+
+
+def measure(bench: Benchmark, server: Proxy, found: list[tuple[str, str, str, str]]) -> None:
+    port = server.server_address[1]
     hardware, releases = support.load("hardware")["hardware"], support.load("images")["releases"]
-    found = combinations(given.only)
     stacks: dict[tuple[str, str, str], Path] = {}
+    cold, warm, received, beyond = [], [], [], []
     false_alarms, unasked, disagreements, asked = [], set(), [], 0
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare, proxy() as server:
-        template, port = clone(Path(spare, "template")), server.server_address[1]
-        for number, (id, base, case, release) in enumerate(found):
-            project = generate(
-                template, Path(spare, f"project-{number}"), project_name="demo", hardware=id, base=base, use_case=case
-            )
-            stack = (hardware[id]["arch"], f"{base} {release}", case)
-            first = stack not in stacks
-            stacks.setdefault(stack, project)
-            cache, before = Path(spare, "-".join(stack).replace(" ", "-")), server.received
-            document, took = plan(project, cache, port)
-            target = document["targets"][id]
-            if first:
-                cold.append(took)
-                received.append(target["bytes"])
-                sent.append(server.received - before)
-                rows.append([*stack, round(took, 1), round(target["bytes"] / 1e6, 1), len(target["packages"])])
-            warm.append(plan(project, cache, port)[1])
-            false_alarms += [f"{id}, {base} {release}, {case}: {each}" for each in alarms(target)]
-            unasked |= {*unknown(target)}
-            print(f"{number + 1} of {len(found)}: {id} {base} {case}, {took:.1f} s", file=sys.stderr, flush=True)
-        for (arch, release, case), project in stacks.items():
-            if case != "minimal":
-                continue
-            base, _, name = release.partition(" ")
-            cache = Path(spare, f"for-{arch}-{base}-{name}")
-            document, _ = plan(project, cache, port, *(f"--for={id}" for id in hardware))
-            for id, target in document["targets"].items():
-                asked += 1
-                supported = not support.supports(hardware[id], releases[base][name])
-                said = alarms(target)
-                if supported == bool(said):
-                    disagreements.append(f"{id} on {release}: {', '.join(said) or 'no alarm'}")
-        examples = {}
-        for example in sorted((ROOT / "examples").iterdir()):
-            if (example / "stack.json").is_file():
-                env = {"GPUKIT_PROJECT": str(example), "PYTHONPATH": str(ROOT / "gpukit/src")}
-                command = [sys.executable, "-m", "gpukit", "plan", "--json"]
-                env = {**os.environ, **env, "XDG_CACHE_HOME": str(Path(spare, "examples"))}
-                done = subprocess.run(command, cwd=example, env=env, capture_output=True, text=True)
-                targets = json.loads(done.stdout)["targets"]
-                examples[example.name] = [each for target in targets.values() for each in alarms(target)]
-    overhead = [of - own for own, of in zip(received, sent, strict=True)]
-    write(
-        "plan",
-        load,
-        engine=False,
-        title="`plan` for the whole catalogue",
-        table={
-            "columns": ["CPU", "stack", "use case", "first run, s", "index data, MB", "packages"],
-            "rows": rows,
-        },
-        results=[
-            {"what": "combinations of hardware, base, and use case", "value": len(found)},
-            {"what": "alarms about them", "value": len(false_alarms), "at_most": 0},
-            {"what": "questions about hardware in a project of each stack", "value": asked},
-            {"what": "answers unlike the catalogue's", "value": len(disagreements), "at_most": 0},
-            {"what": "alarms on the examples", "value": sum(map(len, examples.values())), "at_most": 0},
-            {"what": "first run, slowest", "unit": "s", "value": round(max(cold), 1), "at_most": 30},
-            {"what": "first run, median", "unit": "s", "value": round(statistics.median(cold), 1)},
-            {"what": "second run, slowest", "unit": "s", "value": round(max(warm), 1), "at_most": 2},
-            {"what": "index data of a first run, most", "unit": "MB", "value": round(max(received) / 1e6, 1)}
-            | {"at_most": 50},
-            {"what": "received by the proxy beyond that, most", "unit": "MB", "value": round(max(overhead) / 1e6, 1)}
-            | {"at_most": 5},
-        ],
-        notes=[
-            "A first run is one without a cache; each row is a stack and use case, which several machines share.",
-            "Index data: pages, metadata, and parts of wheels, as they are sent, perhaps uncompressed. Beyond it, the "
-            "proxy counts TLS, headers, and the registry's answers. A test checks that no file is fetched whole.",
-            "Not counted as alarms: the free disk space of this machine."
-            + (f" It cannot reach what these ask: {', '.join(sorted(unasked))}." if unasked else ""),
-            *([f"Unlike the catalogue: {'; '.join(disagreements)}."] if disagreements else []),
-            *([f"Alarms: {'; '.join(false_alarms)}."] if false_alarms else []),
-        ],
-    )
+    bench.columns = ["CPU", "stack", "use case", "first run, s", "index data, MB", "packages"]
+    for number, (id, base, case, release) in enumerate(found):
+        project = bench.project(f"project-{number}", project_name="demo", hardware=id, base=base, use_case=case)
+        stack = (hardware[id]["arch"], f"{base} {release}", case)
+        cache, before = bench.spare / "-".join(stack).replace(" ", "-"), server.received
+        targets, took = plan(project, cache, port)
+        target = targets[id]
+        if stack not in stacks:
+            stacks[stack] = project
+            cold.append(took)
+            received.append(target["bytes"])
+            beyond.append(server.received - before - target["bytes"])
+            bench.row(*stack, round(took, 1), round(target["bytes"] / 1e6, 1), len(target["packages"]))
+        warm.append(plan(project, cache, port)[1])
+        false_alarms += [f"{id}, {base} {release}, {case}: {each}" for each in alarms(target)]
+        unasked |= {*unknown(target)}
+        say(f"{number + 1} of {len(found)}: {id} {base} {case}, {took:.1f} s")
+    for (arch, release, case), project in stacks.items():
+        if case != "minimal":
+            continue
+        base, _, name = release.partition(" ")
+        cache = bench.spare / f"for-{arch}-{base}-{name}"
+        targets, _ = plan(project, cache, port, *(f"--for={id}" for id in hardware))
+        for id, target in targets.items():
+            asked += 1
+            supported = not support.supports(hardware[id], releases[base][name])
+            said = alarms(target)
+            if supported == bool(said):
+                disagreements.append(f"{id} on {release}: {', '.join(said) or 'no alarm'}")
+
+    bench.result("combinations of hardware, base, and use case", len(found))
+    bench.result("alarms about them", len(false_alarms), at_most=0)
+    bench.result("questions about hardware in a project of each stack", asked)
+    bench.result("answers unlike the catalogue's", len(disagreements), at_most=0)
+    bench.result("alarms on the examples", len(on_examples(bench.spare)), at_most=0)
+    bench.result("first run, slowest", max(cold), "s", at_most=30, digits=1)
+    bench.result("first run, median", statistics.median(cold), "s", digits=1)
+    bench.result("second run, slowest", max(warm), "s", at_most=2, digits=1)
+    bench.result("index data of a first run, most", max(received) / 1e6, "MB", at_most=50, digits=1)
+    bench.result("received by the proxy beyond that, most", max(beyond) / 1e6, "MB", at_most=5, digits=1)
+    bench.notes = [
+        "A first run is one without a cache; each row is a stack and use case, which several machines share.",
+        "Index data: pages, metadata, and parts of wheels, as they are sent, perhaps uncompressed. Beyond it, the "
+        "proxy counts TLS, headers, and the registry's answers. A test checks that no file is fetched whole.",
+        "Not counted as alarms: the free disk space of this machine."
+        + (f" It cannot reach what these ask: {', '.join(sorted(unasked))}." if unasked else ""),
+    ]
+    if disagreements:
+        bench.notes.append(f"Unlike the catalogue: {'; '.join(disagreements)}.")
+    if false_alarms:
+        bench.notes.append(f"Alarms: {'; '.join(false_alarms)}.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """`plan --prove` with a new and an old Triton: uv run python benchmarks/prove.py
 
-Installs the wheels of triton 3.9.0 and 3.2.0 and of the catalogue's bitsandbytes into throwaway environments, and
-proves all capabilities of the catalogue. No GPU is needed. --torch adds the wheel of a torch, of more than 500 MB,
-without what it depends on: the time that its libraries take.
+The worst case is --torch: its wheel of more than 500 MB, without what it depends on, whose libraries are read. Then all
+capabilities of the catalogue, with the wheels of triton 3.9.0 and 3.2.0 and of the catalogue's bitsandbytes. Everything
+is installed into throwaway environments. No GPU is needed. With --rounds 1, only the newer triton and three
+capabilities.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
-from measure import ROOT, machine, options, run, write
+from harness import ROOT, Benchmark, run, say
 
 NEW, OLD = "3.9.0", "3.2.0"
 CALL = """
@@ -51,79 +51,63 @@ def prove(
 
 
 def main() -> None:
-    given = options(__doc__, torch="")
-    load = machine()["load"]
+    with Benchmark("Kernels for GPUs that are not here", __doc__, rounds=2, torch="") as bench:
+        measure(bench, bench.given.torch)
+
+
+def measure(bench: Benchmark, torch: str) -> None:
     hardware = yaml.safe_load((ROOT / "catalogue/hardware.yml").read_text(encoding="utf-8"))["hardware"]
     kernels = yaml.safe_load((ROOT / "catalogue/packages.yml").read_text(encoding="utf-8"))["kernels"]["bitsandbytes"]
     capabilities = {one["capability"] for one in hardware.values() if one["capability"]}
     capabilities = sorted(capabilities, key=lambda text: tuple(map(int, text.split("."))))
-    rows, found, slowest, agree = [], {}, 0.0, 0
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        for version in (NEW, OLD):
-            # triton 3.2.0 imports setuptools, which torch brings
-            wheels = (f"triton=={version}", f"bitsandbytes=={kernels['version']}", "setuptools")
-            python = environment(Path(spare, version), *wheels)
-            findings, took, contained = prove(python, capabilities, Path(spare))
-            compiled = {each["id"].partition("-")[2]: each for each in findings if each["id"].startswith("triton-")}
-            found[version] = {capability: compiled[capability]["status"] for capability in capabilities}
-            slowest = max(slowest, *(each["seconds"] for each in compiled.values()))
-            for capability, each in compiled.items():
-                rows.append([version, capability, each["status"], each["cause_id"] or each["seen"], each["seconds"]])
-            print(f"triton {version}: {took:.0f} s", file=sys.stderr)
-            if version == NEW:
-                for cuda, wanted in kernels["amd64"].items():
-                    agree += contained[f"libbitsandbytes_cuda{cuda.replace('.', '')}.so"] == wanted
-        reading = None
-        if given.torch:
-            python = environment(Path(spare, "torch"), f"triton=={NEW}", f"torch=={given.torch}")
-            started = time.monotonic()
-            findings, *_ = prove(python, capabilities[-1:], Path(spare))
-            reading = time.monotonic() - started
-            rows += [[NEW, "torch", each["status"], each["seen"], ""] for each in findings if "torch" in each["id"]]
-    newer = [capability for capability in capabilities if int(capability.partition(".")[0]) >= 10]
-    passing = {version: [one for one in capabilities if found[version][one] == "PASS"] for version in found}
-    write(
-        "prove",
-        load,
-        engine=False,
-        title="Kernels for GPUs that are not here",
-        repeats=1,
-        table={"columns": ["triton", "capability", "status", "cause or target", "seconds"], "rows": rows},
-        results=[
-            {
-                "what": f"capabilities that triton {NEW} compiles for, of {len(capabilities)} in the catalogue",
-                "value": len(passing[NEW]),
-                "at_least": len(capabilities),
-            },
-            {
-                "what": f"capabilities named that triton {OLD} lacks, of those from 10.0 on",
-                "value": len([one for one in newer if found[OLD][one] == "FAIL"]),
-                "at_least": len(newer),
-            },
-            {
-                "what": f"other capabilities that triton {OLD} does not compile for",
-                "value": len(capabilities) - len(newer) - len(set(passing[OLD]) - set(newer)),
-                "at_most": 0,
-            },
-            {"what": "slowest capability, both kernels", "value": round(slowest, 1), "unit": "s", "at_most": 60},
-            {
-                "what": "libraries of bitsandbytes that contain what the catalogue says",
-                "value": agree,
-                "at_least": len(kernels["amd64"]),
-            },
-            {
-                "what": f"one capability and the libraries of torch {given.torch}".strip(),
-                "value": reading and round(reading, 1),
-                "unit": "s",
-                "at_most": 60,
-            },
-        ],
-        notes=[
-            "Compiled without a GPU, a driver, or torch, with the ptxas in each wheel: CUDA 12.4's in triton 3.2.0, "
-            "those of 12.9 and (from 9.0 on) 13.4 in triton 3.9.0.",
-            "That a kernel compiles does not prove that it works on that GPU, or that it is fast.",
-        ],
-    )
+    if bench.rounds == 1:
+        capabilities = capabilities[-3:]
+    bench.columns = ["triton", "capability", "status", "cause or target", "seconds"]
+    reading = None
+    if torch:
+        python = environment(bench.spare / "torch", f"triton=={NEW}", f"torch=={torch}")
+        started = time.monotonic()
+        findings, *_ = prove(python, capabilities[-1:], bench.spare)
+        reading = time.monotonic() - started
+        for each in findings:
+            if "torch" in each["id"]:
+                bench.row(NEW, "torch", each["status"], each["seen"], "")
+    status, slowest, agree = {}, 0.0, 0
+    for version in (NEW, OLD)[: bench.rounds]:
+        # triton 3.2.0 imports setuptools, which torch brings
+        wheels = (f"triton=={version}", f"bitsandbytes=={kernels['version']}", "setuptools")
+        python = environment(bench.spare / version, *wheels)
+        findings, took, contained = prove(python, capabilities, bench.spare)
+        say(f"triton {version}: {took:.0f} s")
+        for each in findings:
+            if each["id"].startswith("triton-"):
+                capability = each["id"].partition("-")[2]
+                bench.row(version, capability, each["status"], each["cause_id"] or each["seen"], each["seconds"])
+                status[version, capability] = each["status"]
+                slowest = max(slowest, each["seconds"])
+        if version == NEW:
+            for cuda, wanted in kernels["amd64"].items():
+                agree += contained[f"libbitsandbytes_cuda{cuda.replace('.', '')}.so"] == wanted
+    total = len(capabilities)
+    passed = sum(status[NEW, one] == "PASS" for one in capabilities)
+    bench.result(f"capabilities that triton {NEW} compiles for, of {total} in the catalogue", passed, at_least=total)
+    if bench.rounds > 1:
+        newer = [one for one in capabilities if int(one.partition(".")[0]) >= 10]
+        lacking = [one for one in capabilities if status[OLD, one] != "PASS"]
+        named = sum(status[OLD, one] == "FAIL" for one in newer)
+        bench.result(f"capabilities named that triton {OLD} lacks, of those from 10.0 on", named, at_least=len(newer))
+        others = len(set(lacking) - set(newer))
+        bench.result(f"other capabilities that triton {OLD} does not compile for", others, at_most=0)
+    bench.result("slowest capability, both kernels", slowest, "s", at_most=60, digits=1)
+    wanted = len(kernels["amd64"])
+    bench.result("libraries of bitsandbytes that contain what the catalogue says", agree, at_least=wanted)
+    what = f"one capability and the libraries of torch {torch}".strip()
+    bench.result(what, reading, "s", at_most=60, digits=1)
+    bench.notes = [
+        "Compiled without a GPU, a driver, or torch, with the ptxas in each wheel: CUDA 12.4's in triton 3.2.0, those "
+        "of 12.9 and (from 9.0 on) 13.4 in triton 3.9.0.",
+        "That a kernel compiles does not prove that it works on that GPU, or that it is fast.",
+    ]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The cost of a rebuild: uv run python benchmarks/rebuild.py
 
-One more package: `./launch build` after adding a line to pyproject.toml, compared with `docker build` of a plain
+The worst case is the largest base, ngc. One more package: `./launch build` after adding a line to pyproject.toml,
+compared with `docker build` of a plain
 Dockerfile that installs the same packages on the same base in one RUN line, as most guides do. Both are first built
 completely, which is not measured; each round then adds another package to both.
 
@@ -15,20 +16,14 @@ import os
 import re
 import statistics
 import sys
-import tempfile
 import time
 import tomllib
 from pathlib import Path
 
-from measure import clone, figure, generate, machine, options, run, write
+from harness import Benchmark, ratio, run, say
 
-PACKAGES = [
-    "einops",
-    "humanize",
-    "tabulate",
-    "sortedcontainers",
-    "more-itertools",
-]  # small, and without dependencies
+# small, and without dependencies
+PACKAGES = ["einops", "humanize", "tabulate", "sortedcontainers", "more-itertools"]
 PLAIN = """\
 FROM {base}
 ENV PROJECT={name}
@@ -38,6 +33,7 @@ RUN python -m ipykernel install --user --name=project
 EXPOSE 8888
 CMD ["jupyter", "lab", "--ip=127.0.0.1", "--port=8888", "--no-browser"]
 """
+UPDATES = ("another gpukit", "another stack.json", "another driver floor")
 SIZE = """
 import importlib.metadata, sys
 print(sum(file.locate().stat().st_size for file in importlib.metadata.files(sys.argv[1]) if file.locate().exists()))
@@ -104,35 +100,33 @@ class Update:
             self.write_stack(driver=str(900 + number))
 
     def measure(self, kind: Kind, number: int) -> None:
-        for what in ("nothing changed", "another gpukit", "another stack.json", "another driver floor"):
+        for what in ("nothing changed", *UPDATES):
             before = layers(kind.image)
             self.change(what, number)
             self.seconds.setdefault(what, []).append(kind.build())
             _, history = layers(kind.image)
             self.new_bytes.setdefault(what, []).append(sum(row[2] for row in history - before[1]))
-            print(f"round {number}: {what} {self.seconds[what][-1]:.1f} s", file=sys.stderr)
+            say(f"round {number}: {what} {self.seconds[what][-1]:.1f} s")
 
 
 def main() -> None:
-    given = options(__doc__, base="wheel", use_case="minimal", hardware="cpu")
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        template = clone(Path(spare) / "template")
-        answers = {"hardware": given.hardware, "base": given.base, "use_case": given.use_case, "workflow": "notebook"}
+    options = {"base": "ngc", "use_case": "minimal", "hardware": "cpu"}
+    with Benchmark("Rebuilding after a change", __doc__, rounds=3, engine=True, **options) as bench:
+        answers = {"base": bench.given.base, "use_case": bench.given.use_case, "hardware": bench.given.hardware}
         name = f"Benchmark of rebuild {time.time_ns()}"  # unique, so that no layer of an earlier run is reused
-        project = generate(template, Path(spare) / "project", project_name=name, **answers)
-        update = Update(project, template)
+        project = bench.project(project_name=name, workflow="notebook", **answers)
+        update = Update(project, bench.template())
         update.vendor()
         text = (project / "pyproject.toml").read_text(encoding="utf-8")
-        stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
+        base = os.environ.get("BASE_IMAGE") or update.before["image"]
         table = tomllib.loads(text)["project"]
         wanted = [*table["dependencies"], *table["optional-dependencies"]["dev"]]
-        with_torch = given.base == "ngc"  # the image includes torch, so neither installs it
-        wanted = [one for one in wanted if not (with_torch and re.match(r"torch\b", one))]
+        if bench.given.base == "ngc":  # the image includes torch, so neither installs it
+            wanted = [one for one in wanted if not re.match(r"torch\b", one)]
 
         tag = run(project / "launch", "--dry-run", "run", "--", "true").split()[-2]
         ours = Kind(project, [project / "launch", "build"], tag)
-        folder = Path(spare) / "plain"
+        folder = bench.spare / "plain"
         folder.mkdir()
         plain = Kind(folder, ["docker", "build", "--tag=benchmark-plain", "."], "benchmark-plain")
 
@@ -141,78 +135,47 @@ def main() -> None:
             edited = text.replace("dependencies = [\n", "dependencies = [\n" + added, 1)
             (project / "pyproject.toml").write_text(edited, encoding="utf-8")
             packages = " ".join(f"'{one}'" for one in [*wanted, *extra])
-            base = os.environ.get("BASE_IMAGE") or stack["image"]
-            (folder / "Dockerfile").write_text(
-                PLAIN.format(base=base, name=name.split()[-1], packages=packages), encoding="utf-8"
-            )
+            recipe = PLAIN.format(base=base, name=name.split()[-1], packages=packages)
+            (folder / "Dockerfile").write_text(recipe, encoding="utf-8")
 
         try:
             require([])
-            whole = {}
-            for what, kind in ("plain", plain), ("ours", ours):
-                print(f"building {what} completely ...", file=sys.stderr, flush=True)
-                whole[what] = kind.build()
+            say("building both completely ...")
+            whole = {kind: kind.build() for kind in (plain, ours)}
             before = {kind: layers(kind.image) for kind in (plain, ours)}
-            for number, package in enumerate(PACKAGES[: given.times], 1):
+            for package in PACKAGES[: bench.rounds]:
                 require([package])
                 for kind in (plain, ours):
                     kind.rebuild(package, before[kind])
-                print(f"round {number}: {package} {plain.seconds[-1]:.1f} {ours.seconds[-1]:.1f}", file=sys.stderr)
-            for number in range(1, given.times + 1):
+                say(f"{package}: {plain.seconds[-1]:.1f} {ours.seconds[-1]:.1f}")
+            for number in range(1, bench.rounds + 1):
                 update.measure(ours, number)
         finally:
             run("docker", "image", "rm", "--force", tag, "benchmark-plain")
-    plainly, here = statistics.median(plain.seconds), statistics.median(ours.seconds)
-    megabytes = {kind: statistics.median(kind.new_bytes) / 1e6 for kind in (plain, ours)}
-    after = {what: statistics.median(seconds) for what, seconds in update.seconds.items()}
-    cached = after.pop("nothing changed")
-    stored = max(max(update.new_bytes[what]) for what in after) / 1e6
-    write(
-        "rebuild",
-        load,
-        engine=True,
-        title="Rebuilding after a change",
-        repeats=len(ours.seconds),
-        figures=[
-            figure("plain Dockerfile, one more package", plain.seconds),
-            figure("`./launch build`, one more package", ours.seconds),
-            *(figure(f"`./launch build`, {what}", seconds) for what, seconds in update.seconds.items()),
-        ],
-        results=[
-            {
-                "what": "`./launch build` / plain Dockerfile",
-                "value": round(here / plainly, 2),
-                "unit": "times",
-                "at_most": 0.33,
-            },
-            {
-                "what": "stored in addition to the package",
-                "value": round(megabytes[ours], 3),
-                "unit": "MB",
-                "at_most": 50,
-            },
-            *(
-                {
-                    "what": f"{what}, time added to a cached build",
-                    "value": round(each - cached, 2),
-                    "unit": "s",
-                    "at_most": 10,
-                }
-                for what, each in after.items()
-            ),
-            {"what": "stored after an update, at most", "value": round(stored, 3), "unit": "MB", "at_most": 10},
-        ],
-        notes=[
+
+        bench.figure("plain Dockerfile, one more package", plain.seconds)
+        bench.figure("`./launch build`, one more package", ours.seconds)
+        for what, seconds in update.seconds.items():
+            bench.figure(f"`./launch build`, {what}", seconds)
+        bench.result("`./launch build` / plain Dockerfile", ratio(ours.seconds, plain.seconds), "times", at_most=0.33)
+        stored = statistics.median(ours.new_bytes) / 1e6
+        bench.result("stored in addition to the package", stored, "MB", at_most=50, digits=3)
+        cached = statistics.median(update.seconds["nothing changed"])
+        for what in UPDATES:
+            added = statistics.median(update.seconds[what]) - cached
+            bench.result(f"{what}, time added to a cached build", added, "s", at_most=10)
+        most = max(max(update.new_bytes[what]) for what in UPDATES) / 1e6
+        bench.result("stored after an update, at most", most, "MB", at_most=10, digits=3)
+        bench.notes = [
             "The plain Dockerfile installs the same packages on the same base in one `RUN` line. It stores "
-            f"{megabytes[plain]:.0f} MB again in addition to the package.",
+            f"{statistics.median(plain.new_bytes) / 1e6:.0f} MB again in addition to the package.",
             f"New layers: {statistics.median(ours.new_layers):g} with `./launch build`, "
             f"{statistics.median(plain.new_layers):g} with the plain Dockerfile.",
-            f"Complete build with warm package caches: {whole['ours']:.0f} s with `./launch build`, "
-            f"{whole['plain']:.0f} s with the plain Dockerfile.",
-            f"{len(wanted)} packages (`use_case={given.use_case}`, `workflow=notebook`) on `{given.base}`"
-            f" ({os.environ.get('BASE_IMAGE') or stack['image']}).",
-        ],
-    )
+            f"Complete build with warm package caches: {whole[ours]:.0f} s with `./launch build`, "
+            f"{whole[plain]:.0f} s with the plain Dockerfile.",
+            f"{len(wanted)} packages (`use_case={bench.given.use_case}`, `workflow=notebook`) on `{bench.given.base}`"
+            f" ({base}).",
+        ]
 
 
 if __name__ == "__main__":

@@ -1,230 +1,212 @@
-"""kill -9 at a random step, resume, and compare every loss and parameter bit by bit: python benchmarks/resume.py
+"""kill -9 at a random time, resume, and compare every number bit by bit: python benchmarks/resume.py --what project
 
-A generated project (`minimal`: dropout, augmentation in two workers) is killed and resumed with another number of
-workers, in one process and in two gloo processes. Then the same is done with other libraries, with the same number of
-workers. Requires benchmarks/requirements.txt.
+The worst case of each is first. --rounds is the number of kills of each row.
+
+- project: a generated project (dropout, augmentation in workers), in two gloo processes and in one, each time resumed
+  with another number of workers.
+- adapters: the loops of other libraries with gpukit.train (tests/train/library_loops.py), with 2 and 0 workers, and
+  with and without accumulation.
+- others: the same loops as the libraries' documentation resumes them, and one with torchdata's loader.
+- streams: loops over streams of every kind (tests/train/stream_kinds.py), whose samples draw random numbers.
+
+Compared are all logged values, the weights, the optimizer, the scheduler, and the generators; of a project the losses
+and the weights; of a stream every batch, and the numbers that the loop draws after it. Requires
+benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
+import multiprocessing.connection
 import os
 import random
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from measure import ROOT, clone, generate, machine, write
+from harness import ROOT, Benchmark, say
 
-STEPS, SAVE, BATCH = 60, 10, 256
-PATIENCE = 300  # seconds for one run of 60 steps
-sys.path.insert(0, str(ROOT / "gpukit/src"))
+from tests.train import library_loops as loops
 
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of a run: the last loss of each step, and a digest of its parameters."""
-
-    losses: dict[int, str]
-    parameters: str
+STEPS = 60  # of the project
+TITLES = {
+    "project": "Resuming a generated project after kill -9",
+    "adapters": "Resuming the loops of other libraries after kill -9",
+    "others": "Resuming after kill -9 as other libraries do",
+    "streams": "Streams: resuming after kill -9",
+}
+PRELOADED = {
+    "project": ["torch"],
+    "adapters": loops.LIBRARIES,
+    "others": [*loops.LIBRARIES, "torchdata.stateful_dataloader"],
+    "streams": ["tests.train.stream_kinds", "datasets", "webdataset", "torchdata"],
+}
+PACKAGES = {
+    "project": ("torch", "numpy"),
+    "adapters": ("torch", "transformers", "trl", "accelerate", "lightning"),
+    "others": ("torch", "torchdata", "transformers", "accelerate", "lightning"),
+    "streams": ("torch", "numpy", "datasets", "webdataset", "torchdata"),
+}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`start(folder, workers)` returns the command, `read(folder)` what it has written so far."""
+    """A row: what is run, with how many workers, with which others it is resumed, and how its numbers are read."""
 
     name: str
-    start: Callable[[Path, int], list[str]]
-    read: Callable[[Path], Trained]
-    resumed_with: tuple[int, ...]
+    script: loops.Script
+    workers: int
+    accumulate: int = 1
+    again: tuple[int, ...] = ()
+    read: Callable[[Path], dict[str, Any]] = loops.read
 
 
-def read_project(folder: Path) -> Trained:
-    from gpukit.track import metrics as track
+def train(project: Path, launcher: list[str], folder: Path, workers: int, accumulate: int) -> None:
+    """Become the training of the project."""
+    options = {"max-steps": STEPS, "save-steps": 10, "log-steps": 1, "batch-size": 256}
+    options |= {"workers": workers, "output-dir": folder, "name": "run"}
+    flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src")])
+    os.chdir(project)
+    os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
+
+
+def of_project(folder: Path) -> dict[str, Any]:
+    """The loss of each step, and at the end the digest of the weights."""
+    from gpukit.track import metrics
     from gpukit.train import checkpoint
 
     run = folder / "run"
-    rows = track.read(run) if (run / "metrics.jsonl").exists() else []
-    losses = {row["step"]: row["loss"].hex() for row in rows if isinstance(row.get("loss"), float)}
-    if STEPS not in losses:
-        return Trained(losses, "")
-    manifest = json.loads((checkpoint.newest(run).path / "manifest.json").read_text(encoding="utf-8"))
-    return Trained(losses, manifest["files"]["model.pt"]["sha256"])
+    rows = metrics.read(run) if (run / "metrics.jsonl").exists() else []
+    found = {str(row["step"]): {"loss": row["loss"].hex()} for row in rows if isinstance(row.get("loss"), float)}
+    if str(STEPS) in found:
+        manifest = json.loads((checkpoint.newest(run).path / "manifest.json").read_text(encoding="utf-8"))
+        found["end"] = {"model": manifest["files"]["model.pt"]["sha256"]}
+    return found
 
 
-def read_library(folder: Path) -> Trained:
-    file = folder / "losses.txt"
-    words = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-    losses = {int(step): loss for step, loss in (pair for pair in words if len(pair) == 2 and pair[0].isdigit())}
-    return Trained(losses, next((pair[1] for pair in words if pair[0] == "parameters" and len(pair) == 2), ""))
+def subjects(what: str, bench: Benchmark) -> list[Subject]:
+    if what == "adapters":
+        found = []
+        for name, script in loops.BY_GPUKIT.items():
+            for workers, accumulate in ((2, 2), (2, 1), (0, 2), (0, 1)):
+                found.append(Subject(f"{name}, accumulation {accumulate}", script, workers, accumulate))
+        return found
+    if what == "others":
+        return [Subject(name, script, 2) for name, script in loops.ALONE.items()]
+    project = bench.project("bench", hardware="cpu", workflow="scripts", package_name="bench")
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [
+        Subject("two gloo processes", partial(train, project, two), 2, again=(0, 1, 3), read=of_project),
+        Subject("one process", partial(train, project, []), 2, again=(0, 1, 3, 4), read=of_project),
+    ]
 
 
-def begin(command: list[str], env: dict[str, str], log: Path) -> subprocess.Popen:
-    with log.open("a") as file:
-        return subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
-
-
-def end(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def uninterrupted(subject: Subject, folder: Path, env: dict[str, str]) -> Trained:
-    process = begin(subject.start(folder, 2), env, folder / "log")
-    try:
-        if process.wait(timeout=PATIENCE):
-            sys.exit(f"{subject.name}: {(folder / 'log').read_text()[-2000:]}")
-    finally:
-        end(process)
+def uninterrupted(subject: Subject, folder: Path) -> dict[str, Any]:
+    process = loops.started(subject.script, folder, subject.workers, subject.accumulate)
+    loops.finished(process, folder)
     return subject.read(folder)
 
 
-def killed(subject: Subject, folder: Path, env: dict[str, str], at: int, again: int) -> Trained:
-    """Start with 2 workers, kill as soon as step `at` is logged, and resume with `again` workers."""
-    process = begin(subject.start(folder, 2), env, folder / "log")
-    until = time.monotonic() + PATIENCE
-    while max(subject.read(folder).losses, default=0) < at and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.002)
-    end(process)
-    process = begin(subject.start(folder, again), env, folder / "log")
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=PATIENCE)
-    end(process)
-    return subject.read(folder)
+def compare(subject: Subject, kills: int, spare: Path) -> list[Any]:
+    """A row of the table. Each run is killed once or twice."""
+    spare = spare / f"{subject.name} {subject.workers}".replace(" ", "-").replace(",", "")
+    whole = uninterrupted(subject, spare / "whole")
+    twice = uninterrupted(subject, spare / "again")
+    draw = random.Random(subject.name)
+    done = equal = 0
+    different: set[str] = set()
+    while done < kills:
+        folder = spare / f"after-{done}"
+        given = (subject.script, folder, subject.workers, subject.accumulate, len(whole) - 1, draw)
+        count = loops.killed(*given, again=subject.again, read=subject.read)
+        found = subject.read(folder)
+        wrong = set()
+        for step, values in whole.items():
+            wrong |= {part for part, value in values.items() if found.get(step, {}).get(part) != value}
+        different |= wrong
+        done += count
+        equal += 0 if wrong else count
+        say(f"{subject.name}, {subject.workers} workers: {done} kills, {sorted(wrong) or 'equal'}")
+    same = "yes" if twice == whole else "no"
+    return [subject.name, subject.workers, same, f"{equal} of {done}", ", ".join(sorted(different)) or "-"]
 
 
-def compare(subject: Subject, spare: Path, env: dict[str, str], kills: int) -> list[object]:
-    """A row of the table: kills after which all losses and the parameters are equal, and the equal steps after them."""
-    print(f"{subject.name}: {kills} kills", file=sys.stderr, flush=True)
+def run_stream(kind: str, workers: int, folder: Path, kill_after: int | None = None) -> int | None:
+    """The exit code of a run, which starts or resumes in the folder, and kills itself after some batches."""
+    from tests.train import stream_kinds
 
-    def folder(name: str) -> Path:
-        path = spare / subject.name.replace(" ", "-") / name
-        path.mkdir(parents=True)
-        return path
-
-    whole = uninterrupted(subject, folder("uninterrupted"), env)
-    twice = "yes" if uninterrupted(subject, folder("again"), env) == whole else "no"
-    draw = random.Random(2026)
-    plan = [(draw.randrange(SAVE + 1, STEPS - 2), draw.choice(subject.resumed_with)) for _ in range(kills)]
-
-    def one(number: int) -> tuple[bool, int, int]:
-        at, again = plan[number]
-        found = killed(subject, folder(str(number)), env, at, again)
-        after = [step for step in whole.losses if step > at]
-        equal = sum(found.losses.get(step) == whole.losses[step] for step in after)
-        same = found == whole
-        print(f"  {number + 1}: killed at {at}, {'equal' if same else 'NOT equal'}", file=sys.stderr, flush=True)
-        return same, equal, len(after)
-
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(one, range(kills)))
-    right = sum(same for same, _, _ in found)
-    steps = f"{sum(equal for _, equal, _ in found)} of {sum(after for _, _, after in found)}"
-    return [subject.name, twice, f"{right} of {kills}", steps]
+    folder.mkdir(parents=True, exist_ok=True)
+    process = loops.PROCESSES.Process(target=stream_kinds.run, args=(kind, workers, folder, kill_after))
+    with loops.POLLING:
+        process.start()
+    multiprocessing.connection.wait([process.sentinel], loops.PATIENCE)
+    if loops.exit_code(process) is None:
+        process.kill()
+    return loops.exit_code(process)
 
 
-def subjects(project: Path) -> tuple[Subject, Subject, list[Subject]]:
-    """The project in one process, the project in two, and the libraries."""
-    from loops import LIBRARIES
+def compare_stream(kind: str, workers: int, kills: int, spare: Path) -> list[Any]:
+    """A row of the table. Every run is killed twice."""
+    from tests.train.stream_kinds import read
 
-    def ours(launcher: list[str]) -> Callable[[Path, int], list[str]]:
-        def start(folder: Path, workers: int) -> list[str]:
-            options = {"name": "run", "max-steps": STEPS, "save-steps": SAVE, "log-steps": 1, "batch-size": BATCH}
-            options |= {"workers": workers, "output-dir": folder}
-            flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-            return [*launcher, "-m", f"{project.name}.train", *flags]
-
-        return start
-
-    def library(name: str) -> Callable[[Path, int], list[str]]:
-        loops = str(Path(__file__).with_name("loops.py"))
-
-        def start(folder: Path, workers: int) -> list[str]:
-            options = {"package": project.name, "steps": STEPS, "save": SAVE, "workers": workers}
-            flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-            return [sys.executable, loops, name, str(folder), *flags]
-
-        return start
-
-    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return (
-        Subject("a generated project", ours([sys.executable]), read_project, (0, 1, 3, 4)),
-        Subject("a generated project, 2 gloo processes", ours(two), read_project, (0, 1, 3)),
-        [Subject(name, library(name), read_library, (2,)) for name in LIBRARIES],
-    )
+    run_stream(kind, workers, spare / "whole")
+    run_stream(kind, workers, spare / "again")
+    whole = read(spare / "whole")[0]
+    twice = read(spare / "again")[0]
+    draw = random.Random(f"{kind} {workers}")
+    done = equal = by_state = resumed = 0
+    while done < kills:
+        folder = spare / str(done)
+        plan = [draw.randrange(4, len(whole) * 3 // 4), draw.randrange(4, len(whole) // 4), None]
+        codes = [run_stream(kind, workers, folder, after) for after in plan]
+        right = codes == [-signal.SIGKILL, -signal.SIGKILL, 0] and read(folder) == (whole, True)
+        done += 2
+        equal += 2 if right else 0
+        lines = (folder / "log").read_text().splitlines()
+        by_state += lines.count("by state")
+        resumed += lines.count("resumed")
+        say(f"{kind}, {workers} workers: {done} kills, {'equal' if right else f'NOT equal, {codes}'}")
+    same = "yes" if twice == whole else "no"
+    return [kind, workers, same, f"{equal} of {done}", f"{by_state} of {resumed} passes not read again"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--kills", type=int, default=100, help="kills of the project (100); with 0, only the others are measured"
-    )
-    parser.add_argument("--kills-of-two", type=int, default=20, help="kills of the project in two processes (20)")
-    parser.add_argument("--kills-of-others", type=int, default=10, help="kills of each library (10)")
-    given = parser.parse_args()
-    load = machine()["load"]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
-        spare = Path(name)
-        project = generate(
-            clone(spare / "template"), spare / "bench", hardware="cpu", workflow="scripts", package_name="bench"
-        )
-        path = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src")])
-        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        one, two, others = subjects(project)
-        rows = []
-        for subject, kills in (
-            (one, given.kills),
-            (two, given.kills_of_two),
-            *((o, given.kills_of_others) for o in others),
-        ):
-            if kills:
-                rows.append(compare(subject, spare, env, kills))
-                report(rows, load, {one.name: given.kills, two.name: given.kills_of_two})
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "gpukit/src")))  # for the processes
+    with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
+        what = bench.given.what
+        bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]
+        bench.versions()  # fails now if a library is missing
+        loops.PROCESSES.set_forkserver_preload(PRELOADED[what])
+        bench.columns = ["loop", "workers", "two uninterrupted runs are equal", "kills with a bit-identical result"]
+        bench.columns.append("resumed" if what == "streams" else "different")
+        with ThreadPoolExecutor(2) as pool:
+            if what == "streams":
+                from tests.train.stream_kinds import ALONE, KINDS
 
-
-def report(rows: list[list[object]], load: float, wanted: dict[str, int]) -> None:
-    """Write the results so far: a complete run takes an hour, so an interrupted one should leave a result."""
-    right = {row[0]: int(str(row[2]).split()[0]) for row in rows}
-    one, two = ({"value": right.get(name), "unit": "kills", "at_least": kills} for name, kills in wanted.items())
-    alone = not one["at_least"]  # --kills 0: the others, in a separate file
-    write(
-        "resume_others" if alone else "resume",
-        load,
-        engine=False,
-        packages=("torch", "numpy", "torchdata", "accelerate", "transformers", "lightning"),
-        title="Resuming after kill -9" + (": two processes, and other libraries" if alone else ""),
-        table={
-            "columns": [
-                "training loop",
-                "two uninterrupted runs are equal",
-                "kills with a bit-identical result",
-                "bit-identical steps after the kill",
-            ],
-            "rows": rows,
-        },
-        results=[
-            *([] if alone else [{"what": "one process, resumed with another number of workers", **one}]),
-            {"what": "two gloo processes", **two},
-            *([] if alone else [{"what": "one GPU", "value": None}]),
-        ],
-        notes=[
-            f"{STEPS} steps of {BATCH} samples, a checkpoint every {SAVE} steps, killed at a random step after the "
-            "first checkpoint. Dropout in the model, augmentation in 2 workers.",
-            "The project was resumed with 0, 1, 3, or 4 workers, the libraries again with 2. Each library saves and "
-            "resumes as shown in its documentation; additional code of your own can do better.",
-        ],
-    )
+                settings = [(kind, workers) for workers in (2, 0) for kind in KINDS] + [(kind, 0) for kind in ALONE]
+                places = [bench.spare / str(number) for number in range(len(settings))]
+                jobs = [pool.submit(compare_stream, *one, bench.rounds, place) for one, place in zip(settings, places)]
+            else:
+                jobs = [pool.submit(compare, one, bench.rounds, bench.spare) for one in subjects(what, bench)]
+            bench.rows = [job.result() for job in jobs]
+        equal = sum(int(row[3].split()[0]) for row in bench.rows)
+        kills = sum(int(row[3].split()[2]) for row in bench.rows)
+        goal = None if what == "others" else kills
+        bench.result(f"of {kills} kills, those after which all is equal", equal, "kills", at_least=goal)
+        bench.notes = ["Each run is killed once or twice at random times, also while it saves."]
+        if what == "adapters":
+            lines = ", ".join(f"{name} {count}" for name, count in loops.LINES.items())
+            bench.notes.append(f"Lines for gpukit besides the import: {lines}.")
+        if what == "others":
+            bench.notes.append("Additional code of your own can do better than the documentation of each library.")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,38 @@
-"""Time per step, compared with a plain loop and with other engines: python benchmarks/step.py
+"""CPU time per step of a training loop, compared with a hand-written loop and other engines: python benchmarks/step.py
 
-Requires torch, accelerate, lightning, and transformers. CPU time of one process with one thread. Every engine trains
-the same model on the same batches with the same fused AdamW and gradient clipping, a few steps at a time, in turn.
+The worst case is first: small images in small batches without workers, cropped and flipped by `random`, with noise from
+torch, so that gpukit seeds two generators for every sample. Then other data, and steps alone, whose batches come from
+the same DataLoader for every engine. Last, what it costs to seed a sample that does nothing else.
+
+Every engine trains the same model on the same data with fused AdamW and gradient clipping, a few steps at a time, in
+turn, in one thread. The CPU time of workers counts: before and after a turn, they have loaded all the batches that they
+may load ahead. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
+import io
 import logging
 import os
+import random
 import statistics
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
-from measure import ROOT, machine, write
+from harness import Benchmark, ratio, say
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
-sys.path.insert(0, str(ROOT / "gpukit/src"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
 
 import lightning
@@ -33,71 +41,219 @@ from accelerate import Accelerator
 from lightning.fabric import Fabric
 
 from gpukit.script.device import choose
+from gpukit.script.loader import Loading, Order, loader
 from gpukit.script.step import Step
 from gpukit.script.task import Task
+from gpukit.train.data import Keyed
+from gpukit.train.seeds import mix, seed_step
+from tests.train.memory_tasks import Basic
 
 CLIP = 1.0  # maximum norm of the gradient
+BATCHES = 20_000  # of each data set, so that no loop needs a second epoch
+KEPT = 512  # samples that the data sets contain; further ones are the same again
 SETTLE = 3  # first steps of a run, which are not measured
-TURNS = 20  # turns of each engine in a round
 
 
-class Block(nn.Module):
-    """The basic block of ResNet: two convolutions with batch norm."""
-
-    def __init__(self, width: int, out: int, stride: int) -> None:
-        super().__init__()
-        self.first, self.second = (
-            nn.Conv2d(width, out, 3, stride, 1, bias=False),
-            nn.Conv2d(out, out, 3, 1, 1, bias=False),
-        )
-        self.norm, self.norm_again = nn.BatchNorm2d(out), nn.BatchNorm2d(out)
-        change = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-        self.shortcut = change if stride > 1 else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.norm(self.first(x)))
-        return functional.relu(self.norm_again(self.second(y)) + self.shortcut(x))
+# Data
 
 
-def tiny() -> nn.Module:
-    return nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+class Samples(Dataset):
+    """Rows of numbers, and what other data sets are made of."""
+
+    def __init__(self, batch: int, width: int = 64) -> None:
+        made = torch.Generator().manual_seed(0)
+        self.length = batch * BATCHES
+        self.images = torch.randint(0, 256, (KEPT, 3, 32, 32), dtype=torch.uint8, generator=made)
+        self.rows = torch.randn(KEPT, width, generator=made)
+        self.labels = torch.randint(0, 10, (KEPT,), generator=made).tolist()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.rows[index % KEPT], self.labels[index % KEPT]
+
+
+class Images(Samples):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index % KEPT].float(), self.labels[index % KEPT]
+
+
+Drawn = tuple[int, int, bool, Any]  # left, top, flip, and noise
+
+
+def random_and_torch() -> Drawn:
+    return random.randint(0, 8), random.randint(0, 8), random.random() < 0.5, torch.randn(3, 32, 32)
+
+
+def only_torch() -> Drawn:
+    left, top = torch.randint(0, 9, (2,)).tolist()
+    return left, top, torch.rand(()).item() < 0.5, torch.randn(3, 32, 32)
+
+
+def only_random() -> Drawn:
+    return random.randint(0, 8), random.randint(0, 8), random.random() < 0.5, random.gauss(0, 1)
+
+
+def by_numpy(source: Any) -> Drawn:
+    left, top = (int(9 * one) for one in source.random(2))
+    noise = torch.from_numpy(source.standard_normal((3, 32, 32))).float()
+    return left, top, source.random() < 0.5, noise
+
+
+class Augmented(Samples):
+    """Images of 32 x 32 pixels with 4 of padding, a random crop, a random flip, and noise."""
+
+    def __init__(self, batch: int, draw: Callable[..., Drawn], *source: Any) -> None:
+        super().__init__(batch)
+        self.draw, self.source = draw, source
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        left, top, flip, noise = self.draw(*self.source)
+        image = functional.pad(self.images[index % KEPT].float().div_(255), (4, 4, 4, 4))
+        image = image[:, top : top + 32, left : left + 32]
+        if flip:
+            image = image.flip(2)
+        return image + 0.05 * noise, self.labels[index % KEPT]
+
+
+class Jpeg(Samples):
+    """JPEG files of 256 x 256 pixels in memory, decoded and reduced to 32 x 32 pixels, with a random flip."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(batch)
+        self.files = []
+        for image in self.images[:32]:
+            file = io.BytesIO()
+            large = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((256, 256), Image.Resampling.BICUBIC)
+            large.save(file, "JPEG")
+            self.files.append(file.getvalue())
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = Image.open(io.BytesIO(self.files[index % 32])).convert("RGB").resize((32, 32))
+        pixels = torch.from_numpy(numpy.array(image)).permute(2, 0, 1).float().div_(255)
+        return pixels.flip(2) if torch.rand(()).item() < 0.5 else pixels, self.labels[index % KEPT]
+
+
+# Models
+
+
+def convolutions() -> nn.Module:
+    layers: list[nn.Module] = []
+    for wide, out in ((3, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(wide, out, 3, 2, 1), nn.BatchNorm2d(out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def perceptron(inputs: int = 64, width: int = 256) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
 
 
 def resnet() -> nn.Module:
     """ResNet-18 for images of 32 x 32 pixels, with half the channels."""
     layers, width = [nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()], 32
     for out, stride in ((32, 1), (64, 2), (128, 2), (256, 2)):
-        layers += [Block(width, out, stride), Block(out, out, 1)]
+        layers += [Basic(width, out, stride), Basic(out, out, 1)]
         width = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
+@dataclass
 class Kind:
-    """A model, its data, the steps in a turn, and the steps in a run of an engine that only offers a complete loop."""
+    """Data of batches of a size, a model, the steps in a turn, and the largest ratio to the hand-written loop.
 
-    def __init__(
-        self, build: Callable[[], nn.Module], shape: tuple[int, ...], batch: int, turn: int, steps: int
-    ) -> None:
-        self.build, self.batch, self.turn, self.steps = build, batch, turn, steps
-        count = batch * (steps + SETTLE)
-        self.data = TensorDataset(torch.randn(count, *shape), torch.randint(0, 10, (count,)))
+    `alone`: only the step is compared, so every engine gets its batches from the same DataLoader. Then `microseconds`
+    can be the goal, and the engines that only offer a complete loop run for `alone` steps.
+    """
 
-    def model(self) -> nn.Module:
+    make: Callable[[int], Dataset]
+    batch: int
+    build: Callable[[], nn.Module]
+    turn: int
+    goal: float | None
+    alone: int = 0
+    microseconds: float | None = None
+
+    def start(self) -> None:
         torch.manual_seed(0)
-        return self.build()
+        self.model, self.dataset = self.build(), self.make(self.batch)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
 
-    def loader(self) -> DataLoader:
-        return DataLoader(self.data, batch_size=self.batch)
+    def loader(self, workers: int = 0) -> DataLoader:
+        return DataLoader(self.dataset, self.batch, shuffle=not self.alone, num_workers=workers)
+
+
+def augmented(batch: int, *draw: Any) -> Kind:
+    return Kind(lambda batch: Augmented(batch, *draw), batch, convolutions, max(1, 64 // batch), 1.05)
 
 
 KINDS = {
-    "small network (width 32, batch 8)": lambda: Kind(tiny, (32,), 8, turn=20, steps=200),
-    "ResNet-18 with half the channels (batch 16)": lambda: Kind(resnet, (3, 32, 32), 16, turn=1, steps=6),
+    "batch 32, augmentation with `random` and torch": augmented(32, random_and_torch),
+    "batch 256, augmentation with `random`": augmented(256, only_random),
+    "batch 256, augmentation with torch": augmented(256, only_torch),
+    "batch 256, augmentation with numpy.random": augmented(256, by_numpy, numpy.random),
+    "batch 256, augmentation with a NumPy Generator": augmented(256, by_numpy, numpy.random.default_rng(0)),
+    "batch 32, JPEG": Kind(Jpeg, 32, convolutions, 1, 1.05),
+    "batch 256, plain": Kind(Samples, 256, perceptron, 20, 1.15),
+    "batch 32, plain": Kind(Samples, 32, perceptron, 60, 1.15),
+    "step alone, width 32, batch 8": Kind(
+        lambda batch: Samples(batch, 32), 8, lambda: perceptron(32, 32), 20, None, alone=200, microseconds=20
+    ),
+    "step alone, ResNet-18 with half the channels, batch 16": Kind(Images, 16, resnet, 1, 1.01, alone=6),
 }
 
 
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+# Engines
+
+
+def by_hand(kind: Kind, workers: int) -> Iterator[None]:
+    kind.start()
+    for inputs, labels in kind.loader(workers):
+        kind.optimizer.zero_grad()
+        loss = functional.cross_entropy(kind.model(inputs), labels)
+        loss.backward()
+        nn.utils.clip_grad_norm_(kind.model.parameters(), CLIP)
+        kind.optimizer.step()
+        yield
+
+
+def gpukit(kind: Kind, workers: int) -> Iterator[None]:
+    kind.start()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
+
+    step = Step(Task(kind.model, kind.optimizer, kind.dataset, loss), choose(device="cpu"), clip=CLIP)
+    batches = kind.loader() if kind.alone else loader(kind.dataset, kind.batch, 0, loading=Loading(workers))
+    for number, batch in enumerate(batches):
+        step(batch, seed_step(0, number, 0))
+        yield
+
+
+def accelerate(kind: Kind, workers: int) -> Iterator[None]:
+    kind.start()
+    engine = Accelerator(cpu=True)
+    model, optimizer, batches = engine.prepare(kind.model, kind.optimizer, kind.loader(workers))
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs), labels)
+        engine.backward(loss)
+        engine.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        yield
+
+
+def fabric(kind: Kind, workers: int) -> Iterator[None]:
+    kind.start()
+    engine = Fabric(accelerator="cpu", devices=1)
+    model, optimizer = engine.setup(kind.model, kind.optimizer)
+    for inputs, labels in engine.setup_dataloaders(kind.loader(workers)):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs), labels)
+        engine.backward(loss)
+        engine.clip_gradients(model, optimizer, max_norm=CLIP)
+        optimizer.step()
+        yield
 
 
 class Clock:
@@ -112,83 +268,16 @@ class Clock:
         if self.done == SETTLE:
             self.begun = self.ended
 
-    @property
     def per_step(self) -> float:
-        """Microseconds."""
-        return (self.ended - self.begun) / (self.done - SETTLE) * 1e6
+        return (self.ended - self.begun) / (self.done - SETTLE)
 
 
-Steps = Iterator[None]  # one step for each `next`
-Runs = Iterator[float]  # complete runs, and the microseconds per step of each
+class Ticks(transformers.TrainerCallback):
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
 
-
-def by_hand(kind: Kind) -> Steps:
-    model = kind.model()
-    optimizer = adamw(model)
-    while True:
-        for x, labels in kind.loader():
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), labels)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.step()
-            yield
-
-
-def gpukit(kind: Kind) -> Steps:
-    model = kind.model()
-
-    def loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
-
-    step, seed = Step(Task(model, adamw(model), kind.data, loss), choose(device="cpu"), clip=CLIP), 0
-    while True:
-        for batch in kind.loader():
-            step(batch, seed)
-            seed += 1
-            yield
-
-
-def fabric(kind: Kind) -> Steps:
-    engine = Fabric(accelerator="cpu", devices=1)
-    model = kind.model()
-    model, optimizer = engine.setup(model, adamw(model))
-    while True:
-        for x, labels in engine.setup_dataloaders(kind.loader()):
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), labels)
-            engine.backward(loss)
-            engine.clip_gradients(model, optimizer, max_norm=CLIP)
-            optimizer.step()
-            yield
-
-
-def accelerate(kind: Kind) -> Steps:
-    engine = Accelerator(cpu=True)
-    model = kind.model()
-    model, optimizer = engine.prepare(model, adamw(model))
-    while True:
-        for x, labels in engine.prepare_data_loader(kind.loader()):
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x), labels)
-            engine.backward(loss)
-            engine.clip_grad_norm_(model.parameters(), CLIP)
-            optimizer.step()
-            yield
-
-
-class Named(Dataset):
-    """The same samples as HF's Trainer wants them."""
-
-    def __init__(self, data: Dataset) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        x, label = self.data[index]
-        return {"x": x, "labels": label}
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.clock.tick()
 
 
 class WithLoss(nn.Module):
@@ -203,143 +292,234 @@ class WithLoss(nn.Module):
         return {"loss": functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class Ticks(transformers.TrainerCallback):
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.clock.tick()
+def named(samples: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
+    """A batch as HF's Trainer wants it."""
+    inputs, labels = zip(*samples, strict=True)
+    return {"x": torch.stack(inputs), "labels": torch.tensor(labels)}
 
 
-def hf_trainer(kind: Kind) -> Runs:
-    model = WithLoss(kind.model())
-    optimizer = adamw(model)
-    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        arguments = transformers.TrainingArguments(
-            folder,
-            max_steps=kind.steps + SETTLE,
-            per_device_train_batch_size=kind.batch,
-            max_grad_norm=CLIP,
-            use_cpu=True,
-            report_to=[],
-            save_strategy="no",
-            logging_strategy="no",
-            disable_tqdm=True,
+def hf_trainer(kind: Kind, spare: Path) -> Iterator[float]:
+    """CPU seconds per step of complete runs."""
+    kind.start()
+    schedule = torch.optim.lr_scheduler.ConstantLR(kind.optimizer, 1.0)
+    arguments = transformers.TrainingArguments(
+        str(spare / "hf"),
+        max_steps=kind.alone + SETTLE,
+        per_device_train_batch_size=kind.batch,
+        max_grad_norm=CLIP,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    while True:
+        clock = Clock()
+        trainer = transformers.Trainer(
+            WithLoss(kind.model),
+            arguments,
+            data_collator=named,
+            train_dataset=kind.dataset,
+            optimizers=(kind.optimizer, schedule),
+            callbacks=[Ticks(clock)],
         )
-        while True:
-            clock, data = Clock(), Named(kind.data)
-            trainer = transformers.Trainer(
-                model, arguments, train_dataset=data, optimizers=(optimizer, schedule), callbacks=[Ticks(clock)]
-            )
-            trainer.remove_callback(transformers.PrinterCallback)
-            trainer.train()
-            yield clock.per_step
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.train()
+        yield clock.per_step()
 
 
 class Module(lightning.LightningModule):
     """The same model as a LightningModule."""
 
-    def __init__(self, model: nn.Module, clock: Clock) -> None:
+    def __init__(self, kind: Kind, clock: Clock) -> None:
         super().__init__()
-        self.model, self.clock = model, clock
+        self.model, self.optimizer, self.clock = kind.model, kind.optimizer, clock
 
     def training_step(self, batch: list[Tensor]) -> Tensor:
         return functional.cross_entropy(self.model(batch[0]), batch[1])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return adamw(self.model)
+        return self.optimizer
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.clock.tick()
 
 
-def lightning_trainer(kind: Kind) -> Runs:
-    model = kind.model()
+def lightning_trainer(kind: Kind, spare: Path) -> Iterator[float]:
+    """CPU seconds per step of complete runs."""
+    kind.start()
     while True:
         clock = Clock()
         lightning.Trainer(
+            default_root_dir=spare,
             accelerator="cpu",
             devices=1,
-            max_steps=kind.steps + SETTLE,
+            max_steps=kind.alone + SETTLE,
             gradient_clip_val=CLIP,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-        ).fit(Module(model, clock), kind.loader())
-        yield clock.per_step
+        ).fit(Module(kind, clock), kind.loader())
+        yield clock.per_step()
 
 
-STEPPED = {"plain loop": by_hand, "gpukit": gpukit, "Fabric": fabric, "accelerate": accelerate}
+HAND = "hand-written loop"
+LOOPS = {HAND: by_hand, "gpukit": gpukit, "accelerate": accelerate, "Fabric": fabric}
 TRAINERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
 
 
-def measured(kind: Kind, times: int) -> dict[str, list[float]]:
-    """Microseconds per step of each engine in each round; the first round is a warm-up."""
-    stepped, trainers = ({name: make(kind) for name, make in group.items()} for group in (STEPPED, TRAINERS))
-    found: dict[str, list[float]] = {name: [] for name in (*stepped, *trainers)}
-    for number in range(times + 1):
-        took: dict[str, list[float]] = {name: [] for name in stepped}
+# Measuring
+
+
+def threads_of(pids: set[int]) -> float:
+    """CPU time of all threads of these processes, in seconds."""
+    total = 0
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                total += int(file.read_text().split()[0])
+    return total / 1e9
+
+
+def settled(pids: set[int]) -> float:
+    """The CPU time of these processes, once they wait."""
+    before, same = 0.0, 0
+    while pids and same < 3:
+        time.sleep(0.04)
+        now = threads_of(pids)
+        same = same + 1 if now - before < 1e-4 else 0
+        before = now
+    return before
+
+
+def workers_now() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+def measured(kind: Kind, workers: int, rounds: int, spare: Path) -> dict[str, list[float]]:
+    """CPU seconds per step of each engine in each round."""
+    loops, pids = {}, {}
+    for name, loop in LOOPS.items():
+        others = workers_now()
+        loops[name] = loop(kind, workers)
+        for _ in range(max(SETTLE, kind.turn)):
+            next(loops[name])
+        pids[name] = workers_now() - others
+    trainers = {name: run(kind, spare) for name, run in TRAINERS.items()} if kind.alone else {}
+    found: dict[str, list[float]] = {name: [] for name in (*loops, *trainers)}
+    for number in range(rounds):
         gc.collect()
-        for turn in range(TURNS):
-            for name in list(stepped)[:: 1 if turn % 2 else -1]:  # alternate the order
-                begun = time.process_time()
-                for _ in range(kind.turn):
-                    next(stepped[name])
-                took[name].append((time.process_time() - begun) / kind.turn * 1e6)
-        medians = {name: statistics.median(one) for name, one in took.items()}
-        for name, one in [*medians.items(), *((name, next(run)) for name, run in trainers.items())]:
-            if number:
-                found[name].append(one)
-        print(f"round {number} of {times}" + " (not counted)" * (not number), file=sys.stderr, flush=True)
+        for name in list(loops) if number % 2 else list(reversed(loops)):
+            before = settled(pids[name])
+            begun = time.process_time()
+            for _ in range(kind.turn):
+                next(loops[name])
+            took = time.process_time() - begun
+            found[name].append((took + settled(pids[name]) - before) / kind.turn)
+        for name, run in trainers.items():
+            found[name].append(next(run) if number % 20 == 0 else found[name][-1])
+    for loop in loops.values():
+        loop.close()
     return found
 
 
-def rows(name: str, found: dict[str, list[float]]) -> Iterator[list[Any]]:
-    base = found["plain loop"]
-    for engine, times in found.items():
-        more = statistics.median(one - other for one, other in zip(times, base, strict=True))
-        share = statistics.median(one / other - 1 for one, other in zip(times, base, strict=True))
-        yield [name, engine, f"{statistics.median(times):,.0f} µs", f"{more:+,.0f} µs", f"{share:+.1%}"]
+def compare(bench: Benchmark, name: str, kind: Kind, workers: int) -> None:
+    """A row, and a result."""
+    found = measured(kind, workers, bench.rounds, bench.spare)
+    hand = found[HAND]
+    cells = [f"{ratio(found[engine], hand):.2f}" if engine in found else "" for engine in (*LOOPS, *TRAINERS)]
+    bench.row(name, workers, f"{1e3 * statistics.median(hand):.2f}", *cells[1:])
+    what = name if kind.alone else f"{name}, {workers} workers"
+    if kind.microseconds:
+        more = statistics.median(one - other for one, other in zip(found["gpukit"], hand, strict=True))
+        bench.result(f"{what}: added to a step", 1e6 * more, "µs", at_most=kind.microseconds)
+    else:
+        bench.result(what, ratio(found["gpukit"], hand), "times", at_most=kind.goal, digits=3)
+
+
+# Seeding
+
+SEEDED = 64  # samples in a batch
+GENERATOR = numpy.random.default_rng()
+DRAWS: dict[str, Callable[[], object]] = {
+    "torch, `random`, and numpy.random": lambda: (torch.rand(()), random.random(), numpy.random.random()),
+    "`random`": random.random,
+    "numpy.random": numpy.random.random,
+    "a NumPy Generator": GENERATOR.random,
+    "torch": lambda: torch.rand(()),
+    "no generator": lambda: None,
+}
+BY_HAND = "torch, by `torch.manual_seed`"
+
+
+class Drawing(Dataset):
+    """Samples that cost nothing else, so that only the seeding is measured."""
+
+    def __init__(self, draw: Callable[[], object]) -> None:
+        self.draw = draw
+
+    def __getitem__(self, index: int) -> object:
+        return self.draw()
+
+
+def cpu(what: Callable[[], object], loops: int = 20) -> float:
+    begun = time.process_time()
+    for _ in range(loops):
+        what()
+    return (time.process_time() - begun) / loops
+
+
+def seeding(bench: Benchmark) -> None:
+    """Microseconds for a sample, beyond those of the same sample without seeds; and the order of an epoch."""
+    keys = [(1, index) for index in range(SEEDED)]
+    plain = {name: Drawing(draw) for name, draw in DRAWS.items()}
+    keyed = {name: Keyed(dataset) for name, dataset in plain.items()}
+
+    def by_manual_seed() -> None:
+        for key, index in keys:
+            torch.manual_seed(mix(key, index))
+            plain["torch"][index]
+
+    found: dict[str, list[float]] = {name: [] for name in (*DRAWS, BY_HAND)}
+    for _ in range(20 * bench.rounds):
+        for name in DRAWS:
+            seeded = cpu(lambda name=name: keyed[name].__getitems__(keys))
+            found[name].append(seeded - cpu(lambda name=name: [plain[name][index] for _, index in keys]))
+        without = cpu(lambda: [plain["torch"][index] for _, index in keys])
+        found[BY_HAND].append(cpu(by_manual_seed) - without)
+    goals = {"torch, `random`, and numpy.random": 10}
+    for name, seconds in found.items():
+        value = 1e6 * statistics.median(seconds) / SEEDED
+        bench.result(f"seeding a sample that draws from {name}", value, "µs", at_most=goals.get(name))
+    orders = [cpu(lambda: Order(100_000_000, SEEDED, 0).epoch(1), 1) for _ in range(min(3, bench.rounds))]
+    bench.result("an order of 1e8 samples, fastest", min(orders), "s", at_most=5)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=15, help="measured rounds (15)")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore")
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    load, table, results = machine()["load"], [], []
-    for name, make in KINDS.items():
-        found = measured(make(), given.times)
-        table += rows(name, found)
-        pairs = list(zip(found["gpukit"], found["plain loop"], strict=True))
-        more = statistics.median(one - other for one, other in pairs)
-        share = 100 * statistics.median(one / other - 1 for one, other in pairs)
-        unit, value, most = ("µs", more, 20) if statistics.median(found["gpukit"]) < 2000 else ("%", share, 1)
-        results.append(
-            {"what": f"gpukit over the plain loop, {name}", "value": round(value, 2), "unit": unit, "at_most": most}
-        )
-    write(
-        "step",
-        load,
-        engine=False,
-        packages=("torch", "accelerate", "lightning", "transformers"),
-        title="Time per step",
-        repeats=given.times,
-        table={"columns": ["model", "engine", "CPU time per step", "over the plain loop", "relative"], "rows": table},
-        results=results,
-        notes=[
-            "Medians over all rounds of the differences within each round. Each engine has "
-            f"{TURNS} turns per round. HF Trainer and Lightning only offer a complete training loop, so they have one "
-            "run. One thread. The goal is 20 µs, or 1 % for a large model.",
-            "Every engine uses the same DataLoader without workers; logging, checkpoints, and progress bars are off. "
-            "gpukit's time includes seeding every step, which the others do not do.",
-        ],
-    )
+    packages = ("torch", "numpy", "pillow", "accelerate", "lightning", "transformers")
+    with Benchmark("Time per step", __doc__, rounds=60, packages=packages, only="") as bench:
+        torch.set_num_threads(1)
+        warnings.filterwarnings("ignore")
+        for name in ("lightning.pytorch", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        bench.columns = ["loop", "workers", "hand-written, ms", *list(LOOPS)[1:], *TRAINERS]
+        for name, kind in KINDS.items():
+            for workers in (0,) if kind.alone else (0, 2):
+                if bench.given.only in name:
+                    compare(bench, name, kind, workers)
+        if not bench.given.only:
+            say("seeding ...")
+            seeding(bench)
+        bench.notes = [
+            "CPU time per step of the process and its workers. The other columns are relative to the hand-written "
+            "loop, whose augmentation cannot be repeated: medians of the ratios within each round.",
+            "gpukit: `loader` and `Step`; in a step alone, every engine has the same DataLoader. HF Trainer and "
+            "Lightning only offer a complete loop, which runs once in 20 rounds.",
+            "Images have 32 x 32 pixels, and the model three convolutions; plain samples have 64 numbers, and the "
+            "model three layers of 256. Logging, checkpoints, and progress bars are off.",
+            f"Seeding: of a sample in a batch of {SEEDED}, without workers, minus the time of the sample itself.",
+        ]
 
 
 if __name__ == "__main__":

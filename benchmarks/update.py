@@ -2,9 +2,10 @@
 
 uv run python benchmarks/update.py
 
-Each release changes one thing: the base, the driver floor, a package's range, a question, a file, gpukit; the last one
-all of them. Checked are the lines of the summary, the exit code, the files in conflict, that `--check` changes nothing,
-and that `--undo` leaves the tree byte-identical. Copier runs as for a user, in a process of its own.
+The worst case is a release that changes everything, and a project in conflict with it. Others change one thing: the
+base, the driver floor, a package's range, a question, a file, gpukit. Checked are the lines of the summary, the exit
+code, the files in conflict, that `--check` changes nothing, and that `--undo` leaves the tree byte-identical. Copier
+runs as for a user, in a process of its own. --rounds is the number of examples.
 """
 
 from __future__ import annotations
@@ -13,21 +14,19 @@ import contextlib
 import io
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from measure import ROOT, clone, copier, figure, machine, options, run, write
+from harness import NOBODY, ROOT, TAG, Benchmark, copier, run
 
 from gpukit.cli.main import parse
 from gpukit.update import main as launch
 from gpukit.wheel import vendor, writer
 
-NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
 COMMAND = ('CMD ["bash"]', 'CMD ["bash", "-l"]')
-STATES = ("clean", "edited", "conflict")
+STATES = ("conflict", "edited", "clean")
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -72,13 +71,13 @@ def everything(template: Path) -> None:
 
 
 RELEASES: dict[Callable[[Path], None], set[str]] = {
+    everything: {"base", "driver", "packages", "answers", "files", "gpukit"},
     base: {"base", "files"},
     floor: {"driver", "files"},
     package: {"packages", "files"},
     question: {"answers"},
     file: {"files"},
     gpukit: {"gpukit"},
-    everything: {"base", "driver", "packages", "answers", "files", "gpukit"},
 }
 
 
@@ -91,13 +90,13 @@ def release(template: Path) -> None:
     """Tag a release for each change, with and without one that conflicts with the user's."""
     for change in RELEASES:
         for conflict in (False, True):
-            run("git", "checkout", "-q", "--detach", "v9999.0.0", cwd=template)
+            run("git", "checkout", "-q", "--detach", TAG, cwd=template)
             change(template)
             if conflict:
                 replace(template / "template/Dockerfile.jinja", *COMMAND)
             commit(template)
             run("git", "tag", f"{change.__name__}-{conflict}", cwd=template)
-    run("git", "checkout", "-q", "v9999.0.0", cwd=template)
+    run("git", "checkout", "-q", TAG, cwd=template)
 
 
 def tree(folder: Path) -> dict[str, tuple]:
@@ -139,58 +138,48 @@ def case(project: Path, change: Callable[[Path], None], state: str, gpu: bool, s
     return wrong
 
 
+def copy(template: Path, answers: Path, state: str, project: Path) -> None:
+    """A project in one of the states, in git."""
+    data = ("--data-file", answers, "--vcs-ref", TAG)
+    copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, project)
+    vendor.put(writer.from_source(template / "gpukit"), project)
+    if state != "clean":
+        replace(project / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
+        (project / "own.txt").write_text("mine\n")
+    if state == "conflict":
+        replace(project / "Dockerfile", COMMAND[0], 'CMD ["zsh"]')
+    run("git", "init", "-q", cwd=project)
+    commit(project)
+
+
 def main() -> None:
-    options(__doc__)
-    load, seconds, rows, failed = machine()["load"], [], [], []
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare:
-        template = clone(Path(spare) / "template")
-        release(template)
+    with Benchmark("Updating a project", __doc__, rounds=5) as bench:
+        seconds: list[float] = []
+        good = 0
+        release(bench.template())
         os.environ["GPU_TEMPLATE_SMOKE"] = "off"
-        for answers in sorted((ROOT / "examples").glob("*.yml")):
+        bench.columns = ["example", "updates with the expected summary, exit code, and undo"]
+        for answers in sorted((ROOT / "examples").glob("*.yml"))[: bench.rounds]:
             gpu = yaml.safe_load(answers.read_text(encoding="utf-8")).get("hardware", "") != "cpu"
-            good = 0
+            right = 0
             for state in STATES:
-                project = Path(spare) / f"{answers.stem}-{state}"
-                data = ("--data-file", answers, "--vcs-ref", "v9999.0.0")
-                copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, project)
-                vendor.put(writer.from_source(template / "gpukit"), project)
-                if state != "clean":
-                    replace(project / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
-                    (project / "own.txt").write_text("mine\n")
-                if state == "conflict":
-                    replace(project / "Dockerfile", COMMAND[0], 'CMD ["zsh"]')
-                run("git", "init", "-q", cwd=project)
-                commit(project)
+                project = bench.spare / f"{answers.stem}-{state}"
+                copy(bench.template(), answers, state, project)
                 for change in RELEASES:
                     wrong = case(project, change, state, gpu, seconds)
-                    failed += [f"{answers.stem}, {state}, {change.__name__}: {what}" for what in wrong]
-                    good += not wrong
+                    right += not wrong
+                    for what in wrong:
+                        print(f"{answers.stem}, {state}, {change.__name__}: {what}")
                 shutil.rmtree(project)
-            rows.append([f"`{answers.stem}`", f"{good} of {len(RELEASES) * len(STATES)}"])
-            print(*rows[-1], flush=True)
-    print(*failed, sep="\n")
-    total = len(rows) * len(RELEASES) * len(STATES)
-    write(
-        "update",
-        load,
-        engine=False,
-        title="Updating a project",
-        repeats=len(seconds),
-        figures=[figure("`./launch update`, with Copier", seconds)],
-        table={"columns": ["example", "updates with the expected summary, exit code, and undo"], "rows": rows},
-        results=[
-            {
-                "what": f"updates of {total} that are as expected",
-                "value": total - len({line.rpartition(": ")[0] for line in failed}),
-                "unit": "",
-                "at_least": total,
-            }
-        ],
-        notes=[
+            good += right
+            bench.row(f"`{answers.stem}`", f"{right} of {len(RELEASES) * len(STATES)}")
+        bench.rounds = len(seconds)
+        bench.figure("`./launch update`, with Copier", seconds)
+        bench.result(f"updates of {len(seconds)} that are as expected", good, at_least=len(seconds))
+        bench.notes = [
             "Each release changes one thing (base, driver floor, package, question, file, gpukit), the last one all. "
             "The projects are clean, edited, or in conflict with the release."
-        ],
-    )
+        ]
 
 
 if __name__ == "__main__":

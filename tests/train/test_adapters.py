@@ -1,4 +1,4 @@
-"""Exact resume in the loops of other libraries: a sample of benchmarks/adapters.py, and damaged checkpoints."""
+"""Exact resume in the loops of other libraries: a sample of benchmarks/resume.py, and damaged checkpoints."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import adapters
+from tests.train import library_loops as loops
 from tests.train import trainee  # sets what the processes have imported
 
 MISSING = [name for name in ("transformers", "accelerate", "trl") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
-assert trainee.PROCESSES is adapters.PROCESSES
+assert trainee.PROCESSES is loops.PROCESSES
 
 
-def ended(script: str, folder: Path, workers: int, accumulate: int) -> str:
+def ended(script: loops.Script, folder: Path, workers: int, accumulate: int) -> str:
     """What it prints; it must end well."""
-    adapters.finished(adapters.started(script, folder, workers, accumulate), folder)
+    loops.finished(loops.started(script, folder, workers, accumulate), folder)
     return (folder / "log").read_text()
 
 
-def resumed_as_unbroken(script: str, workers: int, accumulate: int, spare: Path) -> Path:
+def resumed_as_unbroken(script: loops.Script, workers: int, accumulate: int, spare: Path) -> Path:
     ended(script, spare / "whole", workers, accumulate)
-    whole = adapters.read(spare / "whole")
+    whole = loops.read(spare / "whole")
     draw = random.Random(2)
-    assert adapters.killed(script, spare / "killed", workers, accumulate, len(whole) - 1, draw)
-    assert adapters.read(spare / "killed") == whole
+    assert loops.killed(script, spare / "killed", workers, accumulate, len(whole) - 1, draw)
+    assert loops.read(spare / "killed") == whole
     return spare / "killed"
 
 
 def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path) -> None:
     """In mid-epoch, with two workers and accumulation; then only whole checkpoints are used."""
-    folder = resumed_as_unbroken("Hugging Face Trainer", 2, 2, tmp_path)
-    expected = adapters.read(folder)
+    folder = resumed_as_unbroken(loops.hugging_face, 2, 2, tmp_path)
+    expected = loops.read(folder)
     newest, older = folder / "run/checkpoint-40", folder / "run/checkpoint-35"
     assert sorted((folder / "run").glob("checkpoint-*")) == [older, newest]
     assert "Resuming from" in (folder / "log").read_text()
@@ -43,14 +43,14 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
     data = bytearray((newest / "optimizer.pt").read_bytes())
     data[len(data) // 2] ^= 1
     (newest / "optimizer.pt").write_bytes(data)
-    log = ended("Hugging Face Trainer", folder, 2, 2)
+    log = ended(loops.hugging_face, folder, 2, 2)
     assert "checkpoint-99 is skipped: manifest.json is missing." in log
     assert "checkpoint-40 is skipped: optimizer.pt has a wrong SHA-256." in log
     assert f"Resuming from {older}." in log
-    assert adapters.read(folder) == expected
+    assert loops.read(folder) == expected
 
-    process = adapters.started("Hugging Face Trainer", folder, 2, 1)
-    process.join(adapters.PATIENCE)
+    process = loops.started(loops.hugging_face, folder, 2, 1)
+    process.join(loops.PATIENCE)
     assert process.exitcode == 1
     last = (folder / "log").read_text().splitlines()[-1]
     assert last.endswith("samples per step = 8, but this run has 4: resume with the same, or use another output_dir.")
@@ -58,4 +58,4 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")
 def test_lightning_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path) -> None:
-    resumed_as_unbroken("Lightning", 0, 2, tmp_path)
+    resumed_as_unbroken(loops.lightning, 0, 2, tmp_path)

@@ -22,7 +22,7 @@ from gpukit.script.finder import TRIALS, Outcome, Search, find
 from gpukit.script.task import Task, _size, largest_samples
 from gpukit.train.errors import TrainingError
 from gpukit.train.ranks import Ranks
-from tests.train import finder_tasks
+from tests.train import finder_tasks, memory_kinds
 from tests.train.conftest import ROOT
 from tests.train.finder_tasks import MIB, Settings
 
@@ -49,23 +49,12 @@ def sizes(one: Search) -> list[int]:
     return [each.size for each in one.tried]
 
 
-@pytest.fixture(scope="module")
-def finder_models():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import finder_models
-
-        yield finder_models
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-
-
 @pytest.mark.parametrize("seed", [101, 102])
-def test_memory_models(finder_models, seed: int) -> None:
+def test_memory_models(seed: int) -> None:
     answers = [
         answer
-        for model in finder_models.models(of_each=6, seed=seed)
-        for answer in finder_models.race(model, finder_models.ours, seeds=2)
+        for model in memory_kinds.models(of_each=6, seed=seed)
+        for answer in memory_kinds.race(model, memory_kinds.ours, seeds=2)
     ]
     assert len(answers) > 100
     assert max(each.share for each in answers) <= 1

@@ -18,12 +18,8 @@ from torch.nn import functional
 from gpukit.script import memory
 from gpukit.script.memory import TraceError, estimate
 from gpukit.script.task import Task
+from tests.train import memory_tasks
 from tests.train.conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import memory as benchmark
-
-sys.path.remove(str(ROOT / "benchmarks"))
 
 
 @dataclass(frozen=True)
@@ -85,14 +81,14 @@ def build(settings: Settings, device: Any) -> Task:
     return Task(model, torch.optim.AdamW(model.parameters()), Words(), loss)
 
 
-@pytest.mark.parametrize("model", benchmark.MODELS)
+@pytest.mark.parametrize("model", memory_tasks.MODELS)
 def test_like_a_real_step(model: str) -> None:
-    """Half of the cases of benchmarks/memory.py in one size: SGD with checkpointing, and AdamW without."""
+    """Half of the cases of benchmarks/memory.py, in one size: SGD with checkpointing, and AdamW without."""
     for optimizer, checkpointing in (("SGD", True), ("AdamW", False)):
-        settings = benchmark.Settings(model, optimizer, checkpointing)
-        needed = benchmark.traced(settings, 5)
+        settings = memory_tasks.Settings(model, optimizer, checkpointing)
+        needed = memory_tasks.traced(settings, 5)
         assert (needed is None) == (model == "LSTM")
-        assert needed is None or needed.bytes == pytest.approx(benchmark.measured(settings, 5), rel=0.02)
+        assert needed is None or needed.bytes == pytest.approx(memory_tasks.measured(settings, 5), rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["all", "masked", "metric"])

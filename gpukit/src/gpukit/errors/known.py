@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from gpukit.findings.finding import Cause
+if TYPE_CHECKING:
+    from gpukit.findings.finding import Cause
 
 
 def rule_ids(text: str) -> list[str]:
@@ -35,6 +36,8 @@ def known_cause(text: str, fallback: Cause) -> Cause:
 
     Errors in a user's program do not count: the programs are gpukit's own.
     """
+    from dataclasses import replace
+
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
 
     found = diagnose(text)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -51,6 +53,24 @@ def folder(root: Path) -> Path:
             f"The queue needs a local disk, and {place} is on a network file system ({system}): {ELSEWHERE}."
         )
     return place
+
+
+def is_service(root: Path) -> bool:
+    """Whether a service of compose.yaml processes the queue, on the same image and GPUs."""
+    path = root / "compose.yaml"
+    return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def fingerprint(root: Path) -> str:
+    """A hash of the files that determine the environment of jobs."""
+    digest = hashlib.sha256()
+    files = [root / name for name in ("Dockerfile", "apt.txt", "pyproject.toml", "requirements.txt", "stack.json")]
+    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(root.glob("vendor/*.whl"))]
+    for path in files:
+        with contextlib.suppress(OSError):
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def file_system(path: Path) -> int:

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import queue
-from gpukit.host.project import Project
 from gpukit.jobs import slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
-from gpukit.launch.compose import has_jobs
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -37,7 +35,7 @@ def flags(options: Any) -> list[str]:
 def idle(root: Path, options: Any) -> str:
     """That nothing processes the queue, and what does."""
     launch = " ".join(["./launch", *flags(options)])
-    if has_jobs(root) and not vars(options).get("native"):
+    if queue.is_service(root) and not vars(options).get("native"):
         return f"Nothing is processing the queue: `{launch} up` starts the service that does."
     here = f"`{launch} jobs run` processes the queue in this terminal, `{launch} jobs run -d` in the background."
     return f"Nothing is processing the queue: {here}"
@@ -66,8 +64,6 @@ def submit(root: Path, options: Any) -> int:
         return 0
     if isinstance(options.after, str):
         raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
-    from gpukit.jobs.worker import fingerprint
-
     place = queue.folder(root)
     with Table(place) as table:
         number = table.submit(
@@ -77,7 +73,7 @@ def submit(root: Path, options: Any) -> int:
             after=options.after,
             max_hours=options.max_hours,
             variables=options.variables,
-            project=fingerprint(root),
+            project=queue.fingerprint(root),
         )
         held = table.get(number)["note"]
     print(number)
@@ -89,6 +85,8 @@ def submit(root: Path, options: Any) -> int:
 
 def with_variables(root: Path, names: list[str]) -> dict[str, str]:
     """This environment, with the values of variables that .env may have."""
+    from gpukit.host.project import Project
+
     given = Project(root, os.environ).env
     missing = [name for name in names if name not in given]
     if missing:
@@ -120,48 +118,46 @@ def named(command: list[str], package: str) -> list[str]:
     return [*command[: module + 1], "--name=job-{job}", *arguments]
 
 
-def jobs(project: Project, options: Any, native: bool) -> int:
+def jobs(root: Path, options: Any) -> int:
     action, number = options.ACTION, options.ID
     if options.detach and action != "run":
         raise RefusalError("`-d` goes with `jobs run`.")
     if action == "run" and Path("/etc/gpukit").is_dir():
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
-    if project.dry and action in ("run", "cancel", "retry", "move"):
+    if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     if isinstance(number, str):
-        return on_slurm(project.root, action, number, options)
+        return on_slurm(root, action, number, options)
     try:
-        place = queue.folder(project.root)
+        place = queue.folder(root)
     except RefusalError:  # a network file system
-        elsewhere = slurm.jobs(project.root) if action == "list" else []
+        elsewhere = slurm.jobs(root) if action == "list" else []
         if not elsewhere:
             raise
-        print("\n".join(lines(elsewhere, project.root, sys.stdout.isatty())))
+        print("\n".join(lines(elsewhere, root, sys.stdout.isatty())))
         return 0
     if action == "run":
-        return run(project, options, native, place)
+        return run(root, options, place)
     if action not in ("list", "logs") and number is None:
         raise RefusalError(f"`jobs {action}` needs the number of a job: `./launch jobs` lists the jobs.")
     with Table(place) as table:
         if action == "list":
             return watch(table, place) if options.watch else show_all(table, place, options)
         if action == "show":
-            return show(table.get(number), project.root)
+            return show(table.get(number), root)
         if action == "logs":
             return logs(table, place, number, options.follow)
         if action == "move":
             table.move(number)
             say(f"Job {number} is the next one.")
         if action == "retry":
-            from gpukit.jobs.worker import fingerprint
-
-            new = table.retry(number, fingerprint(project.root))
+            new = table.retry(number, queue.fingerprint(root))
             print(new)
             say(f"Job {new} is in the queue: the same command and run as job {number}.")
         if action == "cancel":
             return cancel(table, place, number, options)
         if action == "retry" and queue.WorkerLock(place).holder() is None:
-            say(idle(project.root, options))
+            say(idle(root, options))
     return 0
 
 
@@ -198,26 +194,28 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     return 0
 
 
-def run(project: Project, options: Any, native: bool, place: Path) -> int:
+def run(root: Path, options: Any, place: Path) -> int:
+    from gpukit.host.project import Project
     from gpukit.jobs import worker
 
     given = vars(options)
 
     def make(gpus: str) -> Project:
-        return Project(project.root, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
+        return Project(root, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
+    project = make("")
     if not options.detach:
-        return worker.process(project, native, make, place)
+        return worker.process(project, given.get("native", False), make, place)
     lock = queue.WorkerLock(place)
     if lock.holder() is not None:
         say(f"The queue is already being processed, by {lock.name()}.")
         return 0
-    own = [str(project.root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
+    own = [str(root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
     log = place / "worker.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*own, *flags(options), "jobs", "run"],
-            cwd=project.root,
+            cwd=root,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -395,6 +393,4 @@ def act(root: Path, options: argparse.Namespace) -> int:
     """`submit`, or `jobs`."""
     if options.command == "submit":
         return submit(root, options)
-    given = vars(options)
-    project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
-    return jobs(project, options, given.get("native", False))
+    return jobs(root, options)

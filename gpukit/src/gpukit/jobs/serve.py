@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.project import Project, secret
-from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, boot_id, folder
+from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, boot_id, fingerprint, folder
 from gpukit.jobs.runners import Inside, adopted
 from gpukit.jobs.table import Table
-from gpukit.jobs.worker import Active, Worker, fingerprint
+from gpukit.jobs.worker import Active, Worker
 from gpukit.project.location import root as find_root
 from gpukit.project.messages import RefusalError, say
 

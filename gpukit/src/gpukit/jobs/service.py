@@ -34,13 +34,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
 from gpukit.host.project import secret
-from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, folder
+from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, fingerprint, folder
 from gpukit.jobs.commands import named, package, plain
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
 from gpukit.jobs.table import FINAL, Table
-from gpukit.jobs.worker import fingerprint
 from gpukit.project.location import root as find_root
 from gpukit.project.messages import RefusalError
 

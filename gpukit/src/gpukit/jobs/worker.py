@@ -7,7 +7,6 @@ nothing does, and puts them back into the queue; training then resumes from its 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.project import Project
-from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born
+from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -303,18 +302,6 @@ class Worker:
             with contextlib.suppress(FileNotFoundError):  # it was rotated
                 if log.stat().st_mtime < oldest and self.table.ended_before(int(log.name.partition(".")[0]), oldest):
                     Path(log.path).unlink()
-
-
-def fingerprint(root: Path) -> str:
-    """A hash of the files that determine the environment of jobs."""
-    digest = hashlib.sha256()
-    files = [root / name for name in ("Dockerfile", "apt.txt", "pyproject.toml", "requirements.txt", "stack.json")]
-    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(root.glob("vendor/*.whl"))]
-    for path in files:
-        with contextlib.suppress(OSError):
-            content = path.read_bytes()
-            digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16]
 
 
 def gpus_of(project: Project) -> list[str] | None:

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import time
-from pathlib import Path
 
 from gpukit.errors.known import match_rules
 from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project, secret
-from gpukit.host.queue import TOKEN
+from gpukit.host.queue import TOKEN, is_service
 from gpukit.launch.found import ALIVE, Found, listed
 from gpukit.project.messages import RefusalError, say
 
@@ -38,14 +37,8 @@ def override(project: Project) -> str:
     if project.as_root:
         home = f"/home/{project.config.remote_user or 'dev'}"
         lines += ['    user: "0:0"', "    environment:", f"      HOME: {json.dumps(home)}"]
-    parts = [part for service in ["dev"] + ["jobs"] * has_jobs(project.root) for part in (f"  {service}:", *lines)]
+    parts = [part for service in ["dev"] + ["jobs"] * is_service(project.root) for part in (f"  {service}:", *lines)]
     return "\n".join(["services:", *parts, ""]) if lines else ""
-
-
-def has_jobs(root: Path) -> bool:
-    """Whether the queue is one of the services, on the same image and GPUs."""
-    path = root / "compose.yaml"
-    return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def variables(project: Project) -> dict[str, str]:

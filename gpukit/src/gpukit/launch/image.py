@@ -12,7 +12,6 @@ from gpukit.errors import refusals
 from gpukit.errors.known import match_rules
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
-from gpukit.host.registry import DIGEST, Registry
 from gpukit.project.messages import RefusalError, say
 
 # The Dockerfile's default for the base image: what precedes the name, the name, and the digest after it.
@@ -82,6 +81,8 @@ def resolve(project: Project, name: str) -> str:
 
     "" for an image that no registry gave it. Raises RefusalError if the registry does not say.
     """
+    from gpukit.host.registry import DIGEST, Registry  # imported here because it is slow, and only a build needs it
+
     code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
     if code == 0:
         repository = re.sub(r":[^:/]*$", "", name)

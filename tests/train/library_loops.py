@@ -1,39 +1,32 @@
-"""kill -9 at random times, resume, compare bit by bit, with the loops of other libraries: python benchmarks/adapters.py
+"""Training loops of other libraries, with gpukit.train and as their own documentation resumes them.
 
-Hugging Face's Trainer, TRL's SFTTrainer, and Lightning's Trainer with gpukit.train.adapters, and a loop of accelerate
-with gpukit.train.Run: dropout, random augmentation, a shuffled order, 0 and 2 workers, with and without accumulation,
-several epochs with validation in between. A run is killed up to twice. Compared are all logged values of each step, the
-weights, the optimizer, the scheduler, and the generators. Requires benchmarks/requirements.txt.
+Each script writes a line of JSON for each logged step, and one with digests at its end: of the weights, the optimizer,
+the scheduler, and the generators. They have dropout, samples that draw random numbers, a shuffled order, and several
+epochs with validation in between. Here is also what starts them in a process of their own, kills it, and resumes.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import multiprocessing.connection
 import os
 import random
 import signal
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src")]
 PATIENCE = 180  # seconds for one run
 PROCESSES = multiprocessing.get_context("forkserver")
 # Hold it to start a process of multiprocessing or to read an exit code, where threads do: a start polls all processes,
 # and an exit code that two threads read at once is lost.
 POLLING = threading.Lock()
 LIBRARIES = ["tests.train.torchvision_anyway", "trl.trainer.sft_trainer", "lightning.pytorch", "accelerate"]
-# What each library's script has besides the import: counted in the scripts below, where they say so.
-LINES = {"Hugging Face Trainer": 1, "TRL SFTTrainer": 1, "Lightning": 3, "accelerate": 5}
+Script = Callable[[Path, int, int], None]  # trains in a folder, with workers and accumulation; resumes if it can
 
 
 def digest(value: Any) -> str:
@@ -57,9 +50,6 @@ def digest(value: Any) -> str:
 
     walk(value)
     return total.hexdigest()
-
-
-# The scripts. Each writes a line of JSON for each logged step, and one with the digests at its end.
 
 
 class Lines:
@@ -151,19 +141,26 @@ def logging(lines: Lines) -> Any:
     return Logging()
 
 
-def hugging_face(folder: Path, workers: int, accumulate: int) -> None:
+def newest(folder: Path, pattern: str) -> Path | None:
+    """The last checkpoint that a library has saved."""
+    return max(folder.glob(pattern), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def hugging_face(folder: Path, workers: int, accumulate: int, by_gpukit: bool = True) -> None:
     from transformers import Trainer, TrainingArguments
 
     from gpukit.train.adapters.huggingface import exact
 
     lines = Lines(folder)
+    kind = exact(Trainer) if by_gpukit else Trainer  # the only line that differs
     settings = arguments(
         TrainingArguments, folder, workers, accumulate, num_train_epochs=5, per_device_train_batch_size=4
     )
-    trainer = exact(Trainer)(  # the only line that differs
+    trainer = kind(
         model=network(), args=settings, train_dataset=samples(), eval_dataset=samples(8), callbacks=[logging(lines)]
     )
-    trainer.train()
+    saved = None if by_gpukit else newest(folder, "run/checkpoint-*")
+    trainer.train(resume_from_checkpoint=saved and str(saved))
     lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
@@ -198,13 +195,13 @@ def trl(folder: Path, workers: int, accumulate: int) -> None:
     lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
-def lightning(folder: Path, workers: int, accumulate: int) -> None:
+def lightning(folder: Path, workers: int, accumulate: int, by_gpukit: bool = True) -> None:
     import logging as messages
     import warnings
 
     import torch
     from lightning.pytorch import LightningModule, Trainer, seed_everything
-    from lightning.pytorch.callbacks import EarlyStopping
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
     from torch.utils.data import DataLoader
 
     from gpukit.train.adapters.lightning import ExactResume
@@ -212,7 +209,7 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
     warnings.filterwarnings("ignore")
     messages.getLogger("lightning.pytorch").setLevel(messages.ERROR)
     lines = Lines(folder)
-    seed_everything(1, verbose=False)
+    seed_everything(1, workers=not by_gpukit, verbose=False)
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -237,7 +234,17 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
             plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.7)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "held_out"}}
 
-    exact = ExactResume(folder / "run", every=5)  # 1
+    train = DataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
+    saved = None
+    if by_gpukit:
+        keep = ExactResume(folder / "run", every=5)  # 1
+        train = keep.loader(train)  # 2
+    else:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        keep = ModelCheckpoint(folder / "run", every_n_train_steps=5, save_top_k=-1, filename="{step}")
+        train = StatefulDataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
+        saved = newest(folder, "run/*.ckpt")
     module = Module()
     trainer = Trainer(
         max_epochs=5,
@@ -245,13 +252,12 @@ def lightning(folder: Path, workers: int, accumulate: int) -> None:
         val_check_interval=7,
         accelerator="cpu",
         logger=False,
-        enable_checkpointing=False,
+        enable_checkpointing=not by_gpukit,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[EarlyStopping("held_out", patience=100), exact],  # 2
+        callbacks=[EarlyStopping("held_out", patience=100), keep],  # 3
     )
-    train = DataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
-    trainer.fit(module, exact.loader(train), DataLoader(samples(8), batch_size=4))  # 3
+    trainer.fit(module, train, DataLoader(samples(8), batch_size=4), ckpt_path=saved, weights_only=False)
     stopping = trainer.callbacks[0].state_dict()
     schedulers = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
     lines.end(**states(module, module.optimizers(), [stopping, schedulers]))
@@ -290,15 +296,117 @@ def accelerate(folder: Path, workers: int, accumulate: int) -> None:
     lines.end(**states(model, optimizer, scheduler.state_dict()))
 
 
-SCRIPTS: dict[str, Callable[[Path, int, int], None]] = {
+def accelerate_alone(folder: Path, workers: int, accumulate: int) -> None:
+    """save_state, load_state, skip_first_batches, and the seedable sampler."""
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration, set_seed
+    from torch.utils.data import DataLoader
+
+    lines = Lines(folder)
+    set_seed(2)
+    naming = ProjectConfiguration(project_dir=folder, automatic_checkpoint_naming=True, total_limit=2)
+    sampling = DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=accumulate, project_config=naming, dataloader_config=sampling
+    )
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
+    loader = DataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    saved = newest(folder, "checkpoints/checkpoint_*/step")
+    step = 0
+    if saved:
+        accelerator.load_state(str(saved.parent))
+        step = int(saved.read_text())
+        accelerator.project_configuration.iteration = int(saved.parent.name.split("_")[1]) + 1
+    begun, skip = divmod(step, len(loader))
+    for epoch in range(begun, 5):
+        loader.set_epoch(epoch)
+        for batch in accelerator.skip_first_batches(loader, skip) if skip else loader:
+            with accelerator.accumulate(model):
+                loss = model(**batch)["loss"]
+                accelerator.backward(loss)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+            step += 1
+            lines(step, loss=loss, rate=scheduler.get_last_lr()[0])
+            if step % 5 == 0:
+                place = Path(accelerator.save_state())
+                (place / "step").write_text(str(step))
+        skip = 0
+    lines.end(**states(model, optimizer, scheduler.state_dict()))
+
+
+def stateful(folder: Path, workers: int, accumulate: int) -> None:
+    """torchdata's StatefulDataLoader in a plain loop, which also saves the random states of the main process."""
+    import numpy
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    lines = Lines(folder)
+    torch.manual_seed(2)
+    random.seed(2)
+    numpy.random.seed(2)
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    loader = StatefulDataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
+    file = folder / "state.pt"
+    step = 0
+    if file.exists():
+        state = torch.load(file, weights_only=False)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        loader.load_state_dict(state["loader"])
+        torch.set_rng_state(state["torch"])
+        numpy.random.set_state(state["numpy"])
+        random.setstate(state["random"])
+        step = state["step"]
+    while step < 5 * len(loader):
+        for batch in loader:
+            loss = model(**batch)["loss"]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            lines(step, loss=loss)
+            if step % 5 == 0:
+                state = {
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "loader": loader.state_dict(),
+                    "torch": torch.get_rng_state(),
+                    "numpy": numpy.random.get_state(),
+                    "random": random.getstate(),
+                    "step": step,
+                }
+                torch.save(state, file.with_suffix(".new"))
+                file.with_suffix(".new").replace(file)
+    lines.end(**states(model, optimizer, None))
+
+
+BY_GPUKIT: dict[str, Script] = {
     "Hugging Face Trainer": hugging_face,
     "TRL SFTTrainer": trl,
     "Lightning": lightning,
     "accelerate": accelerate,
 }
+# What each script has for gpukit besides the import: counted above, where they say so.
+LINES = {"Hugging Face Trainer": 1, "TRL SFTTrainer": 1, "Lightning": 3, "accelerate": 5}
+ALONE: dict[str, Script] = {
+    "torchdata StatefulDataLoader": stateful,
+    "accelerate": accelerate_alone,
+    "Hugging Face Trainer": partial(hugging_face, by_gpukit=False),
+    "Lightning": partial(lightning, by_gpukit=False),
+}
 
 
-def started(script: str, folder: Path, workers: int, accumulate: int) -> Any:
+# Processes
+
+
+def started(script: Script, folder: Path, workers: int, accumulate: int) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     process = PROCESSES.Process(target=_run, args=(script, folder, workers, accumulate))
     with POLLING:
@@ -311,7 +419,7 @@ def exit_code(process: Any) -> int | None:
         return process.exitcode
 
 
-def _run(script: str, folder: Path, workers: int, accumulate: int) -> None:
+def _run(script: Script, folder: Path, workers: int, accumulate: int) -> None:
     os.setpgid(0, 0)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
@@ -320,7 +428,7 @@ def _run(script: str, folder: Path, workers: int, accumulate: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    SCRIPTS[script](folder, workers, accumulate)
+    script(folder, workers, accumulate)
 
 
 def finished(process: Any, folder: Path) -> None:
@@ -351,8 +459,20 @@ def read(folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def killed(script: str, folder: Path, workers: int, accumulate: int, steps: int, draw: random.Random) -> int:
-    """Run it, killed once or twice; return the number of kills."""
+def killed(
+    script: Script,
+    folder: Path,
+    workers: int,
+    accumulate: int,
+    steps: int,
+    draw: random.Random,
+    again: tuple[int, ...] = (),
+    read: Callable[[Path], dict[str, Any]] = read,
+) -> int:
+    """Run it, killed once or twice within `steps`; return the number of kills.
+
+    `again`: numbers of workers, one of which it is resumed with. `read`: what it has logged in its folder.
+    """
     kills = 0
     for at in sorted(draw.sample(range(2, steps), draw.choice((1, 2)))):
         process = started(script, folder, workers, accumulate)
@@ -363,64 +483,6 @@ def killed(script: str, folder: Path, workers: int, accumulate: int, steps: int,
         if exit_code(process) is None:
             kills += 1
             kill(process)
+        workers = draw.choice(again or (workers,))
     finished(started(script, folder, workers, accumulate), folder)
     return kills
-
-
-def compare(script: str, workers: int, accumulate: int, kills: int, spare: Path) -> list[Any]:
-    """A row: the setting, kills after which everything is equal, and what differed."""
-    name = f"{script}, {workers} workers, accumulation {accumulate}"
-    spare = spare / name.replace(" ", "-").replace(",", "")
-    finished(started(script, spare / "whole", workers, accumulate), spare / "whole")
-    whole = read(spare / "whole")
-    draw = random.Random(f"{name}")
-    done = equal = number = 0
-    different: set[str] = set()
-    while done < kills:
-        number += 1
-        folder = spare / str(number)
-        count = killed(script, folder, workers, accumulate, len(whole) - 1, draw)
-        found = read(folder)
-        wrong = {
-            f"{part} of step {step}" if step != "end//" else part
-            for step, values in whole.items()
-            for part, value in values.items()
-            if found.get(step, {}).get(part) != value
-        }
-        different |= {part.partition(" of ")[0] for part in wrong}
-        done, equal = done + count, equal + count * (not wrong)
-        print(f"{name}: {done} kills, {sorted(wrong)[:4] or 'equal'}", file=sys.stderr, flush=True)
-    return [script, LINES[script], workers, accumulate, f"{equal} of {done}", ", ".join(sorted(different)) or "-"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=10, help="kills in each setting (10)")
-    parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS), help="some of the libraries")
-    given = parser.parse_args()
-    from measure import machine, write
-
-    load = machine()["load"]
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # for the processes
-    PROCESSES.set_forkserver_preload(LIBRARIES)
-    settings = [(script, workers, accumulate) for script in given.only for workers in (0, 2) for accumulate in (1, 2)]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as spare, ThreadPoolExecutor(2) as pool:
-        rows = list(pool.map(lambda setting: compare(*setting, given.kills, Path(spare)), settings))
-    total = [sum(int(row[4].split()[at]) for row in rows) for at in (0, 2)]
-    write(
-        "adapters",
-        load,
-        engine=False,
-        packages=("torch", "transformers", "trl", "accelerate", "lightning"),
-        title="Resuming the loops of other libraries after kill -9",
-        results=[{"what": "kills after which all is equal", "value": total[0], "unit": "kills", "at_least": total[1]}],
-        table={
-            "columns": ["loop", "lines besides the import", "workers", "accumulation", "kills, all equal", "different"],
-            "rows": rows,
-        },
-        notes=["Each run of 5 epochs is killed once or twice at random times, also while it saves."],
-    )
-
-
-if __name__ == "__main__":
-    main()
