@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests/test_examples.py"
 STEPS = [
     ("the catalogue against its schemas", ["catalogue/check.py"], {}),
-    ("catalogue/catalogue.json", ["catalogue/support.py"], {}),
+    ("catalogue/catalogue.json", ["catalogue/combine.py"], {}),
     ("docs/hardware.md", ["catalogue/document.py"], {}),
     ("gpukit/src/gpukit/data/", ["catalogue/data.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),

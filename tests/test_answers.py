@@ -18,7 +18,7 @@ import yaml
 from copier import run_copy
 from copier.errors import UserMessageError
 
-from catalogue import support
+from catalogue import combine, support
 from tests.conftest import HERE, ROOT, git, quick
 
 if sys.version_info >= (3, 11):
@@ -61,7 +61,7 @@ def offered() -> Callable[..., dict[str, str]]:
     )
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
-        context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
+        context = {"catalogue": json.loads(combine.text()), "_copier_conf": {"defaults": False}}
         render = lambda text: environment.from_string(text).render({**context, **answers})  # noqa: E731
         shown = QUESTIONS[question]["choices"]
         if isinstance(shown, str):
