@@ -29,6 +29,7 @@ DOCUMENTED = {
     "recipes",
     "host",
 }  # for documents
+OF_CARDS = {"cards", "chips", "name", "tflops"}  # nothing is rendered from these fields of a machine
 # The questions whose choices are in the catalogue, and where; copier.yml lists the choices of the others.
 CHOICES = {
     "hardware": ("hardware", "hardware"),
@@ -44,13 +45,18 @@ def contents() -> dict[str, Any]:
     whole = {name: support.bare(value) for file in support.FILES for name, value in support.load(file).items()}
     found = {name: value for name, value in whole.items() if name not in support.PROVENANCE | DOCUMENTED}
     machines, releases, cases = found["hardware"], found["releases"], found["use_cases"]
-    found["hardware"] = {id: {**machine, **of_machine(id, machine)} for id, machine in machines.items()}
+    found["hardware"] = {id: of_machine(id, machine) for id, machine in machines.items()}
     found["releases"] = {
         base: {id: {**item, **of_release(base, item)} for id, item in items.items()} for base, items in releases.items()
     }
     found["use_cases"] = {id: {**case, "packages": packages(case["packages"])} for id, case in cases.items()}
     found["without_gpu"] = support.current("wheel", ["cpu"])
     found["questions"], found["hidden"] = questions(), hidden()
+    found["products"] = {  # other names of a machine, as users may give them
+        id: [machine["label"], *(card["name"] for card in machine["cards"])]
+        for id, machine in machines.items()
+        if machine["capability"]
+    }
     return found
 
 
@@ -66,6 +72,7 @@ def of_machine(id: str, machine: dict[str, Any]) -> dict[str, Any]:
     bases.update({base: entry["label"] for base, entry in labels.items() if base != recommended})
     return {
         "id": id,
+        **{name: value for name, value in machine.items() if name not in OF_CARDS},
         "title": title,
         "choice": f"{title}: {', '.join(more)}" if cards else title,
         "bases": bases,  # the labels of the question `base`, the recommended one first
