@@ -5,15 +5,12 @@ It contains the catalogue, and what follows from it alone, whatever the answers 
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
-from catalogue import data, support
+from catalogue import data, questions, support
 
 FILE = support.HERE / "catalogue.json"
 DOCUMENTED = {
@@ -30,13 +27,6 @@ DOCUMENTED = {
     "host",
 }  # for documents
 OF_CARDS = {"cards", "chips", "name", "tflops"}  # nothing is rendered from these fields of a machine
-# The questions whose choices are in the catalogue, and where; copier.yml lists the choices of the others.
-CHOICES = {
-    "hardware": ("hardware", "hardware"),
-    "also_on": ("hardware", "hardware"),
-    "use_case": ("packages", "use_cases"),
-    "base": ("images", "bases"),
-}
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Docker and as Python call them
 
 
@@ -51,7 +41,8 @@ def contents() -> dict[str, Any]:
     }
     found["use_cases"] = {id: {**case, "packages": packages(case["packages"])} for id, case in cases.items()}
     found["without_gpu"] = support.current("wheel", ["cpu"])
-    found["questions"], found["hidden"] = questions(), hidden()
+    found["questions"] = {name: questions.kind(name) for name in questions.ASKED}
+    found["hidden"] = questions.HIDDEN
     found["products"] = {  # other names of a machine, as users may give them
         id: [machine["label"], *(card["name"] for card in machine["cards"])]
         for id, machine in machines.items()
@@ -171,39 +162,6 @@ def requirements(entries: list[dict[str, Any]], base: str, architectures: list[s
         marker = "" if everywhere else f"; platform_machine == '{ARCHITECTURES[served[0]]}'"
         found.append(entry["name"] + marker)
     return found
-
-
-def questions() -> dict[str, dict[str, Any]]:
-    """What kind of answer each question of copier.yml takes, and its choices: what fragments/given.jinja checks."""
-    config = yaml.safe_load((support.HERE.parent / "copier.yml").read_text(encoding="utf-8"))
-    found = {}
-    for name, question in config.items():
-        if name.startswith("_") or "help" not in question:  # a setting, or never asked
-            continue
-        choices = question.get("choices")
-        if name in CHOICES:
-            file, section = CHOICES[name]
-            ids = list(support.load(file)[section])
-        elif isinstance(choices, dict):
-            ids = [choice["value"] if isinstance(choice, dict) else choice for choice in choices.values()]
-        else:
-            ids = []
-        if question["type"] == "bool":
-            kind = "switch"
-        elif not choices:
-            kind = "text"
-        elif not ids:
-            kind = "checked with the others"
-        else:
-            kind = "several" if question.get("multiselect") else "one"
-        found[name] = {"kind": kind, "choices": ids}
-    return found
-
-
-def hidden() -> list[str]:
-    """The questions of copier.yml that are never asked."""
-    config = yaml.safe_load((support.HERE.parent / "copier.yml").read_text(encoding="utf-8"))
-    return [name for name, question in config.items() if not name.startswith("_") and "help" not in question]
 
 
 def text() -> str:

@@ -660,7 +660,7 @@ def test_copier_decides_the_same():
                 assert str(rule.refused(release, keys)) == reason, (targets, base, name)
 
 
-@pytest.mark.parametrize("script", ["document", "data"])
+@pytest.mark.parametrize("script", ["document", "data", "questions"])
 def test_what_is_written_from_it_is_fresh(script):
     command = [sys.executable, str(ROOT / f"catalogue/{script}.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
