@@ -674,7 +674,7 @@ def test_data_check_notices(tmp_path):
     (tmp_path / "stacks.json").write_text("{}")
     result = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
     assert (result.returncode, (tmp_path / "stacks.json").read_text()) == (1, "{}")
-    assert "python catalogue/data.py" in result.stderr
+    assert "python catalogue/refresh.py" in result.stderr
 
 
 def test_document_check_notices(tmp_path):
@@ -684,4 +684,4 @@ def test_document_check_notices(tmp_path):
     stale.write_text("old")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, stale.read_text()) == (1, "old")
-    assert "python catalogue/document.py" in result.stderr
+    assert "python catalogue/refresh.py" in result.stderr
