@@ -187,7 +187,7 @@ def main() -> int:
         path = options.to / name
         if options.check:
             if not path.is_file() or path.read_text(encoding="utf-8") != contents:
-                print(f"{path} is stale: run `python catalogue/data.py`.", file=sys.stderr)
+                print(f"{path} is stale: run `uv run --group test python catalogue/refresh.py`.", file=sys.stderr)
                 return 1
         else:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -382,7 +382,7 @@ def main() -> int:
     if options.check:
         if options.to.is_file() and options.to.read_text(encoding="utf-8") == document():
             return 0
-        print(f"{options.to} is out of date: run `python catalogue/document.py`.", file=sys.stderr)
+        print(f"{options.to} is out of date: run `uv run --group test python catalogue/refresh.py`.", file=sys.stderr)
         return 1
     options.to.parent.mkdir(parents=True, exist_ok=True)
     options.to.write_text(document(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""After editing catalogue/*.yml: check it, regenerate the files derived from it, and list those that changed.
+"""After editing catalogue/*.yml or copier.yml: check the catalogue, regenerate what follows, and list what changed.
 
 uv run --group test python catalogue/refresh.py
 """
@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests/test_examples.py"
 STEPS = [
     ("the catalogue against its schemas", ["catalogue/check.py"], {}),
-    ("catalogue/catalogue.json", ["catalogue/support.py"], {}),
+    ("catalogue/catalogue.json", ["catalogue/combine.py"], {}),
     ("docs/hardware.md", ["catalogue/document.py"], {}),
+    ("docs/questions.md", ["catalogue/questions.py"], {}),
     ("gpukit/src/gpukit/data/", ["catalogue/data.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
     ("the catalogue against its rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),

@@ -1,12 +1,8 @@
-"""What runs where: the only place that decides which release supports which machine.
-
-Run as a script, it writes catalogue.json.
-"""
+"""What runs where: the only place that decides which release supports which machine."""
 
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,26 +12,6 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 FILES = ("hardware", "images", "packages")
-DOCUMENTED = {
-    "wheels",
-    "flavors",
-    "contents",
-    "toolkits",
-    "branches",
-    "ends",
-    "leads",
-    "kernels",
-    "triton",
-    "recipes",
-    "host",
-}  # for documents
-# The questions whose choices are in the catalogue, and where; copier.yml lists the choices of the others.
-CHOICES = {
-    "hardware": ("hardware", "hardware"),
-    "also_on": ("hardware", "hardware"),
-    "use_case": ("packages", "use_cases"),
-    "base": ("images", "bases"),
-}
 PROVENANCE = {"source", "sources", "checked", "specs"}
 
 
@@ -132,60 +108,3 @@ def bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: bare(item) for name, item in value.items() if name not in PROVENANCE}
     return [bare(item) for item in value] if isinstance(value, list) else value
-
-
-def questions() -> dict[str, dict[str, Any]]:
-    """What kind of answer each question of copier.yml takes, and its choices: what fragments/given.jinja checks."""
-    config = yaml.safe_load((HERE.parent / "copier.yml").read_text(encoding="utf-8"))
-    found = {}
-    for name, question in config.items():
-        if name.startswith("_") or "help" not in question:  # a setting, or never asked
-            continue
-        choices = question.get("choices")
-        if name in CHOICES:
-            file, section = CHOICES[name]
-            ids = list(load(file)[section])
-        elif isinstance(choices, dict):
-            ids = [choice["value"] if isinstance(choice, dict) else choice for choice in choices.values()]
-        else:
-            ids = []
-        if question["type"] == "bool":
-            kind = "switch"
-        elif not choices:
-            kind = "text"
-        elif not ids:
-            kind = "checked with the others"
-        else:
-            kind = "several" if question.get("multiselect") else "one"
-        found[name] = {"kind": kind, "choices": ids}
-    return found
-
-
-def hidden() -> list[str]:
-    """The questions of copier.yml that are never asked."""
-    config = yaml.safe_load((HERE.parent / "copier.yml").read_text(encoding="utf-8"))
-    return [name for name, question in config.items() if not name.startswith("_") and "help" not in question]
-
-
-def combined() -> str:
-    """The three files as one JSON text, catalogue.json: what copier.yml reads.
-
-    Each machine contains its id, and each release contains `refused`: why it cannot be selected, by hardware id and by
-    range of torch. Sources, and what only documents show, are left out. `questions` and `hidden` are from copier.yml.
-    """
-    contents = {name: bare(value) for file in FILES for name, value in load(file).items()}
-    contents = {name: value for name, value in contents.items() if name not in PROVENANCE | DOCUMENTED}
-    machines, spans = contents["hardware"], [case["torch"] for case in contents["use_cases"].values() if case["torch"]]
-    contents["hardware"] = {name: {"id": name, **machine} for name, machine in machines.items()}
-    contents["releases"] = {base: dict(releases) for base, releases in contents["releases"].items()}
-    for releases in contents["releases"].values():
-        for name, release in releases.items():
-            reasons = {id: supports(machine, release) for id, machine in machines.items()}
-            reasons |= {span: outside(release, span) for span in spans}
-            releases[name] = {**release, "refused": {key: reason for key, reason in reasons.items() if reason}}
-    contents["questions"], contents["hidden"] = questions(), hidden()
-    return json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    (HERE / "catalogue.json").write_text(combined(), encoding="utf-8")

@@ -18,7 +18,8 @@ import yaml
 from copier import run_copy
 from copier.errors import UserMessageError
 
-from catalogue import support
+from catalogue import combine, questions, support
+from catalogue.questions import ASKED, CONFIG, QUESTIONS
 from tests.conftest import HERE, ROOT, git, quick
 
 if sys.version_info >= (3, 11):
@@ -35,18 +36,6 @@ from gpukit.validate.main import Validation
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
 USE_CASES = support.load("packages")["use_cases"]
-HIDDEN = {"given", "catalogue", "facts"}
-ORDER = ["project_name", "package_name", "hardware", "also_on", "shared_machine", "workflow", "use_case", "data_dir"]
-ORDER += ["tracking", "credentials", "cluster", "services", "ci", "advanced", "base", "release"]
-
-
-class Loader(yaml.SafeLoader):
-    """copier.yml, without reading what it includes."""
-
-
-Loader.add_constructor("!include", lambda loader, node: node.value)
-CONFIG = yaml.load((ROOT / "copier.yml").read_text(encoding="utf-8"), Loader)
-QUESTIONS = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +50,7 @@ def offered() -> Callable[..., dict[str, str]]:
     )
 
     def choices(question: str, labels: bool = False, **answers: Any) -> dict[str, str]:
-        context = {"catalogue": json.loads(support.combined()), "_copier_conf": {"defaults": False}}
+        context = {"catalogue": json.loads(combine.text()), "_copier_conf": {"defaults": False}}
         render = lambda text: environment.from_string(text).render({**context, **answers})  # noqa: E731
         shown = QUESTIONS[question]["choices"]
         if isinstance(shown, str):
@@ -99,11 +88,20 @@ def stored(project: Path) -> dict:
 # The questions themselves
 
 
-def test_questions_are_asked_in_order_each_with_a_help_and_a_default() -> None:
-    assert [name for name in QUESTIONS if name not in HIDDEN] == ORDER
-    for name in ORDER:
-        assert "default" in QUESTIONS[name], name
-        assert re.search(r"\w\S*\?", QUESTIONS[name]["help"]), name
+@pytest.mark.parametrize("name", ASKED)
+def test_each_has_a_help_and_a_default(name: str) -> None:
+    assert "default" in ASKED[name]
+    assert re.search(r"\w\S*\?", ASKED[name]["help"])
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if questions.kind(name)["kind"] == "text"])
+def test_a_text_has_an_example_and_its_validator_is_where_data_is_checked(name: str) -> None:
+    """Copier prints a traceback for a wrong answer given with --data, unless fragments/given.jinja finds it first."""
+    assert "placeholder" in ASKED[name], "add an example of an answer"
+    macro = f"wrong_{name}("
+    if "validator" in ASKED[name]:
+        assert macro in ASKED[name]["validator"], f"let `validator` call {macro}{name}) of fragments/answers.jinja"
+        assert macro in (ROOT / "fragments/answers.jinja").read_text(encoding="utf-8"), f"add the macro {macro}text)"
 
 
 def test_copier_knows_every_key() -> None:
@@ -125,7 +123,7 @@ def test_copier_knows_every_key() -> None:
 
 
 def test_hidden_questions_are_hidden() -> None:
-    for name in HIDDEN:
+    for name in questions.HIDDEN:
         assert str(QUESTIONS[name]["when"]).lower().endswith("false")
 
 
@@ -144,10 +142,8 @@ def test_labels_fit_a_terminal(offered: Callable[..., dict]) -> None:
 
 def test_questions_fit_a_terminal_of_80_columns() -> None:
     """Copier does not wrap the text of a question with choices, it cuts it."""
-    questions = yaml.safe_load((ROOT / "copier.yml").read_text(encoding="utf-8").replace("!include", ""))
-    for name, question in questions.items():
-        if isinstance(question, dict) and "help" in question:
-            assert len(question["help"]) <= 76, name
+    for name, question in ASKED.items():
+        assert len(question["help"]) <= 76, name
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,42 +215,32 @@ def test_a_retired_machine_is_shown_only_to_those_who_have_it(
 def test_defaults_alone_give_a_good_project(generate: Callable[..., Path]) -> None:
     project = generate()
     assert Validation(project).problems() == []
-    asked = {name for name in ORDER if name != "base"}  # stored where somebody chose it
+    asked = set(ASKED) - {"base"}  # stored where somebody chose it
     assert {name for name in stored(project) if not name.startswith("_")} == asked
 
 
-GIVEN = {
-    "project_name": "Other Name",
-    "package_name": "other",
-    "hardware": "dgx-spark",
-    "also_on": ["h100", "rtx-40"],
-    "shared_machine": True,
-    "workflow": "scripts",
-    "use_case": "vision",
-    "data_dir": "/srv/data",
-    "tracking": ["tensorboard", "mlflow"],
-    "credentials": ["aws", "kaggle"],
-    "cluster": ["slurm"],
-    "services": ["jobs", "predict"],
-    "ci": "none",
-    "advanced": True,
-    "base": "ngc",
-    "release": "2.13.0-cu130",
-}
+GIVEN = {"hardware": "dgx-spark", "base": "ngc", "release": "2.13.0-cu130"}  # others go with few defaults
 
 
-def test_every_question_is_in_the_table() -> None:
-    assert list(GIVEN) == ORDER
+def other(name: str) -> Any:
+    """An answer that is not the default."""
+    question, found = ASKED[name], questions.kind(name)
+    if name in GIVEN:
+        return GIVEN[name]
+    if found["kind"] == "switch":
+        return not question["default"]
+    if found["kind"] == "text":
+        return question["placeholder"]
+    if found["kind"] == "several":
+        return [found["choices"][0] if name != "also_on" else "h100"]
+    return next(choice for choice in found["choices"] if choice != question["default"])
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", ASKED)
 def test_each_can_be_given(generate: Callable[..., Path], name: str) -> None:
     """It is stored as it was given, and changes what is generated."""
-    project, plain = generate(**{name: GIVEN[name]}), generate()
-    value = stored(project)[name]
-    assert (sorted(value) if isinstance(value, list) else value) == (
-        sorted(GIVEN[name]) if isinstance(GIVEN[name], list) else GIVEN[name]
-    )
+    project, plain = generate(**{name: other(name)}), generate()
+    assert stored(project)[name] == other(name)
     if name != "advanced":
         texts = [
             {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -431,10 +417,7 @@ REFUSED = [
     *[({"data_dir": path}, "data_dir: Use a path without .. in it.") for path in ("/srv/../etc", "~/..", "/..")],
     ({"data_dir": "/" + "x" * 300}, "data_dir: Use at most 255 characters."),
     # what follows from the answers, and what is not asked
-    *[
-        ({name: "{}"}, f"{name}: This follows from the other answers and cannot be set.")
-        for name in ("facts", "given", "catalogue")
-    ],
+    *[({name: "{}"}, f"{name}: This follows from the other answers and cannot be set.") for name in questions.HIDDEN],
     (
         {"hardwear": "h100"},
         "hardwear: There is no such question: did you mean hardware? The questions are project_name, ",

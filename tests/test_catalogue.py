@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 import yaml
 
-from catalogue import check, document, support
+from catalogue import check, combine, document, support
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("hardware", "images", "packages")
@@ -621,20 +621,22 @@ def test_torch_in_range(torch, span, reason):
 
 
 def test_what_copier_reads_is_the_catalogue():
-    """catalogue.json is generated; it adds only what fragments/support.jinja decides by."""
+    """catalogue.json is generated: the catalogue without sources, and what follows from it."""
     text = (ROOT / "catalogue/catalogue.json").read_text(encoding="utf-8")
-    assert text == support.combined(), "run `python catalogue/refresh.py`"
+    assert text == combine.text(), "run `uv run --group test python catalogue/refresh.py`"
     assert not re.search(r"\{[{%#]", text), "Jinja reads it"
     contents = json.loads(text)
-    assert (contents.pop("questions"), contents.pop("hidden")) == (support.questions(), support.hidden())
-    for machine in contents["hardware"].values():
-        machine.pop("id")
-    for releases in contents["releases"].values():
-        for release in releases.values():
-            release.pop("refused")
-    whole = {name: value for file in FILES for name, value in support.load(file).items()}
-    assert contents == {name: support.bare(whole[name]) for name in contents}
-    assert {"leads", *whole} - set(contents) == {"sources", *support.DOCUMENTED}  # there may be no leads
+    for id, machine in contents["hardware"].items():
+        whole = support.bare(HARDWARE[id])
+        assert {name: machine.get(name) for name in whole if name not in combine.OF_CARDS} == {
+            name: value for name, value in whole.items() if name not in combine.OF_CARDS
+        }
+    for base, releases in contents["releases"].items():
+        for id, release in releases.items():
+            whole = support.bare(RELEASES[base][id])
+            assert {name: release[name] for name in whole} == whole
+    sections = {name for file in FILES for name in support.load(file)}
+    assert {"leads", *sections} - set(contents) == {"sources", *combine.DOCUMENTED}  # there may be no leads
     assert "https://developer.nvidia.com/cuda-gpus" not in text, "nothing is rendered from a source"
 
 
@@ -647,19 +649,18 @@ def test_copier_decides_the_same():
         extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
     )
     rule = environment.get_template("fragments/support.jinja").module
-    contents = json.loads(support.combined())
+    contents = json.loads(combine.text())
     pairs = [[name] for name in IDS] + [list(pair) for pair in itertools.combinations(IDS, 2)]
     for targets, use_case in itertools.product(pairs, ["", "llm"]):
-        machines = [contents["hardware"][name] for name in targets]
-        span = USE_CASES[use_case]["torch"] if use_case else ""
+        keys = [*targets, USE_CASES[use_case]["torch"] if use_case else ""]
         for base, releases in contents["releases"].items():
-            assert str(rule.current(releases, machines, span)).strip() == support.current(base, targets, use_case)
+            assert str(rule.current(releases, keys)).strip() == support.current(base, targets, use_case)
             for name, release in releases.items():
                 reason = support.refused(RELEASES[base][name], targets, use_case)
-                assert str(rule.refused(release, machines, span)) == reason, (targets, base, name)
+                assert str(rule.refused(release, keys)) == reason, (targets, base, name)
 
 
-@pytest.mark.parametrize("script", ["document", "data"])
+@pytest.mark.parametrize("script", ["document", "data", "questions"])
 def test_what_is_written_from_it_is_fresh(script):
     command = [sys.executable, str(ROOT / f"catalogue/{script}.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -673,7 +674,7 @@ def test_data_check_notices(tmp_path):
     (tmp_path / "stacks.json").write_text("{}")
     result = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
     assert (result.returncode, (tmp_path / "stacks.json").read_text()) == (1, "{}")
-    assert "python catalogue/data.py" in result.stderr
+    assert "python catalogue/refresh.py" in result.stderr
 
 
 def test_document_check_notices(tmp_path):
@@ -683,4 +684,4 @@ def test_document_check_notices(tmp_path):
     stale.write_text("old")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, stale.read_text()) == (1, "old")
-    assert "python catalogue/document.py" in result.stderr
+    assert "python catalogue/refresh.py" in result.stderr
