@@ -137,12 +137,16 @@ def run(
     variables: list[str] | None = None,
     ports: list[str] | None = None,
     ready: bool = False,
+    reads: bool = True,
 ) -> int:
-    """Run a command in a container of its own that is gone afterwards. `ready`: the image is there."""
+    """Run a command in a container of its own that is gone afterwards.
+
+    `ready`: the image is there. `reads`: the command may read its input.
+    """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish, (more, values) = published(project, ports or []), passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
-    arguments = ["run", "--rm", *terminal_flags(), *own_flags, project.tag, *command]
+    arguments = ["run", "--rm", *terminal_flags(reads), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
         return 0
     if not ready:
