@@ -44,7 +44,7 @@ def run(project: Path, lines: list[str], env: dict[str, str], codes: tuple[int, 
     for line in lines:
         done = subprocess.run(["bash", "-c", line], cwd=project, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode in codes, done.stdout + done.stderr
-        output += done.stdout
+        output += done.stdout + done.stderr
     return output
 
 

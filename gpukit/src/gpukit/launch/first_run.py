@@ -103,10 +103,7 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         docker = False
         why.append(problem)
     if best.gpus is not None:
-        refused = None
-        if docker:
-            with announced("Asking Docker for the GPU ..."):
-                refused = refusal(best)
+        refused = of_gpu(best) if docker else None
         docker = docker and not (refused and refused.kind == "engine")
         if docker and not refused:
             yield Way(best, False, (*why, "Docker grants the GPU"))
@@ -131,6 +128,15 @@ def of_engine(project: Project) -> str:
     except RefusalError as refused:
         return reason(refused)
     return ""
+
+
+def of_gpu(project: Project) -> RefusalError | None:
+    """Why no container can be started here with the GPU."""
+    try:
+        with announced("Asking Docker for the GPU ..."):
+            return refusal(project)
+    except RefusalError as refused:  # it did not respond
+        return refused
 
 
 def of_driver(project: Project) -> str:
