@@ -88,7 +88,7 @@ def test_the_sentence_says_where_and_why(machine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, monkeypatch, capsys) -> None:
-    def fail(project: Project, command: list[str], reads: bool) -> int:
+    def fail(project: Project, command: list[str], trial: bool) -> int:
         raise RefusalError("The image cannot be built: no network.")
 
     trained = []
@@ -108,7 +108,7 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
 @pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])
 def test_how_training_ends_is_how_try_ends(machine, only_native: bool, monkeypatch, capsys) -> None:
     root, code = machine(), 130
-    monkeypatch.setattr(container, "run", lambda project, command, reads: code)
+    monkeypatch.setattr(container, "run", lambda project, command, trial: code)
     monkeypatch.setattr(native, "run_and_return", lambda project, command: code)
     assert first_run.first_run(root, False, "", only_native, False) == 130
     assert capsys.readouterr().err.endswith("Interrupted: the next `./launch try` is a new run.\n")
@@ -152,7 +152,7 @@ def test_an_engine_that_hangs_is_given_up_in_seconds(tmp_path: Path, monkeypatch
 
 
 def test_the_report_has_the_loss_its_plot_and_the_next_commands(machine, monkeypatch, capsys) -> None:
-    def train(project: Project, command: list[str], reads: bool) -> int:
+    def train(project: Project, command: list[str], trial: bool) -> int:
         name = next(word for word in command if word.startswith("--name=")).partition("=")[2]
         run = project.root / "outputs" / name
         run.mkdir(parents=True)

@@ -104,17 +104,22 @@ def remote(endpoint: str) -> bool:
     return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
-def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int] = ()) -> int:
+def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int] = (), trial: bool = False) -> int:
     """Run a command on our terminal until it ends, and return its exit status; Ctrl-C goes to the command itself.
 
-    `keep`: file descriptors that it inherits.
+    `keep`: file descriptors that it inherits. `trial`: it has failed because of Ctrl-C if that preceded.
     """
-    process = subprocess.Popen(command, env=env, pass_fds=keep)
+    process, interrupted = subprocess.Popen(command, env=env, pass_fds=keep), False
     try:
         while True:
-            with contextlib.suppress(KeyboardInterrupt):
+            try:
                 code = process.wait()
-                return code if code >= 0 else 128 - code
+            except KeyboardInterrupt:
+                interrupted = True
+                continue
+            if trial and code and interrupted:
+                return 128 + signal.SIGINT
+            return code if code >= 0 else 128 - code
     finally:
         if process.poll() is None:
             process.terminate()

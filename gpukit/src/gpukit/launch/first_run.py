@@ -55,7 +55,7 @@ class Way(NamedTuple):
         """The exit status of the training. Raises RefusalError if it cannot start."""
         if self.native:
             return native.run_and_return(self.project, command)
-        return container.run(self.project, command, reads=False)
+        return container.run(self.project, command, trial=True)
 
 
 def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) -> int:
