@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_readme import TRY, generated, line_with, run
+from tests.test_readme import LINES, TRY, generated, line_with, run
 
 from .conftest import PUBLIC, Engine, Index, tidy, without_request
 
@@ -45,7 +45,7 @@ def test_with_docker(
     device = "CPU" if number or not engine.grants else "GPU"
     assert f"training in a container, on the {device}" in output and "Next:\n  cd ../myproj\n" in output
     if number:
-        assert "Next:\n  ./launch --cpu run" in run(copied, [line_with("--cpu", "try")], env)
+        assert "Next:\n  ./launch --cpu run" in run(copied, [LINES[1]], env)
     else:
         assert "torch" in run(copied, [line_with("./launch", "verify")], env, codes=(0, 1))
     runs = {*copied.glob("outputs/try-*")} - before
