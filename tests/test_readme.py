@@ -44,14 +44,15 @@ def run(project: Path, lines: list[str], env: dict[str, str], codes: tuple[int, 
     for line in lines:
         done = subprocess.run(["bash", "-c", line], cwd=project, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode in codes, done.stdout + done.stderr
-        output += done.stdout
+        output += done.stdout + done.stderr
     return output
 
 
 def test_the_first_line_copies_and_trains() -> None:
     assert COPY.endswith(" . ../myproj") and TRY == "../myproj/launch try"
     assert re.search(r"# .*\bgh:[\w-]+/gpu-template myproj$", FIRST.strip())
-    assert [line_with("--native", "try"), line_with("./launch", "verify")] == [LINES[0], LINES[-1]]
+    commands = ["--native --cpu try", "--cpu try", "verify"]
+    assert [f"./launch {command}" for command in commands] == LINES
 
 
 @pytest.mark.network

@@ -185,6 +185,22 @@ class Index:
                 archive.writestr(f"{name}-{version}.dist-info/{file}", "".join(f"{line}\n" for line in lines))
         return f"own/{path.name}"
 
+    def source(self, name: str, *requires: str) -> str:
+        """Create a source archive whose build has these requirements; return its path in the index."""
+        path = self.folder / "own" / f"{name}-1.0.tar.gz"
+        path.parent.mkdir(exist_ok=True)
+        project = f'[build-system]\nrequires = {json.dumps(requires)}\nbuild-backend = "setuptools.build_meta"\n'
+        files = {
+            "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n",
+            "pyproject.toml": f'{project}[project]\nname = "{name}"\nversion = "1.0"\n',
+        }
+        with tarfile.open(path, "w:gz") as archive:
+            for file, text in files.items():
+                member = tarfile.TarInfo(f"{name}-1.0/{file}")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+        return f"own/{path.name}"
+
     def at(self, engine: Engine) -> str:
         address = engine.gateway
         for port in range(8931, 8999):  # always the same, or PyTorch's layer would be rebuilt

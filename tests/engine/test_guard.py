@@ -85,6 +85,15 @@ def test_in_a_running_container(guarded: Project, unwanted: dict[str, str], tool
     assert re.search(named(guarded, name), done.stdout + done.stderr)
 
 
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_no_package_is_built_on_another_torch(guarded: Project, index: Index, tool: str) -> None:
+    """As causal-conv1d, whose build requires torch: the package index has the one that is asked for."""
+    archive = index.source("gputest_built", "setuptools", "torch==2.10.0")
+    done = inside(guarded, *tool.split(), "install", f"{index.at(guarded.engine)}/{archive}")
+    assert done.returncode != 0
+    assert "torch" in done.stderr and re.search(r"constraint|conflict|unsatisfiable", done.stderr), done.stderr
+
+
 @KINDS
 @pytest.mark.parametrize("running", [True, False], ids=["into a running container", "without one"])
 def test_launch_add(guarded: Project, unwanted: dict[str, str], kind: str, running: bool) -> None:

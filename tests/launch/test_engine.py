@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import termios
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,8 +74,17 @@ def environment(root: Path, engine: str, **env: str) -> dict[str, str]:
     return {**kept, "PATH": path, "HOME": str(root.parent), "DOCKER_HOST": engine, "HF_TOKEN": SECRET, **env}
 
 
-def start(root: Path, *arguments: str, engine: str = REFUSES, command: str = "./launch", **env: str) -> Running:
+def start(
+    root: Path,
+    *arguments: str,
+    engine: str = REFUSES,
+    command: str = "./launch",
+    options: dict[str, Any] | None = None,
+    **env: str,
+) -> Running:
+    """`options`: of Popen."""
     group = Path(engine.removeprefix("unix://")).stat().st_gid
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [command, *arguments],
         cwd=root,
@@ -78,10 +92,8 @@ def start(root: Path, *arguments: str, engine: str = REFUSES, command: str = "./
         user=USER,
         group=USER,
         extra_groups=[group],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
+        **{**pipes, **(options or {})},
     )
 
 
@@ -175,6 +187,58 @@ def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
             assert process.returncode == 130 and "Traceback" not in error, error
             ended += 1
     assert ended > 5
+
+
+TRAIN = """\
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+print("training", flush=True)
+time.sleep(100)
+"""
+
+
+def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
+    """On a terminal: while Docker is asked, while the container starts, and while the program trains.
+
+    While Python itself starts, it prints a traceback, whatever the program.
+    """
+    (project / "src/small").mkdir(parents=True, exist_ok=True)
+    (project / "src/small/train.py").write_text(TRAIN)
+    (project / "small").symlink_to("src/small")  # where Python looks for it
+    (project / "stack.json").write_text(json.dumps({"project": "small", "package": "small"}))
+    launch(project, "--cpu", "run", "--", "true")  # builds the image
+    for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
+        ours, theirs = pty.openpty()
+        options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
+        process = start(project, "--cpu", "try", options=options)
+        os.close(theirs)
+        output = read_until(ours, b"training\r", 30) if moment is None else read_until(ours, b"", moment)
+        os.write(ours, b"\x03")
+        output += read_until(ours, None, 15)
+        assert process.wait(timeout=1) == 130, (moment, output.decode())
+        os.close(ours)
+        assert output.count(b"nterrupted") == 1, (moment, output)
+        assert moment or b"Traceback" not in output
+        assert left(project) == []
+    (project / "small").unlink()
+
+
+def take_terminal() -> None:
+    """Make standard input the terminal of a session of its own, as a shell has it."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def read_until(terminal: int, words: bytes | None, seconds: float) -> bytes:
+    """What a terminal shows, until it shows the words, is closed, or the time is over."""
+    until, seen = time.monotonic() + seconds, b""
+    while (rest := until - time.monotonic()) > 0 and not (words and words in seen):
+        if select.select([terminal], [], [], rest)[0]:
+            try:
+                seen += os.read(terminal, 65536)
+            except OSError:
+                break
+    return seen
 
 
 def test_how_an_engines_error_ends(project: Path) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpukit.cli import commands
-from gpukit.host import facts
+from gpukit.host import engine as engine_module
+from gpukit.host import facts, preflight
 from gpukit.host.project import Project
 from gpukit.launch import container, first_run, native
+from gpukit.project import messages
 from gpukit.project.messages import RefusalError
 from tests.conftest import cannot
 
@@ -86,14 +88,14 @@ def test_the_sentence_says_where_and_why(machine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, monkeypatch, capsys) -> None:
-    def fail(project: Project, command: list[str]) -> int:
+    def fail(project: Project, command: list[str], trial: bool) -> int:
         raise RefusalError("The image cannot be built: no network.")
 
     trained = []
     monkeypatch.setattr(container, "run", fail)
-    monkeypatch.setattr(native, "run_and_return", lambda project, command: trained.append(command) or 3)
+    monkeypatch.setattr(native, "run_and_return", lambda project, command: trained.append(command) or 0)
     root = machine(refused=NO_GPU, driver="No driver")
-    assert first_run.first_run(root, False, "", False, False) == 3
+    assert first_run.first_run(root, False, "", False, False) == 0
     assert trained[0][-1] == "--tiny" and "no network" in capsys.readouterr().err
     with pytest.raises(RefusalError, match="no network"):  # not how to install uv
         first_run.first_run(machine(refused=NO_GPU, driver="No driver", has_uv=False), False, "", False, False)
@@ -101,6 +103,38 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
         first_run.first_run(
             machine(engine="Docker is not installed", driver="x", has_uv=False), False, "", False, False
         )
+
+
+@pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])
+def test_how_training_ends_is_how_try_ends(machine, only_native: bool, monkeypatch, capsys) -> None:
+    root, code = machine(), 130
+    monkeypatch.setattr(container, "run", lambda project, command, trial: code)
+    monkeypatch.setattr(native, "run_and_return", lambda project, command: code)
+    assert first_run.first_run(root, False, "", only_native, False) == 130
+    assert capsys.readouterr().err.endswith("Interrupted: the next `./launch try` is a new run.\n")
+    code = 3
+    with pytest.raises(RefusalError, match=r"exit status 3.*`./launch explain`") as refused:
+        first_run.first_run(root, False, "", only_native, False)
+    assert refused.value.code == 3 and "Next:" not in capsys.readouterr().out
+
+
+def test_an_engine_that_hangs_while_it_is_asked_for_the_gpu(machine, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Not even the removal of the container returns; meanwhile, the user is told what is waited for."""
+    for module, name, seconds in (
+        (preflight, "TIMEOUT", 0.4),
+        (engine_module, "REMOVED", 0.2),
+        (messages, "ANNOUNCED", 0.1),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+    root = machine(driver="No driver")
+    monkeypatch.setattr(first_run, "refusal", preflight.refusal)
+    docker = tmp_path / "bin/docker"
+    docker.write_text("#!/bin/sh\nexec /bin/sleep 20\n")
+    docker.chmod(0o755)
+    began = time.monotonic()
+    assert ways(root) == [(NATIVE, False)]
+    assert time.monotonic() - began < 10
+    assert capsys.readouterr().err == "Asking Docker for the GPU ...\n"
 
 
 def test_an_engine_that_hangs_is_given_up_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +152,7 @@ def test_an_engine_that_hangs_is_given_up_in_seconds(tmp_path: Path, monkeypatch
 
 
 def test_the_report_has_the_loss_its_plot_and_the_next_commands(machine, monkeypatch, capsys) -> None:
-    def train(project: Project, command: list[str]) -> int:
+    def train(project: Project, command: list[str], trial: bool) -> int:
         name = next(word for word in command if word.startswith("--name=")).partition("=")[2]
         run = project.root / "outputs" / name
         run.mkdir(parents=True)
@@ -130,8 +164,11 @@ def test_the_report_has_the_loss_its_plot_and_the_next_commands(machine, monkeyp
 
     monkeypatch.setattr(container, "run", train)
     root = machine()
+    (root.parent / "clone").mkdir()
+    monkeypatch.chdir(root.parent / "clone")
     assert first_run.first_run(root, False, "", False, False) == 0
     printed = capsys.readouterr().out
+    assert "All of it is in ../small/outputs/try-" in printed and "\nNext:\n  cd ../small\n" in printed
     assert "8 at step 1, 1 at step 8" in printed and printed.count("*") >= 4
     assert "PyTorch found none" in printed and "./launch run -- python -m small.train" in printed
 

@@ -137,4 +137,5 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:
+        print(f"{PROG.lstrip('./')}: interrupted.", file=sys.stderr)
         return 130

@@ -18,6 +18,7 @@ from gpukit.errors import refusals
 from gpukit.project.messages import RefusalError
 
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
+REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs does not end it
 
 
 class Engine:
@@ -83,7 +84,8 @@ class Engine:
         """Remove a container, even if the engine was still creating it when the call was interrupted."""
         for pause in (0, 0.5):
             time.sleep(pause)
-            self.call("rm", "--force", name)
+            with contextlib.suppress(RefusalError):  # it hangs: what the caller reports is the reason
+                self.call("rm", "--force", name, seconds=REMOVED)
 
     def check(self, seconds: float | None = None) -> None:
         """Refuse engines that are not supported, before anything is created on them; `seconds`: for each answer."""
@@ -102,16 +104,22 @@ def remote(endpoint: str) -> bool:
     return endpoint.startswith(("tcp://", "ssh://", "http://", "https://"))
 
 
-def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int] = ()) -> int:
+def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int] = (), trial: bool = False) -> int:
     """Run a command on our terminal until it ends, and return its exit status; Ctrl-C goes to the command itself.
 
-    `keep`: file descriptors that it inherits.
+    `keep`: file descriptors that it inherits. `trial`: it has failed because of Ctrl-C if that preceded.
     """
-    process = subprocess.Popen(command, env=env, pass_fds=keep)
+    process, interrupted = subprocess.Popen(command, env=env, pass_fds=keep), False
     try:
         while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait()
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                interrupted = True
+                continue
+            if trial and code and interrupted:
+                return 128 + signal.SIGINT
+            return code if code >= 0 else 128 - code
     finally:
         if process.poll() is None:
             process.terminate()

@@ -19,8 +19,14 @@ YOUNG = 1.0  # seconds in which a container's first process may not listen to si
 OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
 
 
-def terminal_flags() -> list[str]:
-    """-i where there is something to read, -t only between two terminals."""
+def terminal_flags(reads: bool = True) -> list[str]:
+    """-i where there is something to read, -t only between two terminals.
+
+    `reads`: the program may read its input. If not, the docker command leaves the terminal as it is, and Ctrl-C also
+    works while the container is being started, when what is typed is lost.
+    """
+    if not reads:
+        return ["--tty"] * (os.isatty(0) and os.isatty(1))
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -45,8 +51,8 @@ class Attended:
         before = {number: signal.signal(number, self._pass_on) for number in caught}
         output = ""
         try:
-            # without a terminal, a session of its own: Ctrl-C reaches the container once, through us
-            own = "--tty" not in arguments
+            # if it does not read the terminal, a session of its own: Ctrl-C reaches the container once, through us
+            own = not {"--interactive", "--tty"} <= {*arguments}
             self.begun = time.monotonic()
             self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
             if self.stopped:  # by a signal that came while it was being started
@@ -64,7 +70,7 @@ class Attended:
         return self._judge(code, output)
 
     def _judge(self, code: int, output: str) -> int:
-        if self.stopped and code < 0:
+        if self.stopped and (code < 0 or code == ENGINE_FAILED):  # a start that was interrupted has not failed
             return 128 + self.stopped
         if output.encode().startswith(OF_THE_ENGINE):
             if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):

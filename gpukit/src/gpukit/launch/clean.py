@@ -8,7 +8,6 @@ import json
 import math
 import shutil
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from gpukit.host import uv
 from gpukit.host.project import Project
 from gpukit.launch import compose, environment, layers
 from gpukit.launch.found import Found, own, vscode
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 
 FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
 CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
@@ -149,13 +148,8 @@ def created_here(project: Project, folders: list[Path]) -> Part:
 
 
 def checkpoints_here(project: Project, keep: int) -> Part:
-    slow = threading.Timer(2, say, ["Checking whether the newest checkpoints are complete ..."])
-    slow.daemon = True
-    slow.start()
-    try:
+    with announced("Checking whether the newest checkpoints are complete ..."):
         old = old_checkpoints(project.root / "outputs", keep)
-    finally:
-        slow.cancel()
 
     def remove() -> dict[str, int]:
         for path in old:

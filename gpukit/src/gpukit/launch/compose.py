@@ -97,13 +97,13 @@ def wait(project: Project) -> list[str]:
     form += ',{{if .State.Health}}{{.State.Health.Status}}{{end}},{{index .Config.Labels "com.docker.compose.service"}}'
     until, reported, failed = time.monotonic() + SECONDS, set[str](), list[str]()
     while True:
-        starting = []
+        starting = {}
         found = project.engine.call("inspect", f"--format={form}", *containers.split())[1]
         for row in found.splitlines():
             name, *facts, service = row.split(",")
             state = state_of(*facts)
             if state == "starting":
-                starting.append(service)
+                starting[service] = name.lstrip("/")
             elif name not in reported:
                 reported.add(name)
                 if not report(project, name.lstrip("/"), service, state):
@@ -111,32 +111,33 @@ def wait(project: Project) -> list[str]:
         if not starting:
             return failed
         if time.monotonic() > until:
-            for service in starting:
-                say(f"  {service}: still starting; `./launch logs -f {service}` shows its output")
+            for service, name in starting.items():
+                places = addresses(project, name, service)
+                place = f"{places} does not respond yet" if places else "still starting"
+                say(f"  {service}: {place}; `./launch logs -f {service}` shows its output")
             return failed
         time.sleep(1)
 
 
 def state_of(status: str, code: str, restarts: str, health: str) -> str:
-    """`up`, `starting`, `unhealthy`, or how it ended."""
+    """`up`, `starting`, or how it ended. One that runs and is unhealthy may only be slow."""
     if status == "restarting" or (health == "starting" and restarts != "0"):
         return f"ended with status {code}, and is restarted again and again"
     if status in ("exited", "dead"):
         return f"ended with status {code}"
     if status == "created":
         return "starting"
-    return {"": "up", "healthy": "up"}.get(health, health)
+    return "up" if health in ("", "healthy") else "starting"
 
 
 def report(project: Project, name: str, service: str, state: str) -> bool:
     """Print a service's state and address; whether all is well with it."""
     if state == "up":
-        token = f"/#{secret(project.root / TOKEN)}" if service == "jobs" else ""
-        found = [f"http://localhost:{port}{token}" for port in ports(project, name)]
+        found = addresses(project, name, service)
         if service == "dev":
             say(f"  {name} is up: `./launch shell` opens a shell in it, `./launch stop` stops all of them")
         if found or service != "dev":
-            say(f"  {service}: {' '.join(found) or 'up'}")
+            say(f"  {service}: {found or 'up'}")
         return True
     if state == "ended with status 0":  # as it was meant to: what is restarted has another state
         say(f"  {service}: {state}")
@@ -146,6 +147,12 @@ def report(project: Project, name: str, service: str, state: str) -> bool:
     for line in [*output.splitlines(), *errors.splitlines()][-LINES:]:
         say(f"    {line}")
     return False
+
+
+def addresses(project: Project, name: str, service: str) -> str:
+    """Where a service responds on this machine; "" if nowhere."""
+    token = f"/#{secret(project.root / TOKEN)}" if service == "jobs" else ""
+    return " ".join(f"http://localhost:{port}{token}" for port in ports(project, name))
 
 
 def services(project: Project) -> list[str]:

@@ -137,20 +137,26 @@ def run(
     variables: list[str] | None = None,
     ports: list[str] | None = None,
     ready: bool = False,
+    trial: bool = False,
 ) -> int:
-    """Run a command in a container of its own that is gone afterwards. `ready`: the image is there."""
+    """Run a command in a container of its own that is gone afterwards.
+
+    `ready`: the image is there. `trial`: the command reads no input, and has failed because of Ctrl-C if that preceded.
+    """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish, (more, values) = published(project, ports or []), passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
-    arguments = ["run", "--rm", *terminal_flags(), *own_flags, project.tag, *command]
+    arguments = ["run", "--rm", *terminal_flags(reads=not trial), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
         return 0
     if not ready:
         project.prepare()
         image.ensure(project)
     hand_over(project, values)
+    attended = Attended(project.engine, name)
     with naming_the_port(publish):
-        return Attended(project.engine, name).run(*arguments)
+        code = attended.run(*arguments)
+    return 128 + attended.stopped if trial and code and attended.stopped else code
 
 
 def run_detached(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ from gpukit.host.preflight import refusal
 from gpukit.host.project import Project
 from gpukit.launch import container, native
 from gpukit.launch.environment import Environment
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 
 MINUTES = 1  # of training, at most; as said in `Way`
 ANSWER = 5.0  # seconds for each answer of the engine
+INTERRUPTED = 130, 143  # the exit status after Ctrl-C, and when it was terminated
 WIDTH, HEIGHT = 60, 10  # of the plot
 
 
@@ -49,9 +51,16 @@ class Way(NamedTuple):
         """How other commands do the same."""
         return "./launch" + " --native" * self.native + " --cpu" * self.project.cpu
 
+    def train(self, command: list[str]) -> int:
+        """The exit status of the training. Raises RefusalError if it cannot start."""
+        if self.native:
+            return native.run_and_return(self.project, command)
+        return container.run(self.project, command, trial=True)
+
 
 def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) -> int:
     """Train in the first of the ways that works."""
+    here = Path.cwd()  # before a native run changes it
     best = Project(root, os.environ, cpu, gpus)
     best.refuse_another_gpukit()
     package = best.stack["package"]
@@ -70,12 +79,17 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
         say(str(way))
         way.project.dry = way.project.engine.dry = dry
         try:
-            code = (native.run_and_return if way.native else container.run)(way.project, command)
+            code = way.train(command)
         except RefusalError as refused:
             failed = refused
             continue
-        if code == 0 and not dry:
-            report(way, package, root / "outputs" / name)
+        if code in INTERRUPTED:
+            say("Interrupted: the next `./launch try` is a new run.")
+        elif code:
+            remedy = "`./launch explain` lists likely causes of a message that is pasted into it"
+            raise RefusalError(f"Training failed with exit status {code}, for the reason above: {remedy}.", code)
+        elif not dry:
+            report(way, package, root / "outputs" / name, here)
         return code
     assert failed
     raise failed
@@ -89,7 +103,8 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         docker = False
         why.append(problem)
     if best.gpus is not None:
-        refused = refusal(best) if docker else None
+        refused = of_gpu(best) if docker else None
+        docker = docker and not (refused and refused.kind == "engine")
         if docker and not refused:
             yield Way(best, False, (*why, "Docker grants the GPU"))
         problem = of_driver(best)
@@ -108,10 +123,20 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
 def of_engine(project: Project) -> str:
     """Why no container can be started here, as far as that is known before; "" if nothing is known."""
     try:
-        Engine(project.env).check(ANSWER)
+        with announced("Waiting for Docker ..."):
+            Engine(project.env).check(ANSWER)
     except RefusalError as refused:
         return reason(refused)
     return ""
+
+
+def of_gpu(project: Project) -> RefusalError | None:
+    """Why no container can be started here with the GPU."""
+    try:
+        with announced("Asking Docker for the GPU ..."):
+            return refusal(project)
+    except RefusalError as refused:  # it did not respond
+        return refused
 
 
 def of_driver(project: Project) -> str:
@@ -129,8 +154,8 @@ def reason(refused: RefusalError) -> str:
     return str(refused).partition(": ")[0].partition(". ")[0].rstrip(".")
 
 
-def report(way: Way, package: str, run: Path) -> None:
-    """The loss, its plot, and what to do next."""
+def report(way: Way, package: str, run: Path, here: Path) -> None:
+    """The loss, its plot, and what to do next, for a user in the folder `here`."""
     rows = read(run / "metrics.jsonl")
     losses = [(row["step"], row["loss"]) for row in rows if is_number(row.get("loss"))]
     held_out = [(row["step"], row["held_out_loss"]) for row in rows if is_number(row.get("held_out_loss"))]
@@ -141,7 +166,7 @@ def report(way: Way, package: str, run: Path) -> None:
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
     picture = run / "loss.png"
-    print(f"All of it is in outputs/{run.name}{' (the plot: loss.png)' if picture.is_file() else ''}.")
+    print(f"All of it is in {os.path.relpath(run, here)}{' (the plot: loss.png)' if picture.is_file() else ''}.")
     if way.gpu and not seen_gpu(run):
         why = f"`{way.launch} verify` says why"
         print(f"The GPU was requested, but PyTorch found none and trained on the CPU: {why}.")
@@ -150,7 +175,10 @@ def report(way: Way, package: str, run: Path) -> None:
         other, what = f"{way.launch} notebook", "JupyterLab, with notebooks/quickstart.ipynb"
     else:
         other, what = f"{way.launch} verify", "check everything that this project expects of this machine"
-    print(f"\nNext:\n  {further}   # a run of your own; the code is in src/{package}/")
+    print("\nNext:")
+    if here != way.project.root:
+        print(f"  cd {shlex.quote(os.path.relpath(way.project.root, here))}")
+    print(f"  {further}   # a run of your own; the code is in src/{package}/")
     print(f"  {other.ljust(len(further))}   # {what}", flush=True)
 
 

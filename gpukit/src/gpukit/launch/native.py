@@ -171,11 +171,11 @@ def run(project: Project, command: list[str], values: dict[str, str] | None = No
 
 
 def run_and_return(project: Project, command: list[str]) -> int:
-    """Run the command as `run` does, and return its exit status."""
+    """Run the command as `run` does, and return its exit status; 130 if it failed after Ctrl-C."""
     if project.dry:
         return run(project, command)
     environment = ready(project)
-    return foreground(command, variables(project, environment), environment.held)
+    return foreground(command, variables(project, environment), environment.held, trial=True)
 
 
 def shell(project: Project, command: list[str]) -> int:

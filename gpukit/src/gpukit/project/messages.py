@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+ANNOUNCED = 2.0  # seconds after which the user should know what a command waits for
 
 
 class RefusalError(Exception):
@@ -22,6 +25,20 @@ class RefusalError(Exception):
 def say(message: str) -> None:
     """Print to stderr: stdout belongs to the program that runs."""
     print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Say `what` if the block takes longer than two seconds: "Asking Docker ..."."""
+    import threading  # here, because few commands need it
+
+    timer = threading.Timer(ANNOUNCED, say, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def alike(word: str, known: Iterable[str], least: float = 0.8) -> str:

@@ -8,13 +8,16 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from gpukit.errors.rules import named
-from gpukit.script.loader import explain
-from gpukit.script.step import is_oom
-from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
-from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
-from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError, lost_rank
+try:
+    from gpukit.errors.rules import named
+    from gpukit.script.loader import explain
+    from gpukit.script.step import is_oom
+    from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
+    from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
+    from gpukit.train.data import DataError
+    from gpukit.train.errors import TrainingError, lost_rank
+except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
+    raise SystemExit(128 + signal.SIGINT) from None
 
 RAISED_IN_WORKER = named("worker-raised")
 

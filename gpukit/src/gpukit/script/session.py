@@ -140,9 +140,10 @@ class Session(Run):
         self._loops.append(Loop(None, batches=_Position(about)))
         self._begin()
         with closing(iter(self.feed)) as batches:
-            began = time.monotonic()
+            until = time.monotonic() + 60 * settings.max_minutes if settings.max_minutes else None
+            self.progress.until = until
             while self.completed < self.last:
-                if settings.max_minutes and self.ranks.any(time.monotonic() - began > 60 * settings.max_minutes):
+                if until is not None and self.ranks.any(time.monotonic() > until):
                     self.last = self.completed + 1
                 before = self.completed
                 yield self._next(batches)

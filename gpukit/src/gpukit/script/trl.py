@@ -421,12 +421,12 @@ class _Between(TrainerCallback):
     settings: RunSettings
     profile: profiled | None
     scores: dict[str, float] = field(default_factory=dict)
-    began: float = 0.0
     saving: bool = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.trainer.restore()
-        self.began = time.monotonic()
+        if most := self.settings.max_minutes:
+            self.progress.until = time.monotonic() + 60 * most
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step
@@ -436,8 +436,8 @@ class _Between(TrainerCallback):
         ranks = self.trainer.ranks
         self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
         number = agreed(self.stop, ranks)
-        most = self.settings.max_minutes
-        late = bool(most) and ranks.any(time.monotonic() - self.began > 60 * most)
+        until = self.progress.until
+        late = until is not None and ranks.any(time.monotonic() > until)
         last = late or step == args.max_steps
         self.saving = last or step % self.settings.save_steps == 0
         evaluating = last or is_evaluated(step, self.settings.save_steps)

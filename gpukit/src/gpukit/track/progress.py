@@ -50,6 +50,7 @@ class Progress:
         self.bar: _Bar | None = None
         self.loss: float | None = None
         self.values: dict[str, float] = {}
+        self.until: float | None = None  # the time at which it ends, whatever is done then
         self.timed: deque[tuple[float, int]] = deque()  # times, and the steps done then
         self.next, self.printed = -REDRAWN, -BETWEEN
 
@@ -102,7 +103,10 @@ class Progress:
         parts.append(memory(self.device))
         steps, seconds = self._measured()
         if self.total and done < self.total and steps >= ENOUGH[0] and seconds >= ENOUGH[1]:
-            parts.append(f"{tqdm.format_interval((self.total - done) / self.rate)} left")
+            left = (self.total - done) / self.rate
+            if self.until is not None:
+                left = max(0.0, min(left, self.until - self.clock()))
+            parts.append(f"{tqdm.format_interval(left)} left")
         return "  ".join(parts + [f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.values.items()])
 
     def _draw(self, done: int) -> None:
