@@ -14,7 +14,7 @@ import pytest
 
 from gpukit.cli import main as cli
 from gpukit.cli.table import COMMANDS
-from tests.conftest import ROOT
+from tests.conftest import FULL_MARKERS, ROOT, needs
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")),
@@ -193,6 +193,18 @@ def test_documented_sizes_of_the_bases(catalogue: dict) -> None:
         sizes = {release["size_gb"] for release in catalogue["images"]["releases"][base].values()}
         documented = {int(number) for number in re.findall(r"\d+", cell)}
         assert {min(sizes), max(sizes)} == documented
+
+
+def test_each_promise_has_a_quick_test() -> None:
+    """In the table of CONTRIBUTING.md."""
+    tests = re.findall(r"^\| .* \| `(tests/\S+?)::(test_\w+)` \|$", text(ROOT / "CONTRIBUTING.md"), re.MULTILINE)
+    assert tests
+    for file, name in tests:
+        source = text(ROOT / file)
+        assert not needs(ROOT / file), file
+        assert f"\ndef {name}(" in source, f"{file}::{name}"
+        decorators = source.partition(f"\ndef {name}(")[0].rpartition("\n\n")[2]
+        assert not any(f"\n@pytest.mark.{mark}" in f"\n{decorators}" for mark in FULL_MARKERS), f"{file}::{name}"
 
 
 def test_ci_runs_the_documented_test_command() -> None:
