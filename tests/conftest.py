@@ -108,6 +108,7 @@ def pytest_testnodeready(node: WorkerController) -> None:
     WORKERS.append(node)
 
 
+@pytest.hookimpl(tryfirst=True)  # a second signal would end the report of the first, and with it the fixtures
 def pytest_keyboard_interrupt() -> None:
     """In each process. A terminal sends Ctrl-C to all of them, `kill` to one; xdist passes it on only after 5 s."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
