@@ -1,8 +1,9 @@
 """CPU time per step of a training loop, compared with a hand-written loop and other engines: python benchmarks/step.py
 
-The worst case is first: small images in small batches without workers, cropped and flipped by `random`, with noise from
-torch, so that gpukit seeds two generators for every sample. Then other data, and steps alone, whose batches come from
-the same DataLoader for every engine. Last, what it costs to seed a sample that does nothing else.
+- --what loops: with the loader. The worst case is first: small images in small batches without workers, cropped and
+  flipped by `random`, with noise from torch, so that gpukit seeds two generators for every sample.
+- --what alone: the batches come from the same DataLoader for every engine.
+- --what seeding: the cost of seeding a sample that does nothing else, first one that draws from three generators.
 
 Every engine trains the same model on the same data with fused AdamW and gradient clipping, a few steps at a time, in
 turn, in one thread. The CPU time of workers counts: before and after a turn, they have loaded all the batches that they
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy
 import torch
-from harness import Benchmark, ratio, say
+from harness import Benchmark, ratio
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
@@ -364,6 +365,7 @@ def lightning_trainer(kind: Kind, spare: Path) -> Iterator[float]:
         yield clock.per_step()
 
 
+TITLES = {"loops": "A loop with its loader", "alone": "Time per step", "seeding": "Seeding samples"}
 HAND = "hand-written loop"
 LOOPS = {HAND: by_hand, "gpukit": gpukit, "accelerate": accelerate, "Fabric": fabric}
 TRAINERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
@@ -428,8 +430,8 @@ def compare(bench: Benchmark, name: str, kind: Kind, workers: int) -> None:
     """A row, and a result."""
     found = measured(kind, workers, bench.rounds, bench.spare)
     hand = found[HAND]
-    cells = [f"{ratio(found[engine], hand):.2f}" if engine in found else "" for engine in (*LOOPS, *TRAINERS)]
-    bench.row(name, workers, f"{1e3 * statistics.median(hand):.2f}", *cells[1:])
+    cells = [f"{ratio(seconds, hand):.2f}" for engine, seconds in found.items() if engine != HAND]
+    bench.row(name, workers, f"{1e3 * statistics.median(hand):.2f}", *cells)
     what = name if kind.alone else f"{name}, {workers} workers"
     if kind.microseconds:
         more = statistics.median(one - other for one, other in zip(found["gpukit"], hand, strict=True))
@@ -481,6 +483,7 @@ def seeding(bench: Benchmark) -> None:
             torch.manual_seed(mix(key, index))
             plain["torch"][index]
 
+    bench.columns = ["samples draw from", f"µs for each, median of {20 * bench.rounds}"]
     found: dict[str, list[float]] = {name: [] for name in (*DRAWS, BY_HAND)}
     for _ in range(20 * bench.rounds):
         for name in DRAWS:
@@ -488,38 +491,51 @@ def seeding(bench: Benchmark) -> None:
             found[name].append(seeded - cpu(lambda name=name: [plain[name][index] for _, index in keys]))
         without = cpu(lambda: [plain["torch"][index] for _, index in keys])
         found[BY_HAND].append(cpu(by_manual_seed) - without)
-    goals = {"torch, `random`, and numpy.random": 10}
     for name, seconds in found.items():
-        value = 1e6 * statistics.median(seconds) / SEEDED
-        bench.result(f"seeding a sample that draws from {name}", value, "µs", at_most=goals.get(name))
+        bench.row(name, round(1e6 * statistics.median(seconds) / SEEDED, 2))
+    bench.result("seeding torch, random, and NumPy for a sample", bench.rows[0][1], "µs", at_most=10, digits=1)
     orders = [cpu(lambda: Order(100_000_000, SEEDED, 0).epoch(1), 1) for _ in range(min(3, bench.rounds))]
     bench.result("an order of 1e8 samples, fastest", min(orders), "s", at_most=5)
+    bench.notes = [f"Of a sample in a batch of {SEEDED}, without workers, minus the time of the sample itself."]
 
 
 def main() -> None:
     packages = ("torch", "numpy", "pillow", "accelerate", "lightning", "transformers")
-    with Benchmark("Time per step", __doc__, rounds=60, packages=packages, only="") as bench:
+    with Benchmark("", __doc__, rounds=60, packages=packages, what="loops", only="") as bench:
+        what = bench.given.what
+        bench.name, bench.title = f"step_{what}", TITLES[what]
         torch.set_num_threads(1)
         warnings.filterwarnings("ignore")
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        bench.columns = ["loop", "workers", "hand-written, ms", *list(LOOPS)[1:], *TRAINERS]
-        for name, kind in KINDS.items():
-            for workers in (0,) if kind.alone else (0, 2):
-                if bench.given.only in name:
-                    compare(bench, name, kind, workers)
-        if not bench.given.only:
-            say("seeding ...")
+        if what == "seeding":
             seeding(bench)
+            return
+        bench.columns = [
+            "loop",
+            "workers",
+            "hand-written, ms",
+            *list(LOOPS)[1:],
+            *(TRAINERS if what == "alone" else ()),
+        ]
+        for name, kind in KINDS.items():
+            if bench.given.only in name and bool(kind.alone) == (what == "alone"):
+                for workers in (0,) if kind.alone else (0, 2):
+                    compare(bench, name, kind, workers)
         bench.notes = [
             "CPU time per step of the process and its workers. The other columns are relative to the hand-written "
             "loop, whose augmentation cannot be repeated: medians of the ratios within each round.",
-            "gpukit: `loader` and `Step`; in a step alone, every engine has the same DataLoader. HF Trainer and "
-            "Lightning only offer a complete loop, which runs once in 20 rounds.",
-            "Images have 32 x 32 pixels, and the model three convolutions; plain samples have 64 numbers, and the "
-            "model three layers of 256. Logging, checkpoints, and progress bars are off.",
-            f"Seeding: of a sample in a batch of {SEEDED}, without workers, minus the time of the sample itself.",
         ]
+        if what == "loops":
+            bench.notes += [
+                "gpukit: `loader` and `Step`. Images have 32 x 32 pixels, and the model three convolutions; plain "
+                "samples have 64 numbers, and the model three layers of 256.",
+            ]
+        else:
+            bench.notes += [
+                "Every engine has the same DataLoader. HF Trainer and Lightning only offer a complete loop, which runs "
+                "once in 20 rounds. Logging, checkpoints, and progress bars are off.",
+            ]
 
 
 if __name__ == "__main__":
