@@ -98,7 +98,7 @@ def main() -> None:
         subprocess.run(["uvx", "copier", "--version"], capture_output=True, check=True)  # so that nothing is downloaded
         copied = output(copy, clone).replace(spare, "~").replace(f"{Path(spare).resolve()}", "~")
         project = Path(spare) / "myproj"
-        plan = "./launch plan --for h200 --driver 570"
+        plan = "./launch plan --for rtx-40 --driver 550"
         error = "./launch explain 'CUDA error: no kernel image is available for execution on the device'"
         draw("copy", [(copy, copied)])
         draw("plan", [(plan, output(plan, project))])
