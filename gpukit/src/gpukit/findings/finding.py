@@ -83,13 +83,6 @@ def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "")
     return Finding("", "", SKIP, seen, expected, cause=cause, remedy=remedy)
 
 
-def plain(text: str) -> str:
-    """The output of a tool as one line, without control characters and without passwords in URLs."""
-    text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
-    text = "".join(character for character in text if character.isprintable())
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
-
-
 def commands(text: str, project: bool, native: bool = False) -> str:
     """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one.
 
