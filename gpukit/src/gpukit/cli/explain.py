@@ -44,7 +44,7 @@ def explain(options: argparse.Namespace) -> int:
     if what and what != "-" and not re.search(r"\s", what) and not Path(what).is_file():
         from gpukit.cli import ids  # imported here because it is slow
 
-        entries = ids.find(what, place)
+        entries = ids.find(what, place, this_machine())
         if not entries:
             raise RefusalError(ids.unknown_id(what), code=2)
         print("\n\n".join(entries))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from gpukit.doctor import main as doctor
+from gpukit.errors.conditions import Case, values
+from gpukit.errors.machine import Machine
 from gpukit.errors.signs import Sign, signs
 from gpukit.findings import checks
-from gpukit.findings.causes import NATIVE, STANDALONE, worded
+from gpukit.findings.causes import NATIVE, PLACEHOLDER, STANDALONE, cause, worded
 from gpukit.findings.checks import Check
 from gpukit.findings.finding import Cause, remedy
 from gpukit.plan import main as plan
@@ -21,17 +22,17 @@ from gpukit.verify import native as natively
 from gpukit.verify import standalone
 
 
-def find(what: str, place: str) -> list[str]:
-    """The entries of a check, a sign, or a cause with this id."""
+def find(what: str, place: str, machine: Machine) -> list[str]:
+    """The entries of a check, a cause, or a sign with this id."""
     every = list(all_checks(place != STANDALONE, place == NATIVE))
     entries = [checks.explain(each, there) for each, there in every if each.id == what]
-    entries += [sign_entry(sign, place) for sign in signs() if sign.id == what]
-    known = {cause.id: cause for sign in signs() for cause in sign.causes if cause.id == what}
-    if not entries and what in known:
-        entries = [cause_entry(known[what], place)]
+    known = values(Case("", machine))
+    if what in data("knowledge")["causes"]:
+        return [*entries, cause_entry(cause(what), place, known)]
+    entries += [sign_entry(sign, place, known) for sign in signs() if sign.id == what]
     if not entries:
-        causes = ((cause, there) for each, there in every for cause in each.causes if cause.id == what)
-        entries = [check_cause_entry(cause, there, place == NATIVE) for cause, there in dict.fromkeys(causes)]
+        found = ((own, there) for each, there in every for own in each.causes if own.id == what)
+        entries = [check_cause_entry(own, there, place == NATIVE) for own, there in dict.fromkeys(found)]
     return entries
 
 
@@ -53,16 +54,16 @@ def unknown_id(what: str) -> str:
     return f"{what} is neither a file nor a known id; {advice}."
 
 
-def sign_entry(sign: Sign, place: str) -> str:
+def sign_entry(sign: Sign, place: str, known: dict[str, str]) -> str:
     """The entry of a sign: its error text and its causes."""
     more = worded(data("knowledge")["looks"][sign.more], place)
-    rows = [f"{'text':<8}{sign.example}", *(cause_entry(cause, place) for cause in sign.causes)]
+    rows = [f"{'text':<8}{sign.example}", *(cause_entry(cause, place, known) for cause in sign.causes)]
     return "\n\n".join([*rows, *[f"{'more':<8}{more}"] * bool(more)])
 
 
-def cause_entry(cause: Any, place: str) -> str:
+def cause_entry(cause: Any, place: str, known: dict[str, str]) -> str:
     pairs = (("cause", cause.why), ("check", cause.check), ("remedy", cause.remedy))
-    return entry([(name, worded(text, place)) for name, text in pairs])
+    return entry([(name, worded(text, place, known)) for name, text in pairs])
 
 
 def check_cause_entry(cause: Cause, project: bool, native: bool) -> str:
@@ -70,5 +71,5 @@ def check_cause_entry(cause: Cause, project: bool, native: bool) -> str:
 
 
 def entry(pairs: list[tuple[str, str]]) -> str:
-    filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
+    filled = (f"{name:<8}{' '.join(PLACEHOLDER.sub('...', text).split())}" for name, text in pairs if text)
     return "\n".join(filled)

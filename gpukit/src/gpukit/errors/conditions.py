@@ -69,29 +69,32 @@ def holds(condition: Any, case: Case) -> bool | None:
     return None if value is None else bool(value)
 
 
-def reason(condition: Any, case: Case, wanted: bool = True) -> str:
-    """Why a condition has this value, from what is known; empty if it has another value, or nothing tells it."""
+def reason(condition: Any, case: Case) -> str:
+    """Why a condition is true, from what is known; empty if it is not, or if nothing tells it."""
+    return " and ".join(dict.fromkeys(_reasons(condition, case, True)))
+
+
+def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
+    """Why a condition has this value; empty if it has another one."""
     if condition is None or holds(condition, case) is not wanted:
-        return ""
+        return []
     name, *parts = condition
     if name in ("and", "or"):
-        reasons = [found for part in parts if (found := reason(part, case, wanted))]
-        return " and ".join(dict.fromkeys(reasons if wanted == (name == "and") else reasons[:1]))
-    if name == "not":
-        return reason(parts[0], case, not wanted)
-    if name in ("maybe", "sure"):
-        return reason(parts[0], case, wanted)
+        found = [reasons for part in parts if (reasons := _reasons(part, case, wanted))]
+        return [each for reasons in (found if wanted == (name == "and") else found[:1]) for each in reasons]
+    if name in ("not", "maybe", "sure"):
+        return _reasons(parts[0], case, wanted != (name == "not"))
     if name == "text":
-        found = _search(parts, case)
-        quoted = " ".join(found[0].split()) if found else ""
-        return f'the text has "{quoted[:QUOTED]}"' if quoted else ""
+        match = _search(parts, case)
+        quoted = " ".join(match[0].split()) if match else ""
+        return [f'the text has "{quoted[:QUOTED]}"'] if quoted else []
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]
-        return worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))
+        return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
     if name in COMPARISONS and parts[0][0] == "machine":
         says, words = data("knowledge")["values"].get(parts[0][1]), WORDS.get(name if wanted else OPPOSITE[name])
-        return f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}" if says and words else ""
-    return ""
+        return [f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}"] if says and words else []
+    return []
 
 
 def values(case: Case) -> dict[str, str]:
@@ -181,4 +184,17 @@ def cuda_above_driver(case: Case) -> bool | None:
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
-PREDICATES: dict[str, Callable[[Case], bool | None]] = {each.__name__: each for each in (cuda_above_driver,)}
+def torch_has_kernels(case: Case) -> bool | None:
+    """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
+    number, arches = version(case.machine.capability), case.machine.torch.arch_list
+    if not number or not arches:
+        return None
+    digits = [re.sub(r"\D", "", arch.partition("sm_")[2]) for arch in arches]
+    return any(
+        (int(each[:-1]), int(each[-1:])) <= number[:2] and int(each[:-1]) == number[0] for each in digits if each
+    )
+
+
+PREDICATES: dict[str, Callable[[Case], bool | None]] = {
+    each.__name__: each for each in (cuda_above_driver, torch_has_kernels)
+}

@@ -147,14 +147,10 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-# GPUs that have no id in the catalogue, whose names are in data/cards.json.
-WITHOUT_ID = {"Xavier": "7.2", "P100": "6.0", "GP100": "6.0", "M40": "5.2", "M60": "5.2", "K80": "3.7"}
-
-
 @cache
 def _names() -> list[tuple[str, str]]:
     """All names of GPUs with their compute capabilities, the longest first: a name may be a part of another."""
-    found = dict(WITHOUT_ID)
+    found = dict(data("stacks")["older_cards"])
     for known in data("cards").values():
         found.update(dict.fromkeys(known["names"], known["capability"]))
     return sorted(found.items(), key=lambda item: -len(item[0]))
@@ -168,8 +164,7 @@ def capability(text: str) -> str | None:
         at, whole = (text, name) if len(name) < 5 else (lower, name.lower())
         if whole in at and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", at):
             return number
-    found = re.search(r"\bGTX (?:TITAN|9\d\d)\b", text)
-    return "5.2" if found else None
+    return None
 
 
 def machine_in_text(text: str) -> Machine:
