@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
+import jsonschema
 import pytest
 
 from catalogue import knowledge, support
@@ -377,3 +378,50 @@ def test_two_unrelated_errors_are_both_named():
     found = diagnose(f"{ERROR}\nstep 1\nOSError: [Errno 28] No space left on device: '/data/x'")
     assert found.confidence == LIKELY
     assert {"kernel-crashed", "disk-full"} <= {each.sign.id for each in found.causes}
+
+
+NOISE = "\n".join(f"Downloading shard {number}" for number in range(60))
+FALLBACK = "warning: failed to query the mirror: connection refused, falling back to the package index"
+
+
+def test_the_last_errors_decide_and_those_before_are_evidence():
+    early = "error: creating server TCP listening socket: Address already in use"
+    found = diagnose(f"{early}\n{NOISE}\n{ERROR}")
+    assert found.causes[0].sign.id == "kernel-crashed" and found.line == ERROR
+    assert diagnose(f"{ERROR}\n{NOISE}\n{early}").causes[0].sign.id != "kernel-crashed"
+
+
+def test_an_error_that_was_handled_is_no_cause():
+    """It was handled if the program says so and goes on; a text that ends with it reports it."""
+    found = diagnose(f"{FALLBACK}\n{NOISE}\n{ERROR}")
+    assert [each.sign.id for each in found.causes][:1] == ["kernel-crashed"]
+    assert all("mirror" not in each.line for each in found.causes)
+    assert diagnose(f"{FALLBACK}\nstep 1 loss 2.0\nstep 2 loss 1.9").confidence == NOTHING
+    assert diagnose("OSError: [Errno 28] No space left on device, skipping checkpoint").causes
+
+
+def test_success_does_not_silence_a_warning_that_nothing_runs_on_the_gpu():
+    warning = (
+        "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation."
+    )
+    assert diagnose(f"UserWarning: {warning}\n{TRAINING}").causes[0].cause.id == "no-kernel-newer-card"
+
+
+def test_interleaved_ranks_and_a_log_that_was_cut():
+    ranks = f"[rank1]: Traceback (most recent call last):\n[rank0]: step 7\n[rank1]: {ERROR}\n[rank0]: step 8"
+    assert diagnose(ranks).causes[0].sign.id == "kernel-crashed"
+    assert diagnose(f'    return forward_call(*args)\n{ERROR[14:]}\n  File "x.p').causes[0].sign.id == "kernel-crashed"
+
+
+def test_an_id_of_a_newer_release_is_ignored():
+    machine = from_json({"targets": ["rtx-9000"], "torch": {"version": "3.0", "engine": "x"}, "later": 1})
+    assert machine.with_targets() == machine
+    assert from_json({"targets": ["dgx-spark"]}).with_targets().unified_memory is True
+
+
+def test_a_remedy_needs_a_form_for_each_place():
+    schema = json.loads(knowledge.SCHEMA.read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator({**schema, "$ref": "#/$defs/forms"})
+    assert validator.is_valid("Restart it.") and validator.is_valid({"default": "x", "podman": "y"})
+    assert validator.is_valid({"project": "x", "native": "y", "standalone": "z"})
+    assert not validator.is_valid({"project": "x", "native": "y"}) and not validator.is_valid("")

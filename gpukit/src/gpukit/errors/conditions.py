@@ -186,9 +186,10 @@ def cuda_above_driver(case: Case) -> bool | None:
 
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
-    number, arches = version(case.machine.capability), case.machine.torch.arch_list
-    if not number or not arches:
+    capability, arches = case.machine.capability, case.machine.torch.arch_list
+    if not capability or not arches:
         return None
+    number = version(capability)
     digits = [re.sub(r"\D", "", arch.partition("sm_")[2]) for arch in arches]
     return any(
         (int(each[:-1]), int(each[-1:])) <= number[:2] and int(each[:-1]) == number[0] for each in digits if each
