@@ -52,8 +52,8 @@ class Cause:
 
     `why` and `remedy` may contain placeholders in braces, filled in when the cause is found. `error_texts`: error
     messages that users see. `tell`: how to distinguish it from other causes of the same error text. `given`: the
-    evidence for or against it, see gpukit.errors.conditions. `standalone`: the remedy outside a project, if the other one
-    needs a project; `{install}` in it becomes the command that installs PyTorch for this machine.
+    evidence for or against it. `standalone`: the remedy outside a project, if the other one needs a project;
+    `{install}` in it becomes the command that installs PyTorch for this machine.
     """
 
     id: str
