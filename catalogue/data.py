@@ -147,6 +147,8 @@ def stacks() -> dict[str, Any]:
     return {
         "stacks": {id: stack(id) for id in HARDWARE},
         "releases": {base: {name: serves(base, name) for name in RELEASES[base]} for base in BASES},
+        "older_cards": support.load("hardware")["older"]["capabilities"],
+        "cuda_drivers": support.load("images")["toolkits"]["drivers"],
         "support": {base: BASES[base]["support"]["text"] for base in BASES},
         "brings": {base: BASES[base]["brings"] for base in BASES},
         "torch_to_build": PACKAGES["torch_to_build"]["packages"],

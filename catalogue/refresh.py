@@ -1,4 +1,5 @@
-"""After editing catalogue/*.yml or copier.yml: check the catalogue, regenerate what follows, and list what changed.
+"""After editing catalogue/*.yml, knowledge/*.yml, or copier.yml: check them, regenerate what follows, and list what
+changed.
 
 uv run --group test python catalogue/refresh.py
 """
@@ -14,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests/test_examples.py"
 STEPS = [
     ("the catalogue against its schemas", ["catalogue/check.py"], {}),
+    ("knowledge/, and what gpukit carries of it", ["catalogue/knowledge.py"], {}),
+    ("docs/troubleshooting.md", ["docs/write.py"], {}),
     ("catalogue/catalogue.json", ["catalogue/combine.py"], {}),
     ("docs/hardware.md", ["catalogue/document.py"], {}),
     ("docs/questions.md", ["catalogue/questions.py"], {}),
@@ -30,7 +33,7 @@ def main() -> int:
         if code:
             print(f"{what}: this step ended with exit status {code}; what to correct stands above.", file=sys.stderr)
             return 1
-    moved = ["git", "status", "--short", "catalogue", "docs", "examples", "gpukit/src/gpukit/data"]
+    moved = ["git", "status", "--short", "catalogue", "knowledge", "docs", "examples", "gpukit/src/gpukit/data"]
     print("-- to commit", flush=True)
     return subprocess.run(moved, cwd=ROOT).returncode
 

@@ -19,6 +19,7 @@ VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
 RECORDS = ROOT / "records"
+NAME = {"name": "<name>"}  # what a message names
 
 
 def troubleshooting() -> str:
@@ -38,8 +39,10 @@ def troubleshooting() -> str:
 
 
 def error_texts() -> str:
-    """Every message that `explain` recognizes, by topic, in the order in which the rules are tried."""
-    from gpukit.errors.rules import TOPICS
+    """Every message that `explain` recognizes, by topic, each with an anchor."""
+    from gpukit.errors.signs import signs
+    from gpukit.findings.causes import PROJECT, worded
+    from gpukit.project.data import data
 
     lines = [
         "",
@@ -50,11 +53,12 @@ def error_texts() -> str:
         "[`./launch explain`](explain.md) recognizes these messages, in old and new wordings, and prints the causes",
         "that are possible on this machine, each with a remedy. The most frequent cause of each message is first.",
     ]
-    for topic in TOPICS:
-        lines += ["", f"### {(topic.__doc__ or '').rstrip('.')}", ""]
-        for rule in topic.RULES:
-            causes = " Or: ".join(cause.why for cause in rule.causes)
-            lines.append(f"- {_code(_short(rule.example))} {_cell(causes)}")
+    for topic, about in data("knowledge")["topics"].items():
+        lines += ["", f"### {about.rstrip('.')}", ""]
+        for sign in signs():
+            if sign.topic == topic:
+                causes = " Or: ".join(worded(cause.why, PROJECT, NAME) for cause in sign.causes)
+                lines.append(f'- <a id="{sign.id}"></a>{_code(_short(sign.example))} {_cell(causes)}')
     return "\n".join([*lines, ""])
 
 
@@ -67,7 +71,6 @@ def _short(words: str, longest: int = 100) -> str:
 
 
 def _cell(text: str) -> str:
-    text = text.replace(" ({0})", "").replace("{0}", "<name>")
     return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
 
 

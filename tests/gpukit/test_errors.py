@@ -4,69 +4,111 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 from dataclasses import replace
+from typing import NamedTuple
 
+import jsonschema
 import pytest
 
-from catalogue import support
-from gpukit.errors.anchors import anchors
+from catalogue import knowledge, support
+from gpukit.errors.conditions import Case, holds, reason
 from gpukit.errors.diagnose import CERTAIN, LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose
-from gpukit.errors.evidence import CONTAINER, NO_DRIVER, WSL, Case, capability_below, driver_below, only
 from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, machine_in_text
-from gpukit.errors.next_steps import next_steps
 from gpukit.errors.reading import MAX_TEXT, NotTextError, joined, read
-from gpukit.errors.rule import LEVELS, NOTE
-from gpukit.errors.rules import RULES, cause
-from tests.gpukit.doctor.conftest import FAULTS
+from gpukit.errors.signs import NOTE, signs
+from gpukit.findings.causes import COMMANDS, PLACEHOLDER, cause, worded
+from tests.conftest import ROOT
+
+PLACES = [*COMMANDS]
 
 
-def texts(name):
-    blocks = re.split(r"^=== ", (FAULTS / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return [tuple(re.fullmatch(r"(\S+)\norigin: (.+)\n([\s\S]+)", block.strip()).groups()) for block in blocks]
+class Block(NamedTuple):
+    """A text in knowledge/texts/: the id of the sign that must come first, what is stated of the machine, the cause."""
+
+    id: str
+    about: dict[str, str]
+    text: str
 
 
-@pytest.mark.parametrize(("id", "origin", "text"), texts("texts"), ids=lambda value: value[:50])
-def test_a_text_from_a_public_thread(id, origin, text):
-    found = diagnose(text)
-    assert [each.rule.id for each in found.causes][:1] == [id]
-    assert 1 <= len(found.causes) <= MAX_CAUSES
-    assert all("{0}" not in each.why + each.remedy for each in found.causes)
+def texts(path):
+    blocks = re.split(r"^=== ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    found = [
+        re.fullmatch(r"(\S+)\n((?:(?:origin|machine|cause): .+\n)+)([\s\S]+)", each.strip()).groups() for each in blocks
+    ]
+    return [Block(id, dict(line.split(": ", 1) for line in about.splitlines()), text) for id, about, text in found]
 
 
-@pytest.mark.parametrize(("id", "origin", "text"), texts("unknown"), ids=lambda value: value[:50])
-def test_a_text_that_does_not_name_its_cause(id, origin, text):
-    assert diagnose(text).confidence == UNKNOWN
-    assert len(next_steps(text)) == 3
+CORPUS = {path.stem: texts(path) for path in sorted((ROOT / "knowledge/texts").glob("*.txt"))}
 
 
-# Rules
+def explained(block):
+    return diagnose(block.text, stated=from_json(json.loads(block.about.get("machine", "{}"))))
 
 
-def test_an_id_is_one_rule_and_one_cause():
-    assert len({rule.id for rule in RULES}) == len(RULES)
-    causes = {each.id: each for rule in RULES for each in rule.causes}
-    for rule in RULES:
-        for each in rule.causes:
-            same = replace(each, tell="", given=None)
-            assert same == replace(causes[each.id], tell="", given=None), each.id
+def test_the_texts_of_public_threads():
+    """Each has the sign under whose id it stands, and the cause that it names.
+
+    Those in unknown.txt name none, those in healthy.txt report no error, and other.txt has errors of other programs.
+    """
+    wrong = []
+    for topic, blocks in CORPUS.items():
+        for block in blocks:
+            found = explained(block)
+            first = found.causes[0].sign.id if found.causes else found.confidence
+            cause = found.causes[0].cause.id if found.causes else ""
+            fine = {
+                "unknown": found.confidence == UNKNOWN,
+                "healthy": found.confidence == NOTHING,
+                "other": found.confidence == UNKNOWN or found.program,
+            }.get(topic, first == block.id and block.about.get("cause", cause) == cause)
+            if not fine or len(found.causes) > MAX_CAUSES:
+                wrong.append(f"{topic}.txt: {block.id} ({block.about['origin']}): {first}, {cause}, {found.confidence}")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+# Knowledge
+
+
+def test_knowledge_has_no_faults_and_is_compiled():
+    assert knowledge.faults() == []
+    message = "knowledge.json is out of date: run `python catalogue/refresh.py`"
+    assert knowledge.TARGET.read_text(encoding="utf-8") == knowledge.written(), message
+
+
+def test_the_examples_of_the_signs():
+    wrong = []
+    for sign in signs():
+        found = diagnose(sign.example)
+        first = found.causes[0].sign.id if found.causes else found.confidence
+        if first != sign.id or (found.confidence == NOTHING) != (sign.level == NOTE):
+            wrong.append(f"{sign.id}: its example is explained as {first}, {found.confidence}")
+        if any(not each.check and not each.when for each in sign.causes[1:]):
+            wrong.append(f"{sign.id}: several causes, and nothing tells them apart")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_sentences_are_complete_in_every_place():
+    wrong = []
+    for sign in signs():
+        for found in diagnose(sign.example).causes:
+            for place in PLACES:
+                words = found.words(place)
+                for text in (words.why, words.remedy, words.check, words.more):
+                    if PLACEHOLDER.search(text) or text.count("`") % 2 or not (words.why and words.remedy):
+                        wrong.append(f"{found.cause.id}, {place}: {text}")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_a_cause_is_worded_for_its_place_and_values():
+    text = {"default": "Run `{gpukit} doctor`{? for {name}?}.", "native": "Run `{launch} build {name:PKG}`."}
+    assert worded(text, "project", {}) == "Run `./launch doctor`."
+    assert worded(text, "standalone", {"name": "x"}) == "Run `gpukit doctor` for x."
+    assert worded(text, "native") == "Run `./launch --native build PKG`."
+    assert worded(text, "native", {"name": "x"}) == "Run `./launch --native build x`."
     with pytest.raises(KeyError):
         cause("no-such-cause")
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule(rule):
-    found = diagnose(rule.example)
-    assert found.causes[0].rule.id == rule.id
-    assert (found.confidence == NOTHING) == (rule.level == NOTE)
-    assert rule.level in LEVELS and rule.more and rule.causes
-    assert not rule.certain or len(rule.causes) == 1 or rule.causes[0].given
-    groups = any(re.compile(pattern).groups for pattern in rule.patterns)
-    for each in rule.causes:
-        assert each.why and each.remedy
-        assert groups or "{0}" not in each.why + each.remedy
-        assert each.tell or each.given or each is rule.causes[0], "several causes, and nothing tells them apart"
-        assert all(text.count("`") % 2 == 0 for text in (each.why, each.remedy, each.tell, rule.more))
 
 
 @pytest.mark.parametrize(
@@ -74,23 +116,38 @@ def test_a_rule(rule):
     [
         (r"a(b|c)defgh", ["defgh"]),
         (r"abcd|efgh", ["abcd", "efgh"]),
-        (r"abcdx?", ["abcd"]),
-        (r"(?:foo|bar)", None),
-        (r"xy|abcd", None),
+        (r"(?:foo|bar)x?", ["foo", "bar"]),
+        (r"xy|abcd", []),
         (r"^(?!.*daemon).*Permission denied", ["permission denied"]),
         (r"v\d\.no such file[s]?", [".no such file"]),
     ],
 )
 def test_anchors(pattern, words):
-    assert anchors(pattern) == words
+    assert knowledge.anchors(pattern) == words
 
 
 @pytest.mark.slow
 def test_an_anchor_is_in_every_text_that_the_pattern_matches():
-    for _, _, text in texts("texts"):
-        for rule in RULES:
-            if rule.pattern.search(text):
-                assert not rule.anchors or any(word in text.lower() for word in rule.anchors), (rule.id, text)
+    for sign in signs():
+        for pattern, *words in sign.text:
+            for text in (block.text for blocks in CORPUS.values() for block in blocks):
+                if words and not any(word in text.lower() for word in words):
+                    assert not re.search(pattern, text, re.IGNORECASE | re.MULTILINE), (sign.id, pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ("wsll", "wsll is neither a fact"),
+        ("machine.gpu", "does not describe machine.gpu"),
+        ("text('(')", "missing )"),
+        ("wsl and", "invalid syntax"),
+        ("later(wsl)", "neither a function"),
+        ("1 + 1", "not allowed"),
+    ],
+)
+def test_a_condition_that_is_wrong(when, message):
+    assert message in knowledge.wrong_condition(when, {"wsl"})
 
 
 # What is an error at all
@@ -157,7 +214,7 @@ def test_the_machine_decides():
     new, old = Machine(gpus=(Card("", "12.0"),)), Machine(gpus=(Card("", "6.1"),))
     assert diagnose(text, new).causes[0].cause.id == "no-kernel-newer-card"
     assert diagnose(text, old).causes[0].cause.id == "no-kernel-older-card"
-    assert diagnose(text, new).causes[0].decided and not diagnose(text).causes[0].decided
+    assert diagnose(text, new).causes[0].because and not diagnose(text).causes[0].because
     ids = [[found.cause.id for found in diagnose(text, machine).causes] for machine in (new, old)]
     assert "no-kernel-older-card" not in ids[0] and "no-kernel-newer-card" not in ids[1]
 
@@ -215,15 +272,31 @@ def test_every_card_of_the_catalogue_has_its_capability_by_name():
                 assert from_json({"gpus": [{"name": name}]}).capabilities == (machine["capability"],), name
 
 
-def test_evidence_has_three_values():
-    wsl, nothing = Case("", Machine(system="wsl", driver="")), Case("", Machine())
-    assert [WSL.test(wsl), (~WSL).test(wsl), WSL.test(nothing), (~WSL).test(nothing)] == [True, False, None, None]
-    assert [(WSL & CONTAINER).test(wsl), (WSL | CONTAINER).test(wsl)] == [None, True]
-    assert [(NO_DRIVER & WSL).test(wsl), only(CONTAINER).test(wsl)] == [True, False]
-    card = Case("", Machine(gpus=(Card("", "8.6"),), driver="535.54"))
-    assert [capability_below("8.9").test(card), capability_below("8.6").test(card)] == [True, False]
-    assert [driver_below(floor).test(card) for floor in ("570", "535")] == [True, False]
-    assert driver_below("570").test(nothing) is None
+@pytest.mark.parametrize(
+    ("when", "expected", "because"),
+    [
+        ("wsl", True, "this is WSL"),
+        ("not wsl", False, ""),
+        ("container", None, ""),
+        ("wsl and container", None, ""),
+        ("wsl or container", True, "this is WSL"),
+        ("no_driver and wsl", True, "no NVIDIA driver is installed and this is WSL"),
+        ("sure(container)", False, ""),
+        ("maybe(jetson)", None, ""),
+        ("text('out of (m\\w+)')", True, 'the text has "out of memory"'),
+        ("maybe(text('nothing'))", None, ""),
+        ("machine.capability < '8.9'", True, "the GPU's compute capability is 8.6, below 8.9"),
+        ("machine.capability < '8.6'", False, ""),
+        ("machine.torch.version >= '2.10'", False, ""),
+        ("need > '12.4'", True, ""),
+    ],
+)
+def test_conditions_have_three_values(when, expected, because):
+    machine = Machine(system="wsl", driver="", gpus=(Card("", "8.6"),), torch=Torch("2.9.1+cu130"))
+    case = Case("it ran out of memory", machine, {"need": "12.8"})
+    condition = knowledge.condition(when)
+    assert holds(condition, case) is expected
+    assert reason(condition, case) == because
 
 
 def test_a_machine_of_another_version_or_written_by_hand():
@@ -271,7 +344,7 @@ def of(data):
     ids=range(9),
 )
 def test_encodings_and_colors(data):
-    assert diagnose(of(data)).causes[0].rule.id == "kernel-crashed"
+    assert diagnose(of(data)).causes[0].sign.id == "kernel-crashed"
 
 
 BINARY = [b"\x7fELF\x02\x01\x01\0\0\0\0" + bytes(range(256)), gzip.compress(b"x" * 999), bytes(50)]
@@ -297,11 +370,58 @@ def test_long_log_is_reduced_to_its_errors():
 def test_lines_that_a_terminal_broke(width):
     text = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)` in this program"
     wrapped = "\n".join(text[start : start + width] for start in range(0, len(text), width))
-    assert diagnose(wrapped).causes[0].rule.id == "gpu-memory-or-libraries"
+    assert diagnose(wrapped).causes[0].sign.id == "gpu-memory-or-libraries"
     assert joined("one line") == []
 
 
 def test_two_unrelated_errors_are_both_named():
     found = diagnose(f"{ERROR}\nstep 1\nOSError: [Errno 28] No space left on device: '/data/x'")
     assert found.confidence == LIKELY
-    assert {"kernel-crashed", "disk-full"} <= {each.rule.id for each in found.causes}
+    assert {"kernel-crashed", "disk-full"} <= {each.sign.id for each in found.causes}
+
+
+NOISE = "\n".join(f"Downloading shard {number}" for number in range(60))
+FALLBACK = "warning: failed to query the mirror: connection refused, falling back to the package index"
+
+
+def test_the_last_errors_decide_and_those_before_are_evidence():
+    early = "error: creating server TCP listening socket: Address already in use"
+    found = diagnose(f"{early}\n{NOISE}\n{ERROR}")
+    assert found.causes[0].sign.id == "kernel-crashed" and found.line == ERROR
+    assert diagnose(f"{ERROR}\n{NOISE}\n{early}").causes[0].sign.id != "kernel-crashed"
+
+
+def test_an_error_that_was_handled_is_no_cause():
+    """It was handled if the program says so and goes on; a text that ends with it reports it."""
+    found = diagnose(f"{FALLBACK}\n{NOISE}\n{ERROR}")
+    assert [each.sign.id for each in found.causes][:1] == ["kernel-crashed"]
+    assert all("mirror" not in each.line for each in found.causes)
+    assert diagnose(f"{FALLBACK}\nstep 1 loss 2.0\nstep 2 loss 1.9").confidence == NOTHING
+    assert diagnose("OSError: [Errno 28] No space left on device, skipping checkpoint").causes
+
+
+def test_success_does_not_silence_a_warning_that_nothing_runs_on_the_gpu():
+    warning = (
+        "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation."
+    )
+    assert diagnose(f"UserWarning: {warning}\n{TRAINING}").causes[0].cause.id == "no-kernel-newer-card"
+
+
+def test_interleaved_ranks_and_a_log_that_was_cut():
+    ranks = f"[rank1]: Traceback (most recent call last):\n[rank0]: step 7\n[rank1]: {ERROR}\n[rank0]: step 8"
+    assert diagnose(ranks).causes[0].sign.id == "kernel-crashed"
+    assert diagnose(f'    return forward_call(*args)\n{ERROR[14:]}\n  File "x.p').causes[0].sign.id == "kernel-crashed"
+
+
+def test_an_id_of_a_newer_release_is_ignored():
+    machine = from_json({"targets": ["rtx-9000"], "torch": {"version": "3.0", "engine": "x"}, "later": 1})
+    assert machine.with_targets() == machine
+    assert from_json({"targets": ["dgx-spark"]}).with_targets().unified_memory is True
+
+
+def test_a_remedy_needs_a_form_for_each_place():
+    schema = json.loads(knowledge.SCHEMA.read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator({**schema, "$ref": "#/$defs/forms"})
+    assert validator.is_valid("Restart it.") and validator.is_valid({"default": "x", "podman": "y"})
+    assert validator.is_valid({"project": "x", "native": "y", "standalone": "z"})
+    assert not validator.is_valid({"project": "x", "native": "y"}) and not validator.is_valid("")

@@ -27,7 +27,7 @@ HEALTHY = "step 1 loss 0.5 lr 0.1\nstep 2 loss 0.4 lr 0.1\ntraining finished\n"
 
 @pytest.fixture(autouse=True)
 def nothing_known_of_this_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(command.facts, "local", lambda *_: Machine())
+    monkeypatch.setattr(command, "this_machine", Machine)
     monkeypatch.chdir(tmp_path)
 
 
@@ -99,7 +99,7 @@ def test_machine_from_a_file_or_this_one(tmp_path, monkeypatch, capsys):
     old = tmp_path / "machine.json"
     old.write_text('{"machine": {"gpus": [{"name": "NVIDIA GeForce GTX 1080"}]}}', encoding="utf-8")
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
-    monkeypatch.setattr(command.facts, "local", lambda *_: Machine(gpus=(Card(capability="12.0"),)))
+    monkeypatch.setattr(command, "this_machine", lambda: Machine(gpus=(Card(capability="12.0"),)))
     assert causes(capsys, NO_KERNEL)[0] == "no-kernel-newer-card"
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
 
@@ -134,6 +134,25 @@ def test_only_secrets_are_hidden(monkeypatch, tmp_path, capsys):
     piped(monkeypatch, text.encode())
     main(["explain"])
     assert mig in capsys.readouterr().out
+
+
+def test_only_what_comes_from_the_text_is_masked(monkeypatch, capsys, tmp_path):
+    """A name of a machine can be a part of a command in a remedy."""
+    hide = SimpleNamespace(names=lambda text: text.replace("vm", "<host>"))
+    monkeypatch.setattr(command, "mask", lambda *_: hide)
+    (tmp_path / "machine").write_text('{"unified_memory": true}', encoding="utf-8")
+    main(["explain", "vm: torch.OutOfMemoryError: CUDA out of memory", "--machine", "machine"])
+    shown = capsys.readouterr().out
+    assert "/proc/sys/vm/drop_caches" in shown and "<host>: torch.OutOfMemoryError" in shown
+
+
+def test_what_is_stated_takes_precedence_over_the_text(tmp_path, capsys):
+    """uv lists the platforms of all wheels: the text must not change the machine that was stated."""
+    text = "unsatisfied condition: cuda>=12.8, on NVIDIA GeForce GTX 1080, Driver Version: 470.10  CUDA Version: 11.4"
+    (tmp_path / "machine").write_text('{"driver": "551.78", "cuda": "12.4", "system": "windows"}', encoding="utf-8")
+    main(["explain", text, "--machine", "machine"])
+    shown = capsys.readouterr().out
+    assert "551.78" in shown and "570.26 or newer" in shown and "470.10" not in shown.partition("because")[2]
 
 
 def test_in_a_pipe_that_is_closed_and_without_a_home(tmp_path):

@@ -3,7 +3,8 @@ import re
 import jsonschema
 import pytest
 
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, markdown, plain, table, to_json, verdict
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, markdown, table, to_json, verdict
+from gpukit.project.messages import plain
 
 
 def finding(status, id="a", **texts):

@@ -1,4 +1,4 @@
-"""Code that reacts to an error text names rules and causes by id: each of them must exist."""
+"""Code that reacts to an error text names signs and causes by id: each of them must exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 import gpukit
 from gpukit.doctor import driver, engine, grant, running
 from gpukit.errors import refusals
-from gpukit.errors.rules import RULES, named
+from gpukit.errors.signs import named, signs
 from gpukit.findings.finding import Cause
 from gpukit.verify import imports, native, standalone, torch_errors
 
 SOURCE = Path(gpukit.__file__).parent
-OF_RULES = {rule.id for rule in RULES} | {cause.id for rule in RULES for cause in rule.causes}
+OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cause in sign.causes}
 
 
 def of_checks(part: str) -> set[str]:
@@ -45,7 +45,7 @@ def of_checks(part: str) -> set[str]:
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
 )
 def test_each_requested_id_can_occur_in_a_text(ids) -> None:
-    assert set(ids) - OF_RULES == set()
+    assert set(ids) - OF_SIGNS == set()
 
 
 def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
@@ -55,14 +55,14 @@ def test_verify_gives_meanings_and_sentences_only_to_its_own_causes() -> None:
     assert set(standalone.STANDALONE_WORDING) - own - of_checks("doctor") == set()
 
 
-def test_each_referenced_rule_exists() -> None:
+def test_each_referenced_sign_exists() -> None:
     asked: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(call, ast.Call)
                 and isinstance(call.func, ast.Name)
-                and call.func.id in ("match_rules", "named")
+                and call.func.id in ("match_signs", "named")
             ):
                 asked |= {each.value for each in call.args if isinstance(each, ast.Constant)}
     assert len(asked) > 20 and named(*asked)

@@ -22,15 +22,15 @@ import yaml
 from copier import run_update
 from packaging.requirements import Requirement
 
-from gpukit.cli import explain
+from gpukit.cli import ids as ids_of
 from gpukit.cli.main import parse
 from gpukit.cli.table import COMMANDS
 from gpukit.doctor import main as doctor
-from gpukit.errors.next_steps import STEPS
 from gpukit.errors.refusals import BUILD_KINDS
-from gpukit.errors.rule import BUILD, NOTE
-from gpukit.errors.rules import RULES
+from gpukit.errors.signs import NOTE, signs
+from gpukit.findings import causes
 from gpukit.findings import checks as findings
+from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE
 from gpukit.findings.finding import Cause, commands, remedy
 from gpukit.host import stacks
 from gpukit.host.cards import data
@@ -60,22 +60,21 @@ class Sentence(NamedTuple):
 
 def of_causes(project: bool, natively: bool = False) -> Iterator[Sentence]:
     """As explain, doctor, and verify print them."""
-    for rule in RULES:
-        for cause in rule.causes:
-            others = (
-                explain.with_commands(cause.tell, project, natively),
-                explain.remedy_for(cause, project, natively),
-            )
-            for text in (cause.why, *others):
-                yield Sentence(f"{rule.id} {cause.id}", text, project)
-        yield Sentence(f"{rule.id} more", explain.with_commands(rule.more, project, natively), project)
-    for check, there in explain.all_checks(project, natively):
+    place = (NATIVE if natively else PROJECT) if project else STANDALONE
+    known = data("knowledge")
+    for id in known["causes"]:
+        found = causes.cause(id)
+        for text in (found.why, found.remedy, found.check):
+            yield Sentence(id, causes.worded(text, place), project)
+    for look in known["looks"].values():
+        yield Sentence("look", causes.worded(look, place), project)
+    for check, there in ids_of.all_checks(project, natively):
         if there is project and not (natively and check in doctor.CHECKS):  # doctor is about containers
             for cause in check.causes:
                 for text in (cause.why, remedy(cause, project, check.native)):
                     yield Sentence(f"{check.id} {cause.id}", text, project)
-    for _, step in STEPS:
-        yield Sentence("next step", explain.with_commands(step, project, natively), project)
+    for step in known["steps"]:
+        yield Sentence("next step", causes.worded(step["look"], place), project)
     if project:
         for id, words in native.WORDING.items():
             yield from (Sentence(f"native {id}", text, project) for text in words.values())
@@ -122,7 +121,7 @@ def pairs() -> dict[tuple[str, str, str], str]:
 @cache
 def ids(tool: str, project: bool) -> set[str]:
     """The checks that there are here."""
-    return {each.id for each, there in explain.all_checks(project) if there is project} & {
+    return {each.id for each, there in ids_of.all_checks(project) if there is project} & {
         each.id for each in CHECKS[tool]
     }
 
@@ -246,7 +245,7 @@ def starts(command: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize("project", [True, False], ids=["project", "standalone"])
 def test_no_remedy_of_a_check_runs_that_check(project) -> None:
     wrong = []
-    for check, there in explain.all_checks(project):
+    for check, there in ids_of.all_checks(project):
         tool = "doctor" if check in doctor.CHECKS else "verify"
         for cause in check.causes if there is project else ():
             for command in OURS.findall(remedy(cause, project)):
@@ -261,25 +260,25 @@ def test_no_explanation_leads_to_explain(project) -> None:
     assert [each for each in every if starts(each[1])[0] == "explain"] == []
 
 
-def test_remedies_of_rules_do_not_start_the_same_tool() -> None:
-    """Rules of a kind are about engines, which doctor asks; those of verify are about what runs in the container."""
+def test_remedies_of_signs_do_not_start_the_same_tool() -> None:
+    """Signs of a kind are about engines, which doctor asks; those of verify are about what runs in the container."""
     wrong = []
-    for rule in RULES:
-        for cause in rule.causes if rule.level != NOTE else ():
-            for command in OURS.findall(cause.remedy):
+    for sign in signs():
+        for cause in sign.causes if sign.level != NOTE else ():
+            for command in OURS.findall(causes.worded(cause.remedy, PROJECT)):
                 tool, run = starts(command)
-                if tool == "verify" or (tool == "doctor" and rule.kind and run & {"engine", "gpu", "running"}):
-                    wrong.append((rule.id, cause.id, command))
-                if rule.kind in BUILD_KINDS and f"`{command}`" == BUILD:
-                    wrong.append((rule.id, cause.id, command))
+                if tool == "verify" or (tool == "doctor" and sign.kind and run & {"engine", "gpu", "running"}):
+                    wrong.append((sign.id, cause.id, command))
+                if sign.kind in BUILD_KINDS and command == "./launch build":
+                    wrong.append((sign.id, cause.id, command))
     assert wrong == []
 
 
 def test_a_look_asks_something_else_than_the_remedy() -> None:
-    for project in (True, False):
-        for rule in RULES:
-            look = explain.with_commands(rule.more, project)
-            assert look or (not project and rule.more == BUILD), rule.id
+    for place in causes.COMMANDS:
+        for name, text in data("knowledge")["looks"].items():
+            look = causes.worded(text, place)
+            assert look or (place == STANDALONE and name == "build"), name
             assert starts(look.strip("`"))[0] != "explain"
 
 

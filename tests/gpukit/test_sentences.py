@@ -1,4 +1,4 @@
-"""All sentences of doctor, plan, verify, setup and the error rules, by id: no other test depends on their wording.
+"""All sentences of doctor, plan, verify, and setup, by id: no other test depends on their wording.
 
 After a change of a sentence, run `python tests/gpukit/test_sentences.py`, and read what git shows.
 """
@@ -19,7 +19,6 @@ SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 
 def causes() -> dict[str, list]:
     """All causes, by where they stand."""
-    from gpukit.errors.rules import RULES
     from gpukit.findings.finding import Cause
 
     found: dict[str, list] = {}
@@ -28,7 +27,6 @@ def causes() -> dict[str, list]:
         modules = [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
         found[part] = [value for value in values if isinstance(value, Cause)]
-    found["errors"] = [cause for rule in RULES for cause in rule.causes]
     return found
 
 

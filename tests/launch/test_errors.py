@@ -8,7 +8,7 @@ import pytest
 
 from gpukit.errors.machine import Card, Engine, Machine
 from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
-from gpukit.errors.rules import RULES
+from gpukit.errors.signs import signs
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
 CASES = [block.strip().splitlines() for block in BLOCKS]
@@ -21,13 +21,13 @@ def test_an_engines_text_has_a_kind_and_a_cause(kind: str, id: str, text: str) -
     assert known and known[0] == kind
     assert id in ("*", known[1].cause.id)
     refusal = str(explain(text, "It cannot start"))
-    assert "{0}" not in refusal and "\n" not in refusal
+    assert "{name" not in refusal and "\n" not in refusal
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.kind in KINDS], ids=lambda rule: rule.id)
-def test_a_rule_with_a_kind_is_found_by_its_example(rule) -> None:
-    known = classify(rule.example, (rule.kind,))
-    assert known and known[0] == rule.kind and known[1].cause.id in [cause.id for cause in rule.causes]
+@pytest.mark.parametrize("sign", [sign for sign in signs() if sign.kind in KINDS], ids=lambda sign: sign.id)
+def test_a_sign_with_a_kind_is_found_by_its_example(sign) -> None:
+    known = classify(sign.example, (sign.kind,))
+    assert known and known[0] == sign.kind and known[1].cause.id in [cause.id for cause in sign.causes]
 
 
 def test_the_way_without_a_gpu_is_named_where_there_is_one() -> None:

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import json
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from gpukit.doctor import main as doctor
 from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, relevant
 from gpukit.errors.machine import Machine, from_json
-from gpukit.errors.next_steps import next_steps
 from gpukit.errors.reading import NotTextError, read
-from gpukit.errors.rule import BUILD, Rule
-from gpukit.errors.rules import RULES
-from gpukit.findings import checks
-from gpukit.findings.checks import Check
-from gpukit.findings.finding import Cause, commands, plain, remedy
+from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, worded
 from gpukit.findings.private import Mask, mask
-from gpukit.host import facts
-from gpukit.plan import main as plan
+from gpukit.project.data import data
 from gpukit.project.location import find_root
-from gpukit.project.messages import RefusalError
-from gpukit.verify import main as verify
-from gpukit.verify import native as natively
-from gpukit.verify import standalone
+from gpukit.project.messages import RefusalError, plain
 
 EXIT_CODES = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
 # Facts that only the user knows. At most one question is asked, on a terminal, if its answer changes the diagnosis.
@@ -42,6 +28,7 @@ QUESTIONS = {
     "worked_before": ("worked_before", "Did this work before on this machine?"),
 }
 MAX_LINE = 600  # characters of a line that are printed
+MAX_STEPS = 3
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -53,34 +40,43 @@ def explain(options: argparse.Namespace) -> int:
     Raises:
         RefusalError: the input cannot be read (2)
     """
-    what, native = options.WHAT, getattr(options, "native", False) or natively.is_native()
-    if what and what != "-" and not Path(what).is_file():
-        entries = find(what, find_root() is not None, native)
-        if entries:
-            print("\n\n".join(entries))
-            return 0
-        if not re.search(r"\s", what):
-            raise RefusalError(unknown_id(what), code=2)
+    what, place = options.WHAT, current_place(options)
+    if what and what != "-" and not re.search(r"\s", what) and not Path(what).is_file():
+        from gpukit.cli import ids  # imported here because it is slow
+
+        entries = ids.find(what, place, this_machine())
+        if not entries:
+            raise RefusalError(ids.unknown_id(what), code=2)
+        print("\n\n".join(entries))
+        return 0
     text = read_text(what)
     if not text.strip():
         raise RefusalError("the text is empty.", code=2)
-    known = read_machine(options.machine)
-    known = replace(known, **{fact: answer == "yes" for fact, answer in given_facts(options).items()})
-    machine = known if options.machine else known.over(facts.local(find_root()))
-    diagnosis = diagnose(text, machine)
-    question = deciding_question(text, machine)
+    stated = read_machine(options.machine)
+    stated = replace(stated, **{fact: answer == "yes" for fact, answer in given_facts(options).items()})
+    here = Machine() if options.machine else this_machine()
+    diagnosis = diagnose(text, here, stated=stated)
+    question = deciding_question(text, here, stated)
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
-        diagnosis = diagnose(text, replace(machine, **{question: ask(QUESTIONS[question][1])}))
+        stated = replace(stated, **{question: ask(QUESTIONS[question][1])})
+        diagnosis = diagnose(text, here, stated=stated)
         question = ""
     hide = mask(find_root() or Path.cwd())
-    diagnosis = adapted(diagnosis, find_root() is not None, native)
     if options.json:
-        print(json.dumps(to_json(diagnosis, text, hide, native), indent=2))
+        print(json.dumps(to_json(diagnosis, text, hide, place), indent=2))
     else:
-        print(show(diagnosis, text, question, hide, native))
+        print(show(diagnosis, text, question, hide, place))
     if options.report:
-        Path(options.report).write_text(report(diagnosis, text, hide, native), encoding="utf-8")
+        Path(options.report).write_text(report(diagnosis, text, hide, place), encoding="utf-8")
     return EXIT_CODES[diagnosis.confidence]
+
+
+def current_place(options: argparse.Namespace) -> str:
+    if find_root() is None:
+        return STANDALONE
+    from gpukit.image import guard  # imported here because it is slow
+
+    return NATIVE if getattr(options, "native", False) or guard.OWN.is_file() else PROJECT
 
 
 def read_text(what: str) -> str:
@@ -99,6 +95,12 @@ def read_text(what: str) -> str:
         raise RefusalError(f"{what or 'the input'} cannot be explained: {error}.", code=2) from None
 
 
+def this_machine() -> Machine:
+    from gpukit.host import facts  # imported here because it is slow, and not needed with --machine
+
+    return facts.local(find_root())
+
+
 def read_machine(file: str) -> Machine:
     if not file:
         return Machine()
@@ -115,13 +117,15 @@ def given_facts(options: argparse.Namespace) -> dict[str, str]:
     return {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items() if getattr(options, name)}
 
 
-def deciding_question(text: str, machine: Machine) -> str:
+def deciding_question(text: str, here: Machine, stated: Machine) -> str:
     """The fact that decides which cause comes first; empty if there is none."""
-    if diagnose(text, machine).confidence != LIKELY:
+    if diagnose(text, here, stated=stated).confidence != LIKELY:
         return ""
     for fact in QUESTIONS:
-        if getattr(machine, fact) is None:
-            yes, no = (diagnose(text, replace(machine, **{fact: answer})).causes[:1] for answer in (True, False))
+        if getattr(stated.over(here), fact) is None:
+            yes, no = (
+                diagnose(text, here, stated=replace(stated, **{fact: answer})).causes[:1] for answer in (True, False)
+            )
             if [found.cause.id for found in yes] != [found.cause.id for found in no]:
                 return fact
     return ""
@@ -135,7 +139,7 @@ def ask(question: str) -> bool | None:
     return {"y": True, "n": False}.get(answer[:1])
 
 
-def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, native: bool = False) -> str:
+def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, place: str) -> str:
     """The diagnosis as text, wrapped for the terminal."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
 
@@ -145,7 +149,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, native: boo
             if value:
                 first = f"{indent}{name:<9}"
                 lines += textwrap.wrap(
-                    clean(value, hide), width, initial_indent=first, subsequent_indent=" " * len(first),
+                    value, width, initial_indent=first, subsequent_indent=" " * len(first),
                     break_long_words=False, break_on_hyphens=False,
                 )  # fmt: skip
         return lines
@@ -154,43 +158,54 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, native: boo
     if diagnosis.confidence == UNKNOWN:
         lines = ["No known error was found in this text. Its most relevant lines:"]
         lines += [f"  {clean(line, hide)}" for line in relevant(text)]
-        lines += ["Look at:", *(line for step in steps(text, native) for line in rows([("  -", step)]))]
+        lines += ["Look at:", *(line for step in steps(text, place) for line in rows([("  -", step)]))]
         return "\n".join(lines)
     if diagnosis.confidence == NOTHING:
         lines = ["This text reports no error."]
         for found in causes:
-            lines += ["", *rows([("line", found.line), ("means", found.why), ("to do", found.remedy)])]
+            words = found.words(place, hide.names)
+            lines += ["", *rows([("line", clean(found.line, hide)), ("means", words.why), ("to do", words.remedy)])]
         return "\n".join(lines)
     about = "This error is in the program, its data, or a server, not in the GPU software."
     lines = [about] if diagnosis.program else []
     if len(causes) == 1:
-        found = causes[0]
+        found, words = causes[0], causes[0].words(place, hide.names)
         name = "cause" if diagnosis.confidence == CERTAIN else "likely"
-        pairs = [("line", found.line), (name, found.why), ("because", found.decided), ("remedy", found.remedy)]
-        return "\n".join([*lines, *rows([*pairs, ("more", found.rule.more)])])
-    lines += rows([("line", diagnosis.line)])
+        pairs = [("line", clean(found.line, hide)), (name, words.why), ("because", quoted(found.because, hide))]
+        pairs += [("remedy", words.remedy)]
+        return "\n".join([*lines, *rows([*pairs, ("more", words.more)])])
+    lines += rows([("line", clean(diagnosis.line, hide))])
     lines += [f"{len(causes)} causes are likely, the most likely first:"]
     for number, found in enumerate(causes, 1):
-        other = found.line if found.line != diagnosis.line else ""
-        pairs = [(f"{number}.", found.why), ("line", other), ("because", found.decided), ("check", found.tell)]
-        lines += ["", *rows([*pairs, ("remedy", found.remedy)])]
-    lines += ["", *rows([("more", causes[0].rule.more)])]
+        words = found.words(place, hide.names)
+        other = clean(found.line, hide) if found.line != diagnosis.line else ""
+        because = quoted(found.because, hide)
+        pairs = [(f"{number}.", words.why), ("line", other), ("because", because), ("check", words.check)]
+        lines += ["", *rows([*pairs, ("remedy", words.remedy)])]
+    lines += ["", *rows([("more", causes[0].words(place).more)])]
     if question:
         option = "--" + QUESTIONS[question][0].replace("_", "-")
         lines += rows([("tell", f"{QUESTIONS[question][1]} `{option} yes` or `{option} no` changes the answer.")])
     return "\n".join(lines)
 
 
-def steps(text: str, native: bool = False) -> list[str]:
-    """Where to look next, with commands that work here."""
-    return [with_commands(step, find_root() is not None, native) for step in next_steps(text)]
+def steps(text: str, place: str) -> list[str]:
+    """Where to look if a text is unknown: the first three steps whose pattern it has."""
+    known = data("knowledge")["steps"]
+    fitting = [step["look"] for step in known if re.search(step["text"], text, re.IGNORECASE)]
+    return [worded(look, place) for look in fitting[:MAX_STEPS]]
 
 
 def clean(text: str, hide: Mask) -> str:
     return hide.names(plain(text))[:MAX_LINE]
 
 
-def to_json(diagnosis: Diagnosis, text: str, hide: Mask, native: bool = False) -> dict[str, object]:
+def quoted(because: str, hide: Mask) -> str:
+    """A reason: only what it quotes from the text can be private."""
+    return re.sub(r'"[^"]*"', lambda found: hide.names(found[0]), because)
+
+
+def to_json(diagnosis: Diagnosis, text: str, hide: Mask, place: str) -> dict[str, object]:
     """The document that `--json` prints; docs/explain.md describes it."""
     return {
         "schema": 1,
@@ -202,108 +217,22 @@ def to_json(diagnosis: Diagnosis, text: str, hide: Mask, native: bool = False) -
         "causes": [
             {
                 "id": found.cause.id,
-                "rule": found.rule.id,
-                "cause": clean(found.why, hide),
-                "remedy": clean(found.remedy, hide),
-                "tell": clean(found.tell, hide),
-                "because": found.decided,
+                "sign": found.sign.id,
+                "cause": words.why,
+                "remedy": words.remedy,
+                "check": words.check,
+                "because": quoted(found.because, hide),
                 "line": clean(found.line, hide),
-                "more": found.rule.more,
+                "more": words.more,
             }
-            for found in diagnosis.causes
+            for found, words in ((found, found.words(place, hide.names)) for found in diagnosis.causes)
         ],
-        "look_at": steps(text, native) if diagnosis.confidence == UNKNOWN else [],
+        "look_at": steps(text, place) if diagnosis.confidence == UNKNOWN else [],
     }
 
 
-def report(diagnosis: Diagnosis, text: str, hide: Mask, native: bool = False) -> str:
+def report(diagnosis: Diagnosis, text: str, hide: Mask, place: str) -> str:
     """The text and its diagnosis as Markdown for an issue, without secrets and names."""
-    answer = hide.report(show(diagnosis, text, "", hide, native))
+    answer = hide.report(show(diagnosis, text, "", hide, place))
     lines = "\n".join(hide.report(plain(line)) for line in text.splitlines()[-200:])
     return f"### explain: {diagnosis.confidence}\n\n```text\n{answer}\n```\n\nThe text:\n\n```text\n{lines}\n```\n"
-
-
-def find(what: str, project: bool, native: bool = False) -> list[str]:
-    """The entries of a check, a rule, or a cause with this id."""
-    every = list(all_checks(project, native))
-    entries = [checks.explain(each, there) for each, there in every if each.id == what]
-    rules = (rule for rule in RULES if what == rule.id or what in [cause.id for cause in rule.causes])
-    entries += [rule_entry(rule, project, native) for rule in rules]
-    if not entries:
-        causes = ((cause, there) for each, there in every for cause in each.causes if cause.id == what)
-        entries = [cause_entry(cause, there, native) for cause, there in dict.fromkeys(causes)]
-    return entries
-
-
-def all_checks(project: bool, native: bool = False) -> Iterator[tuple[Check, bool]]:
-    """All checks, and whether each needs a project. Outside a project, and natively, some have other remedies."""
-    yield from ((each, project or each.project) for each in doctor.CHECKS)
-    yield from ((replace(each, native=project and native), project or each.project) for each in plan.EXPLAINED)
-    for each in natively.adapted(verify.CHECKS) if project and native else verify.CHECKS:
-        left_out = project or each.id in standalone.LEFT_OUT
-        yield (each if left_out else standalone.adapted(each)), left_out
-
-
-def with_commands(text: str, project: bool, native: bool = False) -> str:
-    """A sentence with commands that work here; outside a project, without checks that need a project."""
-    if project:
-        return commands(text, project, native) if native else text
-    known = standalone_ids()
-
-    def fewer(found: re.Match[str]) -> str:
-        ids = [id for id in found[2].split(",") if id in known]
-        return f"{found[1]} --only {','.join(ids)}" if ids else found[1]
-
-    text = re.sub(r"(\./launch (?:doctor|verify)) --only ([\w,-]+)", fewer, text)
-    return commands("" if text == BUILD else text, project)
-
-
-@cache
-def standalone_ids() -> set[str]:
-    return {each.id for each, there in all_checks(project=False) if not there}
-
-
-def remedy_for(cause: Any, project: bool, native: bool = False) -> str:
-    if not project:
-        return with_commands(cause.standalone or cause.remedy, project)
-    return remedy(natively.reworded_cause(cause) if native else cause, project, native)
-
-
-def adapted(diagnosis: Diagnosis, project: bool, native: bool = False) -> Diagnosis:
-    """The diagnosis with remedies and commands that work here."""
-    causes = (
-        replace(
-            found,
-            remedy=remedy_for(found, project, native),
-            tell=with_commands(found.tell, project, native),
-            rule=replace(found.rule, more=with_commands(found.rule.more, project, native)),
-        )
-        for found in diagnosis.causes
-    )
-    return replace(diagnosis, causes=tuple(causes))
-
-
-def unknown_id(what: str) -> str:
-    every = (*doctor.CHECKS, *plan.EXPLAINED, *verify.CHECKS)
-    ids = [each.id for each in every] + [cause.id for each in every for cause in each.causes]
-    ids += [rule.id for rule in RULES] + [cause.id for rule in RULES for cause in rule.causes]
-    similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])
-    advice = f"similar ids: {', '.join([*similar][:8])}" if similar else "`doctor --help` and `verify --help` list ids"
-    return f"{what} is neither a file nor a known id; {advice}."
-
-
-def rule_entry(rule: Rule, project: bool, native: bool = False) -> str:
-    """The entry of a rule: its error text and its causes."""
-    more = with_commands(rule.more, project, native)
-    rows = [f"{'text':<8}{rule.example}", *(cause_entry(cause, project, native) for cause in rule.causes)]
-    return "\n\n".join([*rows, *[f"{'more':<8}{more}"] * bool(more)])
-
-
-def cause_entry(cause: Cause, project: bool, native: bool = False) -> str:
-    pairs = (
-        ("cause", cause.why),
-        ("check", with_commands(cause.tell, project, native)),
-        ("remedy", remedy_for(cause, project, native)),
-    )
-    filled = (f"{name:<8}{' '.join(re.sub(r'{[^}]*}', '...', text).split())}" for name, text in pairs if text)
-    return "\n".join(filled)

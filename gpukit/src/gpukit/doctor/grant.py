@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_REQUESTED
 from gpukit.doctor.engine import ENGINE_IS_REMOTE, HANGS, cdi, desktop, facts, remote
-from gpukit.errors.known import known_cause, rule_ids
+from gpukit.errors.known import known_cause, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.host.cards import cards
@@ -165,7 +165,7 @@ def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
 
 def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     """The missing part, if the engine's message has several causes and the machine decides."""
-    info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(rule_ids(text))
+    info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(sign_ids(text))
     if not about & (NO_GPU_DRIVER | UNKNOWN_RUNTIME | MISSING_PROGRAM | CDI_RULES | DRIVER_RULES):
         return None
     if desktop(info) and "driver-unseen" not in about:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_REQUESTED
 from gpukit.doctor.engine import ENGINE_IS_REMOTE, cdi, facts, remote
-from gpukit.errors.known import known_cause, lookup, rule_ids
+from gpukit.errors.known import known_cause, lookup, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
 from gpukit.project.stack import Stack, version
@@ -121,6 +121,6 @@ def restart(probes: Any, stack: Stack) -> Finding:
         return skipped(ENGINE_IS_REMOTE)
     for container in probes.containers:
         early = container.restart in ("always", "unless-stopped") and not container.running
-        if early and BEFORE_DRIVER_RULES.intersection(rule_ids(container.error)):
+        if early and BEFORE_DRIVER_RULES.intersection(sign_ids(container.error)):
             return TOO_EARLY(container.error, "a container that runs", name=container.name)
     return passed("no container started too early")

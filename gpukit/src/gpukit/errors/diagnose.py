@@ -1,31 +1,41 @@
-"""Find the causes of an error text: the only matcher of the rules."""
+"""Find the causes of an error text: the only matcher of the signs."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from gpukit.errors.evidence import Case
+from gpukit.errors.conditions import Case, holds, reason, values
 from gpukit.errors.machine import Machine, machine_in_text
 from gpukit.errors.reading import joined, plain
-from gpukit.errors.rule import BROAD, GENERAL, NOTE, SPECIFIC, Rule
-from gpukit.errors.rules import RULES
-from gpukit.findings.finding import Cause
+from gpukit.errors.signs import BROAD, GENERAL, LEVELS, NOTE, SPECIFIC, Sign, captures, signs
+from gpukit.findings.causes import Cause, worded
+from gpukit.project.data import data
 
 CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
 MAX_CAUSES = 3  # in a likely diagnosis
 
 # Lines that report no error, whatever they contain.
 NO_ERROR_LINE = re.compile(
-    r"\bNCCL (?:INFO|VERSION)\b|^I\d{4} \d\d:|\bPASSED\b|^\[(?:pip3|conda)\] |Unable to register cu\w+ "
-    r"factory|debconf: |"
+    r"^#(?:$|\s{2,})|\bNCCL (?:INFO|VERSION)\b|NCCL WARN Failed to open lib\w+\.so|^I\d{4} \d\d:|\bPASSED\b|"
+    r"^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available|models and configuration|platform)(?: \(.*\))?: "
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available(?!: False)|models and configuration|platform)"
+    r"(?: \(.*\))?: "
 )
+# What a program prints when it goes on after an error, on the same line or near it.
+HANDLED = re.compile(
+    r"\bskipp(?:ing|ed)\b|\bfall(?:ing|s)? ?back\b|\bfallback\b|\b(?:will )?retry(?:ing)?\b(?! limit| loop)|"
+    r"\bignor(?:ing|ed)\b|\bcontinuing\b|\btrying (?:again|with|to use|\d)|\busing [^\n]{1,40} instead\b|"
+    r"\breducing (?:the )?batch|batch size \d+ ?-+> ?\d+",
+    re.IGNORECASE,
+)
+NEAR = 2  # lines
+BLOCK = 20  # lines without an error that end the block of the last one
 # Lines that a program logs as information. They count only in a short text that has no other lines.
 INFO_LINE = re.compile(
     r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
@@ -85,17 +95,35 @@ GPU_SOFTWARE = re.compile(
 
 
 @dataclass(frozen=True)
-class Found:
-    """A possible cause, with its placeholders filled in. `decided`: the fact that supports it."""
+class Words:
+    """A cause as it is said in one place. `more`: the command that tells more."""
 
-    cause: Cause
     why: str
     remedy: str
-    standalone: str
-    tell: str
-    decided: str
-    rule: Rule
+    check: str
+    more: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A possible cause.
+
+    `values`: what is known for its placeholders. `because`: the fact that supports it. `special`: places whose remedies
+    come first, such as podman.
+    """
+
+    cause: Cause
+    sign: Sign
     line: str
+    values: dict[str, str]
+    because: str = ""
+    special: tuple[str, ...] = ()
+
+    def words(self, place: str, hide: Callable[[str], str] = str) -> Words:
+        """The cause in words; `hide` removes what is private from values of the text."""
+        known = {name: hide(value) for name, value in self.values.items()}
+        texts = (self.cause.why, self.cause.remedy, self.cause.check, data("knowledge")["looks"][self.sign.more])
+        return Words(*(worded(text, place, known, self.special) for text in texts))
 
 
 @dataclass(frozen=True)
@@ -113,7 +141,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Hit:
-    rule: Rule
+    sign: Sign
     match: re.Match[str]
     line: str
     number: int  # of the line
@@ -135,16 +163,29 @@ class Text:
         ):
             self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
 
+        for number in self._handled():
+            self.quiet[number] = True
+
+    def _handled(self) -> list[int]:
+        """The lines of errors that the program handled: it says so near them, and goes on."""
+        said = [number for number, line in enumerate(self.lines) if not self.quiet[number] and HANDLED.search(line)]
+        near = {
+            each for number in said for each in range(max(0, number - NEAR), min(len(self.lines), number + NEAR + 1))
+        }
+        going = [
+            number
+            for number, line in enumerate(self.lines)
+            if PROGRESS.search(line)
+            or reports_success(line)
+            or (number not in near and not self.quiet[number] and ERROR_LINE.search(line))
+        ]
+        last = going[-1] if going else -1
+        return [number for number in near if number < last and not PROGRESS.search(self.lines[number])]
+
     def number(self, place: int) -> int:
         return bisect_right(self.starts, place) - 1
 
-    def hit(self, rule: Rule) -> Hit | None:
-        match = rule.find(self.text, self.lower, lambda place: self.quiet[self.number(place)])
-        if match is None:
-            return None
-        number = self.number(match.start())
-        return Hit(rule, match, self.lines[number].strip(), number)
-
+    @cached_property
     def alarms(self) -> list[int]:
         """The numbers of the lines that report an error."""
         return [
@@ -153,91 +194,107 @@ class Text:
             if not self.quiet[number] and ERROR_LINE.search(line) and not ZERO_ERRORS.search(line)
         ]
 
+    @cached_property
+    def block(self) -> int:
+        """The first line of the block of errors that is the last."""
+        start = self.alarms[-1] if self.alarms else 0
+        for number in reversed(self.alarms):
+            if start - number > BLOCK:
+                break
+            start = number
+        return max(0, start - BLOCK)
 
-def diagnose(text: str, machine: Machine | None = None, kinds: Collection[str] | None = None) -> Diagnosis:
-    """The possible causes of a text on a machine. Facts in the text itself take precedence over `machine`.
+    def hit(self, sign: Sign) -> Hit | None:
+        """The first match in the last block of errors; otherwise the last one before it."""
+        matches = [(self.number(match.start()), match) for match in sign.find(self.text, self.lower)]
+        matches = [(number, match) for number, match in matches if not self.quiet[number]]
+        if not matches:
+            return None
+        number, match = next((pair for pair in matches if pair[0] >= self.block), matches[-1])
+        return Hit(sign, match, self.lines[number].strip(), number)
+
+
+def diagnose(
+    text: str, here: Machine | None = None, kinds: Collection[str] | None = None, stated: Machine | None = None
+) -> Diagnosis:
+    """The possible causes of a text on a machine.
 
     Args:
-        kinds: use only rules of these kinds, for commands that handle errors of an engine or uv
+        here: this machine; facts in the text take precedence, as it may come from another one
+        kinds: use only signs of these kinds, for commands that handle errors of an engine or uv
+        stated: what the user states of the machine; it takes precedence over all
     """
-    whole, hits, named = _read(text, None if kinds is None else frozenset(kinds))
+    whole, hits, guessed = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
-    case = Case(text, named.over(machine or Machine()))
+    machine = (stated or Machine()).over(guessed).over(here or Machine()).with_targets()
     if kinds is None and OTHER_LANGUAGES.search(text) and not GPU_SOFTWARE.search(text):
         return Diagnosis(UNKNOWN, program=True)
-    possible = [(hit, causes) for hit in hits if hit.rule.level != NOTE and (causes := _possible(hit, case))]
+    possible = [(hit, causes) for hit in hits if hit.sign.level != NOTE and (causes := _possible(hit, text, machine))]
     if kinds is None and _succeeded(whole, [hit for hit, _ in possible]):
-        return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, case)[:1]))
+        possible = [(hit, causes) for hit, causes in possible if hit.sign.lasting]
+        if not possible:
+            return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, text, machine)[:1]))
     if possible:
         return _answer(possible, text)
-    notes = tuple(found for hit in hits for found in _possible(hit, case)[:1])
+    notes = tuple(found for hit in hits for found in _possible(hit, text, machine)[:1])
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
 
 
 @lru_cache(maxsize=2)  # the same text is diagnosed again with other answers of the user
 def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Machine]:
-    """The plain text, the rules that match it, and the facts about the machine in it."""
+    """The plain text, the signs that match it, and the facts about the machine in it."""
     whole = Text(plain(text))
-    hits = _hits(whole, [rule for rule in RULES if kinds is None or rule.kind in kinds])
+    hits = _hits(whole, [sign for sign in signs() if kinds is None or sign.kind in kinds])
     return whole, hits, machine_in_text(whole.text)
 
 
-def _hits(whole: Text, rules: list[Rule]) -> list[Hit]:
-    """The matches, in the order of the rules. If no specific rule matches, the text with joined lines counts too."""
-    found = {rule.id: hit for rule in rules if (hit := whole.hit(rule))}
-    if not any(hit.rule.level == SPECIFIC for hit in found.values()):
+def _hits(whole: Text, wanted: list[Sign]) -> list[Hit]:
+    """The matches, in the order of the signs. If no specific sign matches, the text with joined lines counts too."""
+    found = {sign.id: hit for sign in wanted if (hit := whole.hit(sign))}
+    if not any(hit.sign.level == SPECIFIC for hit in found.values()):
         spoken = "\n".join(line for line, quiet in zip(whole.lines, whole.quiet) if not quiet)
         for each in joined(spoken):
             other = Text(each)
-            for rule in rules:
-                if rule.id not in found and rule.level in (SPECIFIC, BROAD) and (hit := other.hit(rule)):
-                    found[rule.id] = replace(hit, number=whole.number(max(0, whole.text.find(hit.line[:30]))))
-    return [found[rule.id] for rule in rules if rule.id in found]
+            for sign in wanted:
+                if sign.id not in found and sign.level in (SPECIFIC, BROAD) and (hit := other.hit(sign)):
+                    found[sign.id] = replace(hit, number=whole.number(max(0, whole.text.find(hit.line[:30]))))
+    order = [found[sign.id] for sign in wanted if sign.id in found]
+    return sorted(order, key=lambda hit: (LEVELS.index(hit.sign.level), hit.number < whole.block))
 
 
-def _possible(hit: Hit, case: Case) -> list[Found]:
-    """The causes of a rule that are not ruled out; those with supporting evidence first."""
+def _possible(hit: Hit, text: str, machine: Machine) -> list[Found]:
+    """The causes of a sign that are not ruled out; those with supporting evidence first."""
+    case = Case(text, machine, captures(hit.match))
+    known, special = values(case), _special_places(text, machine)
     decided: list[tuple[int, Found]] = []
-    excluded = ""
-    for cause in hit.rule.causes:
-        verdict = cause.given.test(case) if cause.given else None
-        if verdict is False:
-            excluded = excluded or cause.given.reason(case)
-        else:
-            decided.append((0 if verdict else 1, _found(hit, cause, cause.given.reason(case) if verdict else "")))
-    if excluded and len(decided) == 1 and not decided[0][1].decided:
-        decided = [(1, _found(hit, decided[0][1].cause, excluded))]
+    for cause in hit.sign.causes:
+        verdict = holds(cause.when, case)
+        if verdict is not False:
+            because = reason(cause.when, case) if verdict else ""
+            decided.append((0 if verdict else 1, Found(cause, hit.sign, hit.line, known, because, special)))
     return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
 
 
-def _found(hit: Hit, cause: Cause, decided: str) -> Found:
-    part = next((group for group in hit.match.groups() if group), "")
-    texts = [_filled(text, part) for text in (cause.why, cause.remedy, cause.standalone, cause.tell)]
-    return Found(cause, *texts, decided, hit.rule, hit.line)
-
-
-def _filled(sentence: str, part: str) -> str:
-    """Fill in the placeholder with the matched part of the text, or with a generic expression if it is empty."""
-    if "{0}" not in sentence:
-        return sentence
-    if part:
-        return sentence.replace("{0}", " ".join(part.split()).strip().rstrip("."))
-    sentence = sentence.replace(" ({0})", "")
-    if sentence.startswith("{0}"):
-        return sentence.replace("{0}", "What that line names")
-    return re.sub(r"\b(package|library|variable|image|file) `?\{0\}`?", r"\1", sentence).replace(
-        "{0}", "what that line names"
-    )
+def _special_places(text: str, machine: Machine) -> tuple[str, ...]:
+    """Places whose remedies may differ, by what is known of the machine and by what the text mentions."""
+    found = {
+        "slurm": bool(re.search(r"\bslurm|\bsrun\b|\bsbatch\b", text)),
+        "kubernetes": bool(re.search(r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bpods?/", text)),
+        "windows": machine.system == "windows",
+        "podman": machine.engine.name == "podman",
+    }
+    return tuple(place for place, here in found.items() if here)
 
 
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
-    specific = [hit.rule.level == SPECIFIC for hit, _ in rest]
-    program = first.rule.program or (first.rule.level == GENERAL and not GPU_SOFTWARE.search(text))
-    if first.rule.certain and len(causes) == 1 and not any(specific):
+    specific = [hit.sign.level == SPECIFIC for hit, _ in rest]
+    own = first.sign.level == GENERAL or (first.sign.level == BROAD and "Traceback" in text)
+    program = first.sign.program or (own and not GPU_SOFTWARE.search(text))
+    if first.sign.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
-    others = [found[0] for hit, found in rest if hit.rule.level in (SPECIFIC, first.rule.level)]
-    elsewhere = [found for found in others if found.line != first.line and found.rule.level == SPECIFIC]
+    others = [found[0] for hit, found in rest if hit.sign.level in (SPECIFIC, first.sign.level)]
+    elsewhere = [found for found in others if found.line != first.line and found.sign.level == SPECIFIC]
     order = [*causes[: MAX_CAUSES - bool(elsewhere)], *elsewhere[:1], *causes, *others]
     chosen: dict[str, Found] = {}
     for found in order:  # includes the other error of a text
@@ -249,15 +306,15 @@ def _succeeded(whole: Text, hits: list[Hit]) -> bool:
     """Whether the program continued to its end after what looks like an error."""
     last = max((hit.number for hit in hits), default=-1)
     after = [line for line in whole.lines[last + 1 :] if line.strip()]
-    if not after or (last >= 0 and any(number > last for number in whole.alarms())):
+    if not after or (last >= 0 and any(number > last for number in whole.alarms)):
         return False
-    if last < 0 and whole.alarms():
-        return any(map(_reports_success, after[-3:])) and not _traceback(after)
-    goes_on = any(map(_reports_success, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+    if last < 0 and whole.alarms:
+        return any(map(reports_success, after[-3:])) and not _traceback(after)
+    goes_on = any(map(reports_success, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
 
 
-def _reports_success(line: str) -> bool:
+def reports_success(line: str) -> bool:
     return bool(SUCCESS.search(line)) and not NOT_SUCCESS.search(line)
 
 
@@ -268,13 +325,13 @@ def _traceback(lines: list[str]) -> bool:
 def _others(whole: Text, hits: list[Hit]) -> bool:
     """Whether the text reports an error in addition to these warnings."""
     known = {hit.number for hit in hits}
-    return any(number not in known for number in whole.alarms())
+    return any(number not in known for number in whole.alarms)
 
 
 def relevant(text: str) -> Iterator[str]:
     """The most relevant lines of an unknown text."""
     whole = Text(plain(text))
-    alarms = whole.alarms()
+    alarms = whole.alarms
     strong = [
         n
         for n in alarms

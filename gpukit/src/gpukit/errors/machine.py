@@ -73,6 +73,18 @@ class Machine:
     def capabilities(self) -> tuple[str, ...]:
         return tuple(card.capability for card in self.gpus or () if card.capability)
 
+    @property
+    def capability(self) -> str | None:
+        """The highest of all GPUs."""
+        return max(self.capabilities, key=version, default=None)
+
+    def with_targets(self) -> Machine:
+        """The machine, with what the project's targets tell of it: whether they have unified memory."""
+        known = [data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")]
+        if self.unified_memory is not None or not known or len(set(known)) > 1:
+            return self
+        return replace(self, unified_memory=known[0])
+
     def over(self, other: Machine) -> Machine:
         """These facts; unknown ones are taken from `other`."""
         known: dict[str, Any] = {}
@@ -135,14 +147,10 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-# GPUs that have no id in the catalogue, whose names are in data/cards.json.
-WITHOUT_ID = {"Xavier": "7.2", "P100": "6.0", "GP100": "6.0", "M40": "5.2", "M60": "5.2", "K80": "3.7"}
-
-
 @cache
 def _names() -> list[tuple[str, str]]:
     """All names of GPUs with their compute capabilities, the longest first: a name may be a part of another."""
-    found = dict(WITHOUT_ID)
+    found = dict(data("stacks")["older_cards"])
     for known in data("cards").values():
         found.update(dict.fromkeys(known["names"], known["capability"]))
     return sorted(found.items(), key=lambda item: -len(item[0]))
@@ -156,8 +164,7 @@ def capability(text: str) -> str | None:
         at, whole = (text, name) if len(name) < 5 else (lower, name.lower())
         if whole in at and re.search(rf"(?<!\w){re.escape(whole)}(?!\w)", at):
             return number
-    found = re.search(r"\bGTX (?:TITAN|9\d\d)\b", text)
-    return "5.2" if found else None
+    return None
 
 
 def machine_in_text(text: str) -> Machine:
@@ -172,10 +179,12 @@ def machine_in_text(text: str) -> Machine:
         found["system"] = "wsl"
     elif re.search(r"\b[A-Z]:\\(?!\\?n)", text):
         found["system"] = "windows"
-    if re.search(r"\b(?:aarch64|arm64|sbsa|linux-arm64)\b", text):
-        found["arch"] = "arm64"
-    elif re.search(r"\bx86_64\b|\bamd64\b|manylinux\w*_x86_64", text):
-        found["arch"] = "amd64"
+    arm, intel = (
+        re.search(names, text)
+        for names in (r"(?<![a-z0-9])(?:aarch64|arm64|sbsa)\b", r"(?<![a-z0-9])(?:x86_64|amd64)\b")
+    )
+    if bool(arm) != bool(intel):  # a text that names both lists what there is
+        found["arch"] = "arm64" if arm else "amd64"
     if re.search(r"tegra|\bL4T\b|JetPack|/nvmap|\bnvgpu\b|Orin|Xavier", text, re.IGNORECASE):
         found["jetson"] = first(r"\bR(3\d)\b|L4T[ -]?R?(3\d[\d.]*)") or "unknown"
         found["unified_memory"] = True

@@ -15,8 +15,9 @@ LAST_LINES = 500  # lines at the end that are always kept
 MAX_TEXT = 90_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
-ERROR_LINE = re.compile(
-    rb"error|exception|fail|fatal|denied|refused|cannot|traceback|killed|xid|invalid|not found|unable", re.I
+ERROR_WORDS = (
+    *(b"error", b"exception", b"fail", b"fatal", b"denied", b"refused", b"cannot", b"traceback", b"killed", b"xid"),
+    *(b"invalid", b"not found", b"unable"),
 )
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
@@ -46,7 +47,7 @@ def read(stream: BinaryIO) -> str:
             first[shape] = (number, line)
         else:
             end.append((number, line))
-            if ERROR_LINE.search(line):
+            if _reports_error(line):
                 alarms.append((number, line))
     kept = sorted({*first.values(), *last.values(), *alarms, *end})
     return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
@@ -56,12 +57,17 @@ def _relevant(lines: list[bytes]) -> list[bytes]:
     """If a text is too long: the lines that report an error with the next two, and the start and the end."""
     if sum(map(len, lines)) <= MAX_TEXT:
         return lines
-    near = {number + more for number, line in enumerate(lines) if ERROR_LINE.search(line) for more in range(3)}
+    near = {number + more for number, line in enumerate(lines) if _reports_error(line) for more in range(3)}
     near |= {*range(LAST_LINES), *range(len(lines) - LAST_LINES, len(lines))}
     lines = [line for number, line in enumerate(lines) if number in near]
     start = _within(lines, MAX_TEXT // 3)
     rest = lines[len(start) :]
     return start + _within(rest[::-1], MAX_TEXT - MAX_TEXT // 3)[::-1]
+
+
+def _reports_error(line: bytes) -> bool:
+    lower = line.lower()
+    return any(word in lower for word in ERROR_WORDS)
 
 
 def _within(lines: list[bytes], most: int) -> list[bytes]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpukit.errors.diagnose import Found
     from gpukit.errors.machine import Machine
 
-# The kinds of refusals: the `kind` of a rule.
+# The kinds of refusals: the `kind` of a sign.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
 BUILD_KINDS = (
     "engine",
@@ -46,7 +46,7 @@ def classify(text: str, kinds: Collection[str] = (), machine: Machine | None = N
     from gpukit.errors.diagnose import diagnose  # imported here because it is slow
 
     for found in diagnose(text, machine, kinds or KINDS).causes:
-        return found.rule.kind, found
+        return found.sign.kind, found
     return None
 
 
@@ -56,8 +56,11 @@ def explain(
     """The refusal for an engine's error; if its cause is unknown, `fallback` and the engine's last line."""
     known = classify(text, kinds, machine)
     if known:
+        from gpukit.findings.causes import PROJECT
+
         kind, found = known
-        sentence = f"{found.why} {found.remedy}"
+        words = found.words(PROJECT)
+        sentence = f"{words.why} {words.remedy}"
         if kind == "gpu" and cpu and found.cause.id != NO_GPU:  # whose remedy names it
             sentence += WITHOUT_GPU
         if kind == "image":  # the engine's message names the image
@@ -76,9 +79,9 @@ def explain(
 
 def unfit_pin(text: str, requirements: Path) -> RefusalError | None:
     """The refusal for uv's failed resolution if what it names is a version from requirements.txt."""
-    from gpukit.errors.known import match_rules
+    from gpukit.errors.known import match_signs
 
-    failed = match_rules(text, "packages-contradict") if requirements.is_file() else None
+    failed = match_signs(text, "packages-contradict") if requirements.is_file() else None
     if not failed:
         return None
     # without BuildKit's prefixes: "#14 0.727 ", and "0.727 " in its summary

@@ -26,7 +26,6 @@ from gpukit.findings.finding import (
     for_standalone,
     map_texts,
     markdown,
-    plain,
     remedy,
     skipped,
     table,
@@ -34,6 +33,7 @@ from gpukit.findings.finding import (
 )
 from gpukit.findings.private import mask
 from gpukit.project.location import find_root, root
+from gpukit.project.messages import plain
 from gpukit.project.stack import Stack, StackError, load
 
 ISSUE = "you can attach it to an issue: secrets and the names of users and machines are hidden"

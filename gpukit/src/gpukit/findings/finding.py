@@ -52,8 +52,8 @@ class Cause:
 
     `why` and `remedy` may contain placeholders in braces, filled in when the cause is found. `error_texts`: error
     messages that users see. `tell`: how to distinguish it from other causes of the same error text. `given`: the
-    evidence for or against it, see gpukit.errors.evidence. `standalone`: the remedy outside a project, if the other one
-    needs a project; `{install}` in it becomes the command that installs PyTorch for this machine.
+    evidence for or against it. `standalone`: the remedy outside a project, if the other one needs a project;
+    `{install}` in it becomes the command that installs PyTorch for this machine.
     """
 
     id: str
@@ -81,13 +81,6 @@ def passed(seen: str, expected: str = "") -> Finding:
 
 def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "") -> Finding:
     return Finding("", "", SKIP, seen, expected, cause=cause, remedy=remedy)
-
-
-def plain(text: str) -> str:
-    """The output of a tool as one line, without control characters and without passwords in URLs."""
-    text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
-    text = "".join(character for character in text if character.isprintable())
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
 
 
 def commands(text: str, project: bool, native: bool = False) -> str:

@@ -6,7 +6,7 @@ import io
 import secrets
 import tarfile
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host.project import Project
 from gpukit.project.devcontainer import gpu_arguments
 from gpukit.project.messages import RefusalError, say
@@ -38,14 +38,14 @@ def refusal(project: Project) -> RefusalError | None:
         return None
     try:
         errors = project.engine.call(*arguments, seconds=TIMEOUT)[2]
-        if match_rules(errors, "no-such-image"):
+        if match_signs(errors, "no-such-image"):
             project.engine.call("import", "-", PROBE_IMAGE, stdin=empty_image())
             errors = project.engine.call(*arguments, seconds=TIMEOUT)[2]
     except BaseException:
         project.engine.remove(name)
         raise
     # The engine fails only at the missing program: it has granted everything before that.
-    if match_rules(errors, "no-such-command"):
+    if match_signs(errors, "no-such-command"):
         return None
     return project.engine.explain(errors, "The engine could not be checked for GPUs")
 

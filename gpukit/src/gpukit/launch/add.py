@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.findings import checks as running
 from gpukit.host.project import Project
 from gpukit.launch import image
@@ -145,7 +145,7 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str) ->
 def resolve(ask: Callable[..., tuple[int, str, str]]) -> tuple[int, str]:
     """The status and the plan of uv's resolution, which `ask` runs with these variables."""
     code, _, plan = ask(**AT_ONCE)
-    if code and match_rules(plan, "uv-unreachable") and "client error (Connect)" not in plan:
+    if code and match_signs(plan, "uv-unreachable") and "client error (Connect)" not in plan:
         code, _, plan = ask()
     return code, plan
 
@@ -163,11 +163,11 @@ def refusal(
         if asked:
             need = f"it needs {name}{asked[0]}, and {holder} has {name} {version}"
             return RefusalError(f"{which} cannot be added: {need}.")
-    missing = match_rules(text, "not-in-index")
+    missing = match_signs(text, "not-in-index")
     if missing:
         name = next(filter(None, missing.groups()))
         return RefusalError(f"{which} cannot be added: there is no package {name}.", kind="uv", id="not-in-index")
-    unreachable = match_rules(text, "uv-unreachable")
+    unreachable = match_signs(text, "uv-unreachable")
     if unreachable:
         index = unreachable[1] or "the package index"
         return RefusalError(
@@ -193,8 +193,10 @@ def not_built(output: str, which: str) -> RefusalError | None:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines[1:] if BUILD_ERROR.search(line)] or lines[-1:]
     from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+    from gpukit.findings.causes import PROJECT
 
     causes = diagnose("\n".join([lines[0], *errors])).causes
-    meaning = f" {causes[0].why} {causes[0].remedy}" if causes else ""
+    words = causes[0].words(PROJECT) if causes else None
+    meaning = f" {words.why} {words.remedy}" if words else ""
     sentence = f"{which} cannot be added: the build of {failed[1]} failed with `{errors[-1]}`.{meaning}"
     return RefusalError(sentence, kind="uv", id=causes[0].cause.id if causes else "", output=output)

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host.engine import Engine, copy
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
@@ -63,7 +63,7 @@ class Attended:
             code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
-            if (code is None or code < 0 or code == ENGINE_FAILED) and not match_rules(output, "container-name"):
+            if (code is None or code < 0 or code == ENGINE_FAILED) and not match_signs(output, "container-name"):
                 self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)

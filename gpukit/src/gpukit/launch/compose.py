@@ -7,7 +7,7 @@ import os
 import re
 import time
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project, secret
@@ -173,7 +173,7 @@ def undo(project: Project, before: list[str]) -> None:
 def refusal(project: Project, output: str) -> RefusalError:
     """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
     found = project.engine.explain(output, "Docker Compose cannot start the services")
-    taken = match_rules(output, "port-allocated")
+    taken = match_signs(output, "port-allocated")
     port = next(filter(None, taken.groups()), "") if taken else ""
     if not port:
         return found

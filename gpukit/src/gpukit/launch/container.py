@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host import queue
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
@@ -93,7 +93,7 @@ def naming_the_port(publish: list[str]) -> Iterator[None]:
     try:
         yield
     except RefusalError as refusal:
-        taken = match_rules(refusal.output, "port-allocated") if publish and refusal.kind == "port" else None
+        taken = match_signs(refusal.output, "port-allocated") if publish and refusal.kind == "port" else None
         port = next(filter(None, taken.groups()), "") if taken else ""
         inside = next((flag.rpartition(":")[2] for flag in publish if f":{port}:" in flag), "")
         if not inside:
@@ -116,7 +116,7 @@ def start(project: Project, *arguments: str) -> None:
         project.engine.remove(name)
         raise
     if code:
-        if not match_rules(errors, "container-name"):
+        if not match_signs(errors, "container-name"):
             project.engine.call("rm", "--force", name)
         raise project.engine.explain(errors, "The container cannot start")
 

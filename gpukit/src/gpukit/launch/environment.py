@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpukit.errors import refusals
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.host.engine import stream
@@ -302,7 +302,7 @@ class Environment:
             code, _, output = self.ask(*dry, **settings, **how)
             if code == 0 and re.search(r"\+ torch==\S+\+", output):
                 return settings
-            if code and not match_rules(output, "uv-unreachable") and how is PROBE:
+            if code and not match_signs(output, "uv-unreachable") and how is PROBE:
                 return settings  # another error, which the installation reports
         say(f"{self.index} does not respond: installing the package index's build of PyTorch.")
         return {}
@@ -342,7 +342,7 @@ class Environment:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
         command, env = self.command(*arguments), self.settings(more)
         code, output = stream(command, env, keep=self.held)
-        if code and match_rules(output, "uv-unreachable") and "UV_OFFLINE" not in env:
+        if code and match_signs(output, "uv-unreachable") and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")
             if arguments[0] == "venv":
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
@@ -453,11 +453,12 @@ def configure(path: Path, variables: dict[str, str]) -> None:
 def explain(output: str) -> RefusalError:
     """What uv's error means."""
     from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
+    from gpukit.findings.causes import NATIVE
 
     causes = diagnose(output, kinds=("uv",)).causes
     if causes:
-        why = f"{causes[0].why} {causes[0].remedy}"
-        return RefusalError(why, kind="uv", id=causes[0].cause.id, output=output)
+        words = causes[0].words(NATIVE)
+        return RefusalError(f"{words.why} {words.remedy}", kind="uv", id=causes[0].cause.id, output=output)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "no error text"
     return RefusalError(f"uv could not set up the environment: {last}", output=output)

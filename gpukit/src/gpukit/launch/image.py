@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from gpukit.errors import refusals
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say
@@ -142,7 +142,7 @@ def ensure(project: Project, gpu: bool = True) -> None:
     code, label, errors = project.engine.call(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
-    if code and not match_rules(errors, "no-such-image"):
+    if code and not match_signs(errors, "no-such-image"):
         raise project.engine.explain(errors, "Docker does not show its images")
     if label.strip() != wanted:
         if gpu:

@@ -23,7 +23,6 @@ from gpukit.findings.finding import (
     exit_code,
     for_standalone,
     map_texts,
-    plain,
     remedy,
     skipped,
     table,
@@ -37,7 +36,7 @@ from gpukit.plan import checks, image, kernels, memory, packages
 from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.location import find_root, root
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, plain
 from gpukit.project.pyproject import wanted
 from gpukit.project.stack import Stack, StackError, Target, load
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, fields, replace
 from datetime import date
 from pathlib import Path
 
-from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, plain, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, skipped
 from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.image.guard import TORCH, normalised
 from gpukit.plan import cache
 from gpukit.plan.index import Platform
 from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, resolve
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, plain
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
 

@@ -24,9 +24,10 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpukit.findings.finding import WARN, Cause, Finding, map_texts, passed, plain, skipped
+from gpukit.findings.finding import WARN, Cause, Finding, map_texts, passed, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.host.memory import RESERVE, meminfo
+from gpukit.project.messages import plain
 from gpukit.project.stack import version
 
 KERNEL_LIMIT = 60  # seconds, for all kernels of a capability

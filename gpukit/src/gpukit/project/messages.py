@@ -54,3 +54,10 @@ def alike(word: str, known: Iterable[str], least: float = 0.8) -> str:
 
     best = max(known, key=likeness, default="")
     return best if best and likeness(best) >= least else ""
+
+
+def plain(text: str) -> str:
+    """The output of a tool as one line, without control characters and without passwords in URLs."""
+    text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
+    text = "".join(character for character in text if character.isprintable())
+    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 try:
-    from gpukit.errors.rules import named
+    from gpukit.errors.signs import named
     from gpukit.script.loader import explain
     from gpukit.script.step import is_oom
     from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
@@ -26,7 +26,7 @@ def error_message(error: BaseException) -> str | None:
     """One sentence for a known error; None for any other, whose traceback is needed."""
     if isinstance(error, (TrainingError, CheckpointError, DataError)):
         text = str(error)
-        if any(rule.matches(text) for rule in RAISED_IN_WORKER):  # its traceback stands before it
+        if any(sign.matches(text) for sign in RAISED_IN_WORKER):  # its traceback stands before it
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:

@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from gpukit.errors.rules import cause, named
+from gpukit.errors.signs import named
+from gpukit.findings.causes import PROJECT, cause, worded
 from gpukit.train.data import Collated, DataError, Keyed
 from gpukit.train.seeds import ORDER, mix
 from gpukit.train.workers import begin, signals_later
 
 EMPTY = "The data set is empty."
-# The cause of a failure to load data, by the rule that matches its text; the first one that does counts.
+# The cause of a failure to load data, by the sign that matches its text; the first one that does counts.
 CAUSES = {
     "open-files": "open-files",
     **dict.fromkeys(("shared-memory", "shared-object", "shared-object-gone", "bus-error"), "shared-memory"),
@@ -35,7 +36,7 @@ CAUSES = {
     "fork-after-cuda": "cuda-after-fork",
     "not-picklable": "not-picklable",
 }
-RULES = {rule.id: rule for rule in named(*CAUSES, "worker-raised")}
+SIGNS = {sign.id: sign for sign in named(*CAUSES, "worker-raised")}
 
 
 class Order(Sampler[list[tuple[int, int]]]):
@@ -188,7 +189,9 @@ def explain(error: BaseException) -> str | None:
     if (id := failure(error)) is None:
         return None
     text = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    return f"Loading data failed ({text[:160]}). {cause(id).why} {cause(id).remedy}"
+    found = cause(id)
+    why, remedy = (worded(each, PROJECT) for each in (found.why, found.remedy))
+    return f"Loading data failed ({text[:160]}). {why} {remedy}"
 
 
 def stays(error: BaseException) -> bool:
@@ -201,12 +204,12 @@ def failure(error: BaseException) -> str | None:
     text, each = str(error), error
     while each := each.__cause__:
         text += f"\n{each}"
-    raised = RULES["worker-raised"].matches(text)
+    raised = SIGNS["worker-raised"].matches(text)
     if isinstance(error, MemoryError) or (raised and raised[1] == "MemoryError"):
         return "host-memory-full"
     for id in CAUSES:
         whose = "DataLoader worker" in text or not id.startswith("worker-") or id == "worker-slow"
-        if whose and RULES[id].matches(text) and not (id == "not-picklable" and raised):
+        if whose and SIGNS[id].matches(text) and not (id == "not-picklable" and raised):
             return CAUSES[id]
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError):
         frames = traceback.extract_tb(error.__traceback__)  # of the sockets through which workers send their tensors

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.utils._pytree import tree_map_only
 
-from gpukit.errors.rules import named
+from gpukit.errors.signs import named
 from gpukit.script.device import Device
 from gpukit.script.reduction import Reduction, state_buffers
 from gpukit.script.task import Task
@@ -26,7 +26,7 @@ from gpukit.train.parts import Batches, SplitError, even
 from gpukit.train.ranks import Ranks
 from gpukit.train.seeds import seed_all
 
-# The rules for errors of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
+# The signs of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
 MEMORY = named("gpu-memory-full", "library-memory", "host-memory-refused", "bad-alloc", "memory-out")
 
 
@@ -44,7 +44,7 @@ def is_oom(error: BaseException) -> bool:
             return True
         if isinstance(seen, OSError) and seen.errno == errno.ENOMEM:
             return True
-        if isinstance(seen, (RuntimeError, SystemExit)) and any(rule.matches(str(seen)) for rule in MEMORY):
+        if isinstance(seen, (RuntimeError, SystemExit)) and any(sign.matches(str(seen)) for sign in MEMORY):
             return True
         seen = seen.__cause__
     return False

@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.findings.finding import commands
 from gpukit.host.process import run
 from gpukit.project.location import find_root
@@ -66,7 +66,7 @@ class Log:
         deadline = time.monotonic() + APT_LOCK_TIMEOUT
         while True:
             code, output = self._run(line, quiet)
-            if not code or not match_rules(output, "apt-lock") or time.monotonic() > deadline:
+            if not code or not match_signs(output, "apt-lock") or time.monotonic() > deadline:
                 return code, output
             self.say(f"Another program uses apt: retrying for up to {APT_LOCK_TIMEOUT / 60:.0f} minutes.")
             time.sleep(RETRY_DELAY)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from gpukit.errors.rules import named
+from gpukit.errors.signs import named
 from gpukit.train.ranks import Ranks
 
 
@@ -14,7 +14,7 @@ class TrainingError(Exception):
     """Training cannot continue; the message is one sentence for the user, with the remedy."""
 
 
-# The rules for what the other processes of a run report after one of them has ended.
+# The signs of what the other processes of a run report after one of them has ended.
 LOST_RANK = named(
     "gloo-waited", "nccl-aborted", "nccl-network", "nccl-system", "nccl-failed", "peer-gone", "rendezvous-left"
 )
@@ -22,7 +22,7 @@ LOST_RANK = named(
 
 def lost_rank(error: BaseException) -> bool:
     """Whether an error means that another process of the run has ended or does not respond."""
-    return any(rule.matches(str(error)) for rule in LOST_RANK)
+    return any(sign.matches(str(error)) for sign in LOST_RANK)
 
 
 def check_finite(

@@ -72,9 +72,11 @@ def last_line(done: Result) -> str:
 def refusal(done: Result, sentence: str) -> RefusalError:
     """The refusal for a program that failed: its last line, and the remedy if the cause is certain."""
     from gpukit.errors.diagnose import diagnose  # imported here because it is slow
+    from gpukit.findings.causes import PROJECT
 
-    certain = [found for found in diagnose(done.text).causes if found.rule.certain]
-    remedy = f". {certain[0].why} {certain[0].remedy}" if certain else ""
+    certain = [found for found in diagnose(done.text).causes if found.sign.certain]
+    words = certain[0].words(PROJECT) if certain else None
+    remedy = f". {words.why} {words.remedy}" if words else ""
     return RefusalError(
         f"{sentence}: {last_line(done)}{remedy}",
         id=certain[0].cause.id if certain else "program-failed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.errors.known import known_cause, rule_ids
+from gpukit.errors.known import known_cause, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack, minor
@@ -82,7 +82,7 @@ def imports(probes: Any, stack: Stack) -> Finding:
     if error is None:
         return passed(probes.torch.version)
     seen, expected = last_line(error.text or error.log) or error.kind, "`import torch` works"
-    if error.kind == "ModuleNotFoundError" and "other-python" in rule_ids(error.text):
+    if error.kind == "ModuleNotFoundError" and "other-python" in sign_ids(error.text):
         return NOT_INSTALLED(seen, expected)
     if error.kind == "Death":
         return CRASHES(seen, expected, ending=error.text)

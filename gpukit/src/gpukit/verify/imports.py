@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
+from gpukit.findings.causes import PROJECT
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Cause, Finding, count, passed, skipped
 from gpukit.project.stack import Stack
@@ -69,5 +70,6 @@ def _broken(each: Imported, others: str) -> Finding:
     named = text.confidence in (CERTAIN, LIKELY) and not text.program
     first = text.causes[0] if named else None
     if first is not None and first.cause.id not in EXCLUDED:
-        return replace(cause, id=first.cause.id, why=first.why, remedy=first.remedy)(seen, each.place)
+        words = first.words(PROJECT)
+        return replace(cause, id=first.cause.id, why=words.why, remedy=words.remedy)(seen, each.place)
     return cause(seen, each.place, **names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from gpukit.errors.known import known_cause, rule_ids
+from gpukit.errors.known import known_cause, sign_ids
 from gpukit.findings.finding import Cause, Finding
 from gpukit.verify.remedies import DOCTOR, REBUILD, UPDATE
 from gpukit.verify.torch_process import TorchError, last_line
@@ -123,4 +123,4 @@ def diagnose(error: TorchError, causes: Iterable[Cause], fallback: Cause, where:
 
 def cause_ids(text: str) -> list[str]:
     """The ids of verify's causes that a text can have, the most likely first."""
-    return [CAUSE_OF_RULE.get(id, id) for id in rule_ids(text)] if text.strip() else []
+    return [CAUSE_OF_RULE.get(id, id) for id in sign_ids(text)] if text.strip() else []

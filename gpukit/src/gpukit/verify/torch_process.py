@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpukit.findings.finding import plain
+from gpukit.project.messages import plain
 
 PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
 # The gpukit that runs here, even if the current directory has a gpukit.py. Its own child processes find it there too.

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import match_rules
+from gpukit.errors.known import match_signs
 from gpukit.image import guard
 from gpukit.project.location import find_root
 from gpukit.verify.probes.machine import Machine
@@ -203,5 +203,5 @@ class TorchAnswers(Machine):
 
 def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
     """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
-    if match_rules(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
+    if match_signs(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
         process.close()

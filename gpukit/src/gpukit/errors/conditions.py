@@ -1,0 +1,201 @@
+"""Conditions of causes: what is known of the machine, and what stands in the text.
+
+A condition is nested lists: an operator or function, and its operands. Its value is True (it supports the cause), False
+(it rules the cause out), or None (unknown). In `maybe(...)`, false counts as unknown; in `sure(...)`, unknown as false.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
+
+from gpukit.errors.machine import Machine
+from gpukit.findings.causes import PROJECT, worded
+from gpukit.project.data import data
+from gpukit.project.stack import version
+
+COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
+QUOTED = 60  # characters of the text that a reason quotes
+
+
+@dataclass(frozen=True)
+class Case:
+    """An error text, what its sign captured, and the known facts about the machine that it comes from."""
+
+    text: str
+    machine: Machine
+    captures: Mapping[str, str] = field(default_factory=dict)
+
+
+def holds(condition: Any, case: Case) -> bool | None:
+    """Whether a condition is true; None if that is unknown."""
+    if condition is None:
+        return None
+    name, *parts = condition
+    if name in ("and", "or"):
+        values = [holds(part, case) for part in parts]
+        deciding = name == "or"
+        return deciding if deciding in values else None if None in values else not deciding
+    if name == "not":
+        value = holds(parts[0], case)
+        return None if value is None else not value
+    if name == "maybe":
+        return holds(parts[0], case) or None
+    if name == "sure":
+        return bool(holds(parts[0], case))
+    if name == "text":
+        return _search(parts, case) is not None
+    if name == "fact":
+        return holds(data("knowledge")["facts"][parts[0]]["test"], case)
+    if name == "predicate":
+        return PREDICATES[parts[0]](case)
+    if name in COMPARISONS:
+        left, right = (_value(part, case) for part in parts)
+        return None if left is None or right is None else COMPARISONS[name](*_comparable(left, right))
+    value = _value(condition, case)
+    return None if value is None else bool(value)
+
+
+def reason(condition: Any, case: Case) -> str:
+    """Why a condition is true, from what is known; empty if it is not, or if nothing tells it."""
+    return " and ".join(dict.fromkeys(_reasons(condition, case, True)))
+
+
+def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
+    """Why a condition has this value; empty if it has another one."""
+    if condition is None or holds(condition, case) is not wanted:
+        return []
+    name, *parts = condition
+    if name in ("and", "or"):
+        found = [reasons for part in parts if (reasons := _reasons(part, case, wanted))]
+        return [each for reasons in (found if wanted == (name == "and") else found[:1]) for each in reasons]
+    if name in ("not", "maybe", "sure"):
+        return _reasons(parts[0], case, wanted != (name == "not"))
+    if name == "text":
+        match = _search(parts, case)
+        quoted = " ".join(match[0].split()) if match else ""
+        return [f'the text has "{quoted[:QUOTED]}"'] if quoted else []
+    if name == "fact":
+        fact = data("knowledge")["facts"][parts[0]]
+        return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
+    if name in COMPARISONS and parts[0][0] == "machine":
+        says, words = data("knowledge")["values"].get(parts[0][1]), WORDS.get(name if wanted else OPPOSITE[name])
+        return [f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}"] if says and words else []
+    return []
+
+
+def values(case: Case) -> dict[str, str]:
+    """What is known of a case, for the placeholders of sentences: what was captured, figures, and the machine."""
+    found = {name: f"{value:.1f}" for name, value in figures(case.text).items()}
+    for prefix, part in (
+        ("machine", case.machine),
+        ("machine.engine", case.machine.engine),
+        ("machine.torch", case.machine.torch),
+    ):
+        for name, value in vars(part).items():
+            if isinstance(value, (str, float)) and not isinstance(value, bool):
+                found[f"{prefix}.{name}"] = str(value)
+    return {**found, **case.captures}
+
+
+def _search(patterns: list[str], case: Case) -> re.Match[str] | None:
+    return next(filter(None, (compiled(pattern).search(case.text) for pattern in patterns)), None)
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+
+
+def _value(part: Any, case: Case) -> Any:
+    kind, name = part
+    if kind == "value":
+        return name
+    if kind == "capture":
+        return case.captures.get(name, figures(case.text).get(name))
+    value: Any = case.machine
+    for each in name.split("."):
+        value = getattr(value, each)
+    return len(value) if isinstance(value, tuple) else value
+
+
+def _comparable(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two values of the same kind: numbers, versions, or strings."""
+    if isinstance(left, (int, float)) or isinstance(right, (int, float)):
+        return float(left), float(right)
+    if version(left) and version(right):
+        return version(left), version(right)
+    return str(left).lower(), str(right).lower()
+
+
+# What an expression cannot say
+
+AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
+UNITS = {"k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10, "b": 2**-30}
+
+
+@lru_cache(maxsize=4)
+def figures(text: str) -> dict[str, float]:
+    """The amounts of GPU memory in a text, in GiB, and their shares of all of it.
+
+    `own` is what the program holds, `others` other programs, `unused` what torch has reserved and does not use.
+    """
+    found: dict[str, float] = {}
+    for name, patterns in data("knowledge")["figures"].items():
+        for pattern in patterns:
+            match = compiled(pattern.replace("{amount}", AMOUNT).replace("{number}", r"([\d.]+)")).search(text)
+            if match:
+                unit = match[2] if match.lastindex == 2 else "GiB"
+                found[name] = float(match[1].rstrip(".")) * UNITS[unit[0].lower()]
+                break
+    total, free = found.get("total"), found.get("free")
+    if "on startup is less than" in text:  # the program itself holds nothing yet
+        found["own"] = 0.0
+    others = [
+        float(amount) * UNITS[unit[0].lower()]
+        for amount, unit in re.findall(rf"Process \d+ has [^.]*?{AMOUNT} memory in use", text)
+    ]
+    if total and free is not None and "own" in found:
+        others.append(max(0.0, total - free - found["own"]))
+    if others:
+        found["others"] = max(others)
+    shares = {
+        f"{name}_share": found[name] / total for name in ("own", "others", "unused", "free") if name in found and total
+    }
+    return {**found, **shares}
+
+
+def cuda_above_driver(case: Case) -> bool | None:
+    """Whether torch's CUDA has a higher major version than the driver supports."""
+    torch, driver = case.machine.torch.cuda, case.machine.cuda
+    return version(torch)[:1] > version(driver)[:1] if torch and driver else None
+
+
+def torch_has_kernels(case: Case) -> bool | None:
+    """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
+    capability, arches = case.machine.capability, case.machine.torch.arch_list
+    if not capability or not arches:
+        return None
+    number = version(capability)
+    digits = [re.sub(r"\D", "", arch.partition("sm_")[2]) for arch in arches]
+    return any(
+        (int(each[:-1]), int(each[-1:])) <= number[:2] and int(each[:-1]) == number[0] for each in digits if each
+    )
+
+
+PREDICATES: dict[str, Callable[[Case], bool | None]] = {
+    each.__name__: each for each in (cuda_above_driver, torch_has_kernels)
+}

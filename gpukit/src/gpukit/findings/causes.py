@@ -1,0 +1,84 @@
+"""Causes in words: why something fails and what helps, each stated once in knowledge/ of the template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpukit.project.data import data
+from gpukit.project.stack import version
+
+PROJECT, NATIVE, STANDALONE = "project", "native", "standalone"
+# What our commands are called in each place: on the host, in the environment, and to add a package.
+COMMANDS = {
+    PROJECT: {"gpukit": "./launch", "launch": "./launch", "add": "./launch add"},
+    NATIVE: {"gpukit": "./launch", "launch": "./launch --native", "add": "./launch --native add"},
+    STANDALONE: {"gpukit": "gpukit", "launch": "gpukit", "add": "pip install"},
+}
+# `{name}`, `{name|filter}`, `{name:default}`; and `{?with a {name}?:otherwise?}`, whose second part may be left out.
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_.]*)(?:\|([a-z_]+))?(?::([^{}]*))?\}")
+OPTIONAL = re.compile(r"\{\?(.*?)(?:\?:(.*?))?\?\}")
+
+Forms = Any  # a sentence, or one for each place where it differs
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that can be wrong. Code uses only `id`; the sentences are for users.
+
+    `check`: how to distinguish it from other causes of the same error text. `when`: the condition that supports it or
+    rules it out, see gpukit.errors.conditions.
+    """
+
+    id: str
+    why: Forms
+    remedy: Forms
+    check: Forms = ""
+    when: Any = None
+
+
+def cause(id: str, **differing: Any) -> Cause:
+    """A cause by its id, with the fields that differ.
+
+    Raises:
+        KeyError: there is none
+    """
+    return Cause(id, **{**data("knowledge")["causes"][id], **differing})
+
+
+def driver_for(cuda: str) -> str:
+    """The first NVIDIA driver that supports a version of CUDA; the newest known one if there is none yet."""
+    known = sorted(data("stacks")["cuda_drivers"].items(), key=lambda item: version(item[0]))
+    return next((driver for each, driver in known if version(each) >= version(cuda)), known[-1][1])
+
+
+FILTERS: dict[str, Callable[[str], str]] = {"driver": driver_for}
+
+
+def worded(text: Forms, place: str, values: Mapping[str, str] | None = None, special: Iterable[str] = ()) -> str:
+    """A text of a cause in its context: the form for this place, with the values filled in.
+
+    Args:
+        special: places that come first, such as podman or slurm
+    """
+    if not isinstance(text, str):
+        text = next((text[each] for each in (*special, place) if each in text), text.get("default", ""))
+    known = {**COMMANDS[place], **{name: value for name, value in (values or {}).items() if value}}
+
+    def filled(found: re.Match[str]) -> str:
+        name, filter, default = found.groups()
+        if name not in known:
+            return found[0] if default is None else default
+        return FILTERS[filter](known[name]) if filter else known[name]
+
+    def optional(found: re.Match[str]) -> str:
+        return found[1] if all(each[1] in known for each in PLACEHOLDER.finditer(found[1])) else found[2] or ""
+
+    return PLACEHOLDER.sub(filled, OPTIONAL.sub(optional, text))
+
+
+def names_of(text: str) -> set[str]:
+    """The names of the placeholders that need a value."""
+    return {found[1] for found in PLACEHOLDER.finditer(OPTIONAL.sub("", text)) if found[3] is None}
