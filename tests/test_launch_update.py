@@ -114,7 +114,7 @@ def mine(template: Path, project: Callable[..., Path]) -> Path:
 
 
 def new_release(template: Path, tag: str = NEW) -> None:
-    subprocess.run([sys.executable, "catalogue/support.py"], cwd=template, check=True)
+    subprocess.run([sys.executable, "catalogue/combine.py"], cwd=template, check=True)
     commit(template, "new")
     git("tag", tag, cwd=template)
 

@@ -49,7 +49,7 @@ def template(copier_template: Path, tmp_path: Path) -> Path:
 
 
 def release(template: Path) -> None:
-    subprocess.run([sys.executable, "catalogue/support.py"], cwd=template, check=True)
+    subprocess.run([sys.executable, "catalogue/combine.py"], cwd=template, check=True)
     commit(template, "new")
     git("tag", NEW, cwd=template)
 

@@ -444,7 +444,7 @@ def passes_the_catalogues_tests(text: str, folder: Path) -> None:
     for name in ("tests/data", "gpukit", "docs", "fragments"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "catalogue/images.yml").write_text(text)
-    subprocess.run([sys.executable, "catalogue/support.py"], cwd=folder, check=True)
+    subprocess.run([sys.executable, "catalogue/combine.py"], cwd=folder, check=True)
     tests = ["tests/test_catalogue.py", "-q", "-n0", "-pno:cacheprovider", "--import-mode=importlib"]
     only = ["-k", "schema or quoted or small or source_and_a_date or agrees_with_itself or copier_reads"]
     command = [sys.executable, "-m", "pytest", *tests, *only, f"--rootdir={folder}"]
