@@ -131,7 +131,8 @@ def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Pr
             yield Problem(ANSWERS, f"/{misspelled[key]}", what, f"did you mean `{key}`?")
         elif key == "_src_path" and key not in content:
             yield Problem(ANSWERS, f"/{key}", "is missing, and ./launch update needs it", RESTORE)
-    hardware = [content.get("hardware"), *(content.get("also_on") or [])]
+    answered = [content.get("hardware"), *(content.get("also_on") or [])]
+    hardware = list(dict.fromkeys(answered))  # the main machine may be among the others
     if hardware != [*stack["targets"]]:
         what = f"the hardware is {', '.join(map(str, hardware))}, and {STACK} is for {', '.join(stack['targets'])}"
         remedy = "restore it with `git checkout`; `./launch update --answers hardware=...` changes it everywhere"
