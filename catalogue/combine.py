@@ -40,7 +40,7 @@ def contents() -> dict[str, Any]:
         base: {id: {**item, **of_release(base, item)} for id, item in items.items()} for base, items in releases.items()
     }
     found["use_cases"] = {id: {**case, "packages": packages(case["packages"])} for id, case in cases.items()}
-    found["without_gpu"] = support.without_gpu()
+    found["without_gpu"] = without_gpu()
     found["questions"] = {name: questions.kind(name) for name in questions.ASKED}
     found["hidden"] = questions.HIDDEN
     found["products"] = {  # other names of a machine, as users may give them
@@ -49,6 +49,12 @@ def contents() -> dict[str, Any]:
         if machine["capability"]
     }
     return found
+
+
+def without_gpu() -> str:
+    """The id of the newest confirmed wheel release without CUDA, for machines without a GPU."""
+    releases = support.load("images")["releases"]["wheel"].items()
+    return next(id for id, release in releases if release["status"] == "confirmed" and not release["cuda"])
 
 
 def of_machine(id: str, machine: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def of_release(base: str, release: dict[str, Any]) -> dict[str, Any]:
     served = {id: machine for id, machine in data.HARDWARE.items() if not reasons[id] and machine["capability"]}
     torch = release["torch"].partition("+")[0]
     toolkit = release["image"].partition(":")[2] if base == "cuda" else release["cuda"]
-    index = release["index"] or wheels[support.without_gpu()]["index"]
+    index = release["index"] or wheels[without_gpu()]["index"]
     found = {
         "details": ", ".join(filter(None, details)),
         "refused": {key: reason for key, reason in reasons.items() if reason},  # by hardware id, and by range of torch
@@ -117,7 +123,7 @@ def of_release(base: str, release: dict[str, Any]) -> dict[str, Any]:
     if base == "wheel":
         found["native"] = {
             **fields(release, ("torch", "requirement", "index")),
-            "cpu_index": wheels[support.without_gpu()]["index"],
+            "cpu_index": wheels[without_gpu()]["index"],
             "package_index": release.get("package_index", False),
             **fields(release, ("cuda", "python", "pythons", "driver")),
             "allocator_cap": "allocator_cap" in release,
