@@ -88,12 +88,6 @@ def current(base: str, targets: Iterable[str], use_case: str = "") -> str:
     return ""
 
 
-def without_gpu() -> str:
-    """The id of the newest confirmed build of PyTorch's wheels that has no CUDA."""
-    releases = load("images")["releases"]["wheel"]
-    return next(name for name, release in releases.items() if release["status"] == "confirmed" and not release["cuda"])
-
-
 def bases(targets: Iterable[str], use_case: str = "") -> dict[str, str]:
     """The bases that support all of these hardware ids, each with its `current` release."""
     targets = list(targets)
