@@ -31,6 +31,7 @@ from urllib.parse import quote
 import probe
 
 from gpukit.errors import refusals as errors
+from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
 from gpukit.project import devcontainer
 
@@ -198,7 +199,11 @@ def explain_error(error: Any) -> tuple[str, str, str]:
     known = errors.classify(text)
     if known and known[0] == "gpu":
         known = errors.classify(text, machine=facts.local(None))
-    return (known[0], known[1].cause.id, f"{known[1].why} {known[1].remedy}") if known else ("", "", "")
+    if not known:
+        return "", "", ""
+    kind, found = known
+    words = found.words(PROJECT)
+    return kind, found.cause.id, f"{words.why} {words.remedy}"
 
 
 def run_container(

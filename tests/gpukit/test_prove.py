@@ -176,10 +176,16 @@ def hanging(triton, installed, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def has_ended(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().split()[2] == "Z"
-    except FileNotFoundError:
-        return True
+    """Whether a process that was killed ends; the kernel ends it a moment later."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{number}/stat").read_text().split()[2] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_a_process_that_hangs_is_killed_with_its_children(hanging, monkeypatch) -> None:

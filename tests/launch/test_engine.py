@@ -205,7 +205,6 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "src/small").mkdir(parents=True, exist_ok=True)
     (project / "src/small/train.py").write_text(TRAIN)
     (project / "small").symlink_to("src/small")  # where Python looks for it
-    (project / "stack.json").write_text(json.dumps({"project": "small", "package": "small"}))
     launch(project, "--cpu", "run", "--", "true")  # builds the image
     for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
         ours, theirs = pty.openpty()
@@ -550,7 +549,9 @@ def test_clean_takes_the_images(project: Path) -> None:
     assert listed.returncode == 1 and "image small-" in listed.stdout
     found = re.findall(r"([\d.]+)([kMG]?)B +image", listed.stdout)
     units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
-    assert sum(float(number) * units[unit] for number, unit in found) == pytest.approx(sizes[0] - sizes[1], rel=0.02)
+    added = sum(float(number) * units[unit] for number, unit in found)
+    # at least the layer that only this image has: another test's project may share the others
+    assert 8.9e6 < added < 1.02 * (sizes[0] - sizes[1])
     assert launch(project, "clean", "--yes").returncode == 0
     assert docker(REFUSES, "images", "-q", f"--filter=label={label}") == ""
 

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ KERNEL_LIMIT = 60  # seconds, for all kernels of a capability
 LIBRARY_LIMIT = 60  # seconds, for each library; libtorch_cuda.so with its 500 MB takes about 20
 WORKERS = 4
 running: set[int] = set()  # the processes that are to end if prove is interrupted
+interrupted = threading.Event()  # a process that starts after that ends at once
 PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 # They replace the requested GPU, or compilation itself.
 OVERRIDES = ("TRITON_OVERRIDE_ARCH", "TRITON_INTERPRET")
@@ -135,10 +137,12 @@ def prove(capabilities: list[str]) -> list[Finding]:
             "Triton is not installed in this Python.", remedy="`$(./launch --native build)/bin/gpukit plan --prove`"
         )
         return [_named("triton", "Triton", replace(finding, standalone="`pip install triton`"))]
+    interrupted.clear()
     pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
     try:
         findings = [*_triton(wanted, pool), *_packages(wanted, folder)]
     except BaseException:
+        interrupted.set()
         for process in list(running):
             _kill(process)
         raise
@@ -173,6 +177,8 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
     except OSError as error:
         return 126, str(error)
     running.add(process.pid)
+    if interrupted.is_set():
+        _kill(process.pid)
     try:
         output, _ = process.communicate(timeout=max(0.0, seconds))
     except subprocess.TimeoutExpired:
