@@ -91,7 +91,9 @@ def write_project(root: Path) -> Path:
         "pyproject.toml": PYPROJECT,
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
         ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
-        "stack.json": json.dumps({"project": "small", "package": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}),
+        "stack.json": json.dumps(
+            {"project": "small", "package": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}
+        ),
     }
     for name, content in files.items():
         path = root / name
