@@ -59,6 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.HTTPServer(("0.0.0.0", 8888), Handler).serve_forever()
 """
+STACK = {"project": "small", "package": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}
 CONFIG = {
     "name": "Small",
     "build": {"dockerfile": "../Dockerfile", "context": "..", "args": {"BASE_IMAGE": "${localEnv:BASE_IMAGE}"}},
