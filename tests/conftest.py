@@ -19,6 +19,8 @@ import yaml
 from copier import run_copy
 from jinja2 import Environment
 
+from catalogue.support import parse
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from xdist.workermanage import WorkerController
@@ -223,7 +225,7 @@ def generate(plain_template: Path, tmp_path_factory: pytest.TempPathFactory):
 def catalogue() -> dict[str, dict]:
     """The catalogue's files by name: `catalogue["hardware"]["hardware"]["h100"]`."""
     files = (ROOT / "catalogue").glob("*.yml")
-    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    return {file.stem: parse(file.read_text(encoding="utf-8")) for file in files}
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
