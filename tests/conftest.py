@@ -194,11 +194,13 @@ def compile_once(
 def quick() -> Iterator[None]:
     """Make the many renders of the tests faster.
 
-    Skips a `git config` for each file, which only matters on file systems without modes, replaces the YAML parser in
-    Python with libyaml, which takes a tenth of the time, and compiles each Jinja text once, not once per render.
+    Skips a `git config` for each file, which only matters on file systems without modes, and asking git whether the
+    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; and compiles
+    each Jinja text once, not once per render.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
+        patch.setattr("copier._vcs.is_git_bundle", lambda path: False)
         patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         patch.setattr(Environment, "compile", compile_once)
         yield
@@ -229,13 +231,15 @@ def catalogue() -> dict[str, dict]:
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
+SHARED = ("engine", "cluster")  # those whose engines and daemons one process uses at a time
+LONG = ("tests/train/", "tests/test_", "tests/launch/")  # the files that take longest, as they begin: train and render
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run fast tests first. With several processes, one starts with the slow tests, because engines are shared.
+    """Run fast tests first. Several processes start with those that take long, so that all end at the same time.
 
-    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine.
+    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine or Slurm.
     """
     if config.getoption("shuffle_sentences", False):
         for item in items:
@@ -246,8 +250,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     several = "PYTEST_XDIST_WORKER" in os.environ
     items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
     if several:
+        items.sort(key=lambda item: not (any(map(item.get_closest_marker, DEAR)) or item.location[0].startswith(LONG)))
         for item in items:
-            marked = [name for name in DEAR if item.get_closest_marker(name)]
+            marked = [name for name in SHARED if item.get_closest_marker(name)]
             item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
 
 
