@@ -235,6 +235,13 @@ SHARED = ("engine", "cluster")  # those whose engines and daemons one process us
 LONG = ("tests/train/", "tests/test_", "tests/launch/")  # the files that take longest, as they begin: train and render
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process per core. Full runs get one more: the one with the containers mostly waits for them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (config.option.full and config.args_source is pytest.Config.ArgsSource.TESTPATHS)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run fast tests first. Several processes start with those that take long, so that all end at the same time.
