@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gpukit
-from gpukit.doctor import driver, engine, grant, running
+from gpukit.doctor import driver, grant, running
 from gpukit.errors import refusals
 from gpukit.errors.signs import named, signs
 from gpukit.findings.finding import Cause
@@ -32,10 +32,7 @@ def of_checks(part: str) -> set[str]:
     "ids",
     [
         driver.CAUSES_BY_RULE,
-        {
-            each.id
-            for each in (engine.WSL_INTEGRATION, engine.NO_CONTEXT, engine.CLIENT_TOO_OLD, engine.PERMISSION_DENIED)
-        },
+        {each.id for each in ("wsl-integration", "docker-context", "client-too-old", "docker-denied")},
         grant.NO_GPU_DRIVER | grant.UNKNOWN_RUNTIME | grant.MISSING_PROGRAM | grant.CDI_RULES | grant.DRIVER_RULES,
         running.BEFORE_DRIVER_RULES,
         refusals.NOT_RESPONDING,
