@@ -19,7 +19,7 @@ def base(probes: Any, stack: Stack) -> Finding:
     newer = ", superseded by a newer release" if superseded else ""
     if not stack.end_of_life:
         policy = data("stacks")["support"].get(stack.base, "No end of life is known for this base.")
-        return skipped("no-end-of-life", f"{stack.base} {stack.release}{newer}", policy=policy)
+        return skipped("no-end-of-life", base=f"{stack.base} {stack.release}{newer}", policy=policy)
     end = date.fromisoformat(stack.end_of_life)
     left = (end - probes.today).days
     seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"

@@ -112,7 +112,7 @@ def _has_torch(python: str) -> bool:
 
 def adapted(each: Check) -> Check:
     if each.id == "torch":
-        return replace(each, judge=_torch, causes=("torch-newer-than-driver",))
+        return replace(each, judge=_torch, causes=("driver-too-old",))
     judge = _cuda if each.id == "cuda" else each.judge
     return replace(each, judge=lambda probes, stack: judge(probes, _installed(probes, stack)))
 
@@ -128,14 +128,9 @@ def _torch(probes: Any, stack: Stack) -> Finding:
     """Whether the driver is new enough for this build."""
     floor, driver = _floor(probes.torch.cuda or ""), probes.smi.driver
     if floor and driver and version(driver) < version(floor):
-        expected = f"driver {floor} or newer"
-        return problem(
-            "torch-newer-than-driver",
-            f"{probes.torch.version}, driver {driver}",
-            expected,
-            cuda=minor(probes.torch.cuda),
-            floor=floor,
-        )
+        reason = f"this PyTorch, which is built for CUDA {minor(probes.torch.cuda)}"
+        seen = f"{probes.torch.version}, driver {driver}"
+        return problem("driver-too-old", seen, f"driver {floor} or newer", reason=reason, floor=floor)
     return passed(probes.torch.version)
 
 
