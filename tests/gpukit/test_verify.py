@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import signal
 from datetime import datetime
 
@@ -198,14 +197,6 @@ def test_remedies_without_a_container(container, make_stack):
     gpukit = next(finding for finding in findings if finding.id == "gpukit")
     assert (gpukit.status, gpukit.cause_id) == ("FAIL", "image-older-than-wheel")
     assert "`./launch --native build`" in gpukit.remedy
-
-
-def test_native_wording_refers_to_causes_of_verify():
-    causes = {cause.id: cause for each in verify.CHECKS for cause in each.causes}
-    assert set(native.WORDING) <= set(causes)
-    for id, sentences in native.WORDING.items():
-        blanks = set(re.findall(r"{(\w+)}", " ".join(sentences.values())))
-        assert blanks <= set(re.findall(r"{(\w+)}", causes[id].why + causes[id].remedy)), id
 
 
 def test_local_parts():
@@ -798,8 +789,8 @@ def test_each_cause_that_is_found_is_one_that_the_check_declares(container, make
         assert any(reports(finding, cause) for cause in declared[id]), finding
 
 
-def reports(finding, cause):
-    return cause.found(finding) and cause.status == finding.status
+def reports(finding, id):
+    return finding.cause_id == id and finding.status in ("WARN", "FAIL")
 
 
 # More errors of torch, compilers and NCCL, in their own words -> the cause.
@@ -913,7 +904,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
     ):
         found += judged(container(**seen), stack).values()
     causes = {cause for each in verify.CHECKS for cause in each.causes}
-    assert {cause.id for cause in causes if not any(reports(finding, cause) for finding in found)} == set()
+    assert {id for id in causes if not any(reports(finding, id) for finding in found)} == set()
 
 
 def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80", "sm_90", "sm_120"), **changes):

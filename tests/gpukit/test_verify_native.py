@@ -115,7 +115,7 @@ def test_a_fault_is_named_and_its_remedy_repairs_it(healthy: Broken, name: str) 
     try:
         found = healthy.verify(path, "--only", CHECKS)
         assert [each["id"] for each in found.values() if each["status"] in ("WARN", "FAIL")] == [check]
-        assert found[check]["cause_id"] == cause.id
+        assert found[check]["cause_id"] == cause
         assert words in found[check]["seen"] + found[check]["cause"]
         command = re.search(r"`\./launch --native (build[^`]*)`", found[check]["remedy"])[1]
     finally:

@@ -216,7 +216,9 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
     stack = make_stack(driver="999")
     findings = {finding.id: finding for finding in run(doctor.adapted(doctor.CHECKS, native=True), probes, stack)}
     assert problems(findings) == {}
-    assert {id for id, finding in findings.items() if finding.cause_id == "not-used-natively"} == {*doctor.CONTAINER_CHECKS}
+    assert {id for id, finding in findings.items() if finding.cause_id == "not-used-natively"} == {
+        *doctor.CONTAINER_CHECKS
+    }
     assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
     assert "/home/me" in findings["disk"].seen
 

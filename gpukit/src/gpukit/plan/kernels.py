@@ -68,7 +68,8 @@ def _judged(
         return passed(f"{seen}: none of it runs on {capability} with CUDA {cuda}. Only functions that need it fail.")
     if not library:
         return problem("kernels-for-other-cuda", seen, f"CUDA {cuda}", built=" and ".join(libraries), **names)
-    return ("kernels-only-ptx" if kind else "kernels-not-for-capability")(seen, f"code for {capability}", **names)
+    id = "kernels-only-ptx" if kind else "kernels-not-for-capability"
+    return problem(id, seen, f"code for {capability}", **names)
 
 
 def _triton(installed: str, compiles: list[str], capability: str) -> Finding:

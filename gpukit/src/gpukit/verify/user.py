@@ -16,7 +16,7 @@ def user(probes: Any, stack: Stack) -> Finding:
     seen = f"{me.name or 'no name'} (uid {me.uid})"
     expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), the owner of {me.workspace}"
     if me.uid != me.owner:
-        return ("runs-as-root" if me.uid == 0 else "user-other-uid")(seen, expected)
+        return problem("runs-as-root" if me.uid == 0 else "user-other-uid", seen, expected)
     if me.name is None:
         return problem("no-such-user", seen, expected)
     if me.written not in (None, me.uid):
