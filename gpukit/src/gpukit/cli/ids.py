@@ -38,7 +38,8 @@ def here(place: str) -> Iterator[Check]:
 
 def unknown_id(what: str) -> str:
     ids = [*(each.id for each in CHECKS), *data("knowledge")["signs"], *data("knowledge")["causes"]]
-    similar = dict.fromkeys([*(id for id in ids if what in id), *difflib.get_close_matches(what, ids, 5)])
+    containing = sorted((id for id in ids if what in id), key=lambda id: not id.startswith(what))
+    similar = dict.fromkeys([*containing, *difflib.get_close_matches(what, ids, 5)])
     advice = f"similar ids: {', '.join([*similar][:8])}" if similar else "`doctor --help` and `verify --help` list ids"
     return f"{what} is neither a file nor a known id; {advice}."
 
