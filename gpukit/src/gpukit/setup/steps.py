@@ -27,6 +27,7 @@ from gpukit.setup.systems import (
 )
 
 CACHE, SHARE = "~/.cache/gpu-template", "~/.local/share/gpu-template"
+CDI_UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 INSTALL = "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-remove"
 FINGERPRINTS = 'awk -F: \'$1 == "pub" {key = 1} $1 == "fpr" && key {print $10; key = 0}\''
 EARLYOOM = "/etc/default/earlyoom"
@@ -295,7 +296,7 @@ def _cdi_commands(context: Context) -> list[str]:
     here = context.probes.toolkit.version
     refreshes = not here or version(here) >= version(grant.REFRESH_SINCE)
     if context.probes.systemd and context.probes.system == "linux" and refreshes:
-        return [f"sudo systemctl enable --now {unit}" for unit in grant.UNITS.split()] + [
+        return [f"sudo systemctl enable --now {unit}" for unit in CDI_UNITS.split()] + [
             "sudo systemctl restart nvidia-cdi-refresh.service",
             context.restart(),
         ]
