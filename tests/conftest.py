@@ -65,8 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("shuffle_sentences", False):
         shuffle_sentences()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
-    if "PYTEST_XDIST_WORKER" not in os.environ and config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        config.option.full = True  # a file or folder was named; the workers of xdist get this as an option
+    if hasattr(config, "workerinput"):
+        config.option.full = config.workerinput["full"]
+    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        config.option.full = True  # a file or folder was named
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["full"] = node.config.option.full
 
 
 def needs(path: Path) -> str:
