@@ -386,6 +386,14 @@ def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     assert [problem for problems in results(chosen, LEGAL[what]) for problem in problems] == []
 
 
+def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path]) -> None:
+    """A file that cannot be read is not compared with others."""
+    for name in files.generated(projects[0]):
+        with edited(projects[0], name, START, "<<<<<<< mine\n") as applies:
+            problems = Validation(projects[0]).problems() if applies else []
+        assert [problem.file for problem in problems] == [name] * applies
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     {
@@ -398,17 +406,15 @@ def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     }.items(),
     ids=str,
 )
-def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path], change: bytes, says: str) -> None:
+def test_why_no_program_can_read_a_file(projects: list[Path], tmp_path: Path, change: bytes, says: str) -> None:
     names = {"byte order mark": files.NO_MARK, "the line ends of Windows": files.UNIX}
-    for name in names.get(says, files.generated(projects[0])):
-        path = projects[0] / name
-        if not path.is_file():
-            continue
-        before = path.read_bytes()
-        path.write_bytes(change + before)
-        (problem,) = Validation(projects[0]).problems()
-        path.write_bytes(before)
-        assert problem.file == name and says in str(problem)
+    project = shutil.copytree(projects[0], tmp_path / "project")
+    changed = [name for name in names.get(says, files.generated(project)) if (project / name).is_file()]
+    for name in changed:
+        (project / name).write_bytes(change + (project / name).read_bytes())
+    problems = Validation(project).problems()
+    assert sorted(problem.file for problem in problems) == sorted(changed)
+    assert all(says in str(problem) for problem in problems)
 
 
 def test_several_causes_are_several_problems(projects: list[Path]) -> None:

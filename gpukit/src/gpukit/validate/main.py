@@ -95,6 +95,7 @@ class Validation:
         self.found: list[Problem] = []
         self.notices: list[str] = []
         self.unreadable: set[str] = set()
+        self.loaded: dict[tuple[str, ...], Any] = {}
         modules = {name: self.module(name, what) for name, what in PARTS.items()}
         self.validator = getattr(modules["jsonschema"], "Draft202012Validator", None)
         self.yaml, self.toml = modules["yaml"], modules[TOML]
@@ -303,7 +304,10 @@ class Validation:
 
     def config(self, name: str, raw: Any, choice: Mapping[str, str]) -> Any:
         """launch's reading of a configuration, for one way to set GPUS; None if something is wrong in it."""
-        return raw and devcontainer.load(self.project / name, {**HOST, **choice})
+        key = (name, *choice.values())
+        if raw and key not in self.loaded:
+            self.loaded[key] = devcontainer.load(self.project / name, {**HOST, **choice})
+        return raw and self.loaded[key]
 
     def container(self, name: str, raw: Any, choice: Mapping[str, str] = CHOICES[0]) -> Any:
         return raw and from_devcontainer(self.config(name, raw, choice))
