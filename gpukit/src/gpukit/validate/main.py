@@ -268,6 +268,7 @@ class Validation:
                 self.found.append(Problem(COMPOSE, "", "is missing", RESTORE))
             return
         base = self.content(COMPOSE, compose.parse, "compose")
+        self.add(compose.unended, COMPOSE, base)
         self.add(secrets.compose, COMPOSE, base)
         if base is not None and INITIALIZE not in self.unreadable:
             self.add(compose.rules, base, self.project)
@@ -281,6 +282,7 @@ class Validation:
         over = self.content(COMPOSE_CPU, compose.parse, "compose.cpu")
         if base is None or over is None:
             return
+        self.add(compose.unended, COMPOSE_CPU, over)
         self.add(secrets.compose, COMPOSE_CPU, over)
         self.add(compose.unknown_services, base, over)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
