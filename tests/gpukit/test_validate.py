@@ -20,7 +20,7 @@ from gpukit.host.project import Project
 from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
 from gpukit.validate import compose, files, values
-from gpukit.validate.main import HOST, PASSED, Validation, run
+from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
 
@@ -652,6 +652,16 @@ def test_a_missing_or_damaged_wheel_is_named(projects: list[Path], capfd: pytest
         assert run(projects[1], wheel=False) == PASSED, "the hook reports this itself"
     finally:
         shutil.rmtree(folder)
+
+
+def test_who_reads_the_status_gets_no_line_that_all_is_well(
+    projects: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(projects[1], wheel=False, brief=True) == PASSED
+    assert capfd.readouterr() == ("", "")
+    with edited(projects[1], MAIN, "--ipc=host", "--ipc=hots"):
+        assert run(projects[1], wheel=False, brief=True) == FAILED
+    assert "hots" in capfd.readouterr().err
 
 
 def test_a_start_is_refused_and_what_resembles_nothing_is_listed(projects: list[Path]) -> None:
