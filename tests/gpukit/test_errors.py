@@ -415,8 +415,8 @@ def test_interleaved_ranks_and_a_log_that_was_cut():
 
 def test_an_id_of_a_newer_release_is_ignored():
     machine = from_json({"targets": ["rtx-9000"], "torch": {"version": "3.0", "engine": "x"}, "later": 1})
-    assert machine.with_targets() == machine
-    assert from_json({"targets": ["dgx-spark"]}).with_targets().unified_memory is True
+    assert machine.completed() == machine
+    assert from_json({"targets": ["dgx-spark"]}).completed().unified_memory is True
 
 
 def test_a_remedy_needs_a_form_for_each_place():

@@ -184,6 +184,14 @@ def cuda_above_driver(case: Case) -> bool | None:
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
+def torch_older_than_card(case: Case) -> bool | None:
+    """Whether torch was built for a CUDA that is older than the first one that knows the GPU."""
+    capability, torch = case.machine.capability, case.machine.torch.cuda
+    known = [each for each in data("cards").values() if capability and each["capability"] == capability]
+    first = [card["min_cuda"] for card in known if not card["unified_memory"]]  # on those, it is that of the system
+    return version(torch) < min(map(version, first)) if first and torch else None
+
+
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
     capability, arches = case.machine.capability, case.machine.torch.arch_list
@@ -197,5 +205,5 @@ def torch_has_kernels(case: Case) -> bool | None:
 
 
 PREDICATES: dict[str, Callable[[Case], bool | None]] = {
-    each.__name__: each for each in (cuda_above_driver, torch_has_kernels)
+    each.__name__: each for each in (cuda_above_driver, torch_older_than_card, torch_has_kernels)
 }

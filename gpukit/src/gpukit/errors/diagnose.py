@@ -24,7 +24,7 @@ NO_ERROR_LINE = re.compile(
     r"^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
     r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
     r"Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available(?!: False)|models and configuration|platform)"
+    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available(?!: (?:False|No\b))|models and configuration|platform)"
     r"(?: \(.*\))?: "
 )
 # What a program prints when it goes on after an error, on the same line or near it.
@@ -226,7 +226,7 @@ def diagnose(
     """
     whole, hits, guessed = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
-    machine = (stated or Machine()).over(guessed).over(here or Machine()).with_targets()
+    machine = (stated or Machine()).over(guessed).over(here or Machine()).completed()
     if kinds is None and OTHER_LANGUAGES.search(text) and not GPU_SOFTWARE.search(text):
         return Diagnosis(UNKNOWN, program=True)
     possible = [(hit, causes) for hit in hits if hit.sign.level != NOTE and (causes := _possible(hit, text, machine))]

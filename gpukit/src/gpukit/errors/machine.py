@@ -78,12 +78,16 @@ class Machine:
         """The highest of all GPUs."""
         return max(self.capabilities, key=version, default=None)
 
-    def with_targets(self) -> Machine:
-        """The machine, with what the project's targets tell of it: whether they have unified memory."""
-        known = [data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")]
-        if self.unified_memory is not None or not known or len(set(known)) > 1:
-            return self
-        return replace(self, unified_memory=known[0])
+    def completed(self) -> Machine:
+        """The machine, with what follows: the driver's newest CUDA, and the memory of the project's targets."""
+        memory = {data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")}
+        drivers = data("stacks")["cuda_drivers"].items()
+        supported = [cuda for cuda, driver in drivers if self.driver and version(driver) <= version(self.driver)]
+        return replace(
+            self,
+            unified_memory=memory.pop() if self.unified_memory is None and len(memory) == 1 else self.unified_memory,
+            cuda=self.cuda or max(supported, key=version, default=None),
+        )
 
     def over(self, other: Machine) -> Machine:
         """These facts; unknown ones are taken from `other`."""
@@ -198,12 +202,14 @@ def machine_in_text(text: str) -> Machine:
     if number or name:
         found["gpus"] = (Card(name or "", number),)
     found["driver"] = first(
-        r"Driver Version: (\d{3}\.[\d.]+)|NVRM version: .*?(\d{3}\.[\d.]+)|driver[ /-](?:version )?v?(\d{3}\.\d+[\d.]*)"
+        r"Driver Version: (\d{3}\.[\d.]+)|NVRM version: .*?(\d{3}\.[\d.]+)|driver[ /-](?:version ?:? ?)?v?(\d{3}\.\d+[\d.]*)"
     )
     found["cuda"] = first(r"CUDA Version: (\d+\.\d)|found version (\d{5})\b")
     if found["cuda"] and found["cuda"].isdigit():
         found["cuda"] = f"{int(found['cuda']) // 1000}.{int(found['cuda']) % 1000 // 10}"
-    torch, cuda = first(r"\btorch(?:==|[- ]version:? ?|[ -])v?(\d\.\d+\.\d+(?:\+\w+)?)"), None
+    torch = first(r"\b(?:Py)?torch(?:==|[- ]version ?:? ?|[ -])v?(\d\.\d+\.\d+(?:\+\w+)?)")
+    cuda = first(r"CUDA used to build PyTorch ?: (\d+\.\d+|None)")
+    cuda = "" if cuda == "None" else cuda
     if torch and "+cu" in torch:
         digits = torch.partition("+cu")[2]
         cuda = f"{digits[:2]}.{digits[2:]}" if digits.isdigit() else None
