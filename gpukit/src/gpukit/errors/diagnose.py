@@ -41,7 +41,9 @@ INFO_LINE = re.compile(
     r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
     re.IGNORECASE,
 )
-ERROR_IN_INFO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
+ERROR_IN_INFO = re.compile(
+    r"Traceback|\b\w*Error: |no space left|permission denied|connection refused|restarting kernel", re.IGNORECASE
+)
 # Lines that report an error, to decide whether a text has one.
 ERROR_LINE = re.compile(
     r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
