@@ -70,7 +70,8 @@ SUCCESS = re.compile(
     r")|`?Trainer\.fit` stopped:|"
     r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? "
     r"(?:code|status):? 0\b|"
-    r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
+    r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256|"
+    r"^Reading package lists\.\.\. Done",
     re.IGNORECASE,
 )
 NOT_SUCCESS = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
