@@ -117,21 +117,17 @@ def pytest_keyboard_interrupt() -> None:
 
 
 def shuffle_sentences() -> None:
-    """Shuffle the words of every Cause created from now on. Commands in backticks stay unchanged.
+    """Shuffle the words of every cause. Commands in backticks and placeholders stay unchanged."""
+    from gpukit.project.data import data
 
-    Copies of a Cause keep their order.
-    """
-    from gpukit.findings.finding import Cause
+    def shuffled(text: Any) -> Any:
+        if isinstance(text, dict):
+            return {place: shuffled(form) for place, form in text.items()}
+        words = re.findall(r"\S*\{\?.*?\?\}\S*|\S*`[^`]*`\S*|\S*\{[^}]*\}\S*|\S+", text)
+        return " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode())))
 
-    made = Cause.__init__
-
-    def shuffled(self: Cause, *arguments: object, **more: object) -> None:
-        made(self, *arguments, **more)
-        for name in ("why", "remedy", "tell", "standalone"):
-            words = re.findall(r"\S*`[^`]*`\S*|\S+", getattr(self, name))
-            object.__setattr__(self, name, " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode()))))
-
-    Cause.__init__ = shuffled
+    for cause in data("knowledge")["causes"].values():
+        cause.update({name: shuffled(cause[name]) for name in ("why", "remedy", "check") if name in cause})
 
 
 HERE = "9999.0.0"  # the tag of the working tree, including uncommitted changes

@@ -94,7 +94,7 @@ FAULTS = {
     ),
     "an unknown error of nvidia-smi": ({"cards": Result(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
     "module without tools": ({"cards": Result(None)}, "driver", "driver-tools-not-installed"),
-    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-sees-other-files"),
+    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-on-other-machine"),
     "a file for a folder": (
         {"config": Config((folder(target="/workspace", kind="file"),))},
         "mounts",
@@ -136,7 +136,7 @@ FAULTS = {
         "git add Dockerfile compose.yaml",
     ),
     "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", "update-rejected", "rm Dockerfile.rej"),
-    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "mv .venv"),
+    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "rm -r .venv"),
     "a taken port": (
         {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
         "ports",
@@ -216,7 +216,9 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
     stack = make_stack(driver="999")
     findings = {finding.id: finding for finding in run(doctor.adapted(doctor.CHECKS, native=True), probes, stack)}
     assert problems(findings) == {}
-    assert {id for id, finding in findings.items() if finding.cause == doctor.NOT_USED} == {*doctor.CONTAINER_CHECKS}
+    assert {id for id, finding in findings.items() if finding.cause_id == "not-used-natively"} == {
+        *doctor.CONTAINER_CHECKS
+    }
     assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
     assert "/home/me" in findings["disk"].seen
 

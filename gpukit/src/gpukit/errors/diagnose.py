@@ -283,10 +283,9 @@ def _special_places(text: str, machine: Machine) -> tuple[str, ...]:
     found = {
         "slurm": bool(re.search(r"\bslurm|\bsrun\b|\bsbatch\b", text)),
         "kubernetes": bool(re.search(r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bpods?/", text)),
-        "windows": machine.system == "windows",
         "podman": machine.engine.name == "podman",
     }
-    return tuple(place for place, here in found.items() if here)
+    return (*(place for place, here in found.items() if here), machine.system or "linux")
 
 
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
