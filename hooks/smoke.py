@@ -30,9 +30,9 @@ from urllib.parse import quote
 
 import probe
 
-from gpukit.errors import refusals as errors
 from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
+from gpukit.host import refusals as errors
 from gpukit.project import devcontainer
 
 PASSED, FAILED, SKIPPED = 0, 10, 11

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpukit.errors.machine import Card, Engine, Machine
-from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
 from gpukit.errors.signs import signs
+from gpukit.host.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
 
 BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
 CASES = [block.strip().splitlines() for block in BLOCKS]

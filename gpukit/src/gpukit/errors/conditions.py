@@ -10,10 +10,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from gpukit.errors.machine import Machine
+from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
 from gpukit.project.data import data
 from gpukit.project.stack import version
@@ -113,11 +113,6 @@ def values(case: Case) -> dict[str, str]:
 
 def _search(patterns: list[str], case: Case) -> re.Match[str] | None:
     return next(filter(None, (compiled(pattern).search(case.text) for pattern in patterns)), None)
-
-
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
 
 def _value(part: Any, case: Case) -> Any:
