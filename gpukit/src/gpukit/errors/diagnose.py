@@ -173,6 +173,14 @@ def diagnose(
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
 
 
+def engine_matters(text: str) -> bool:
+    """Whether facts about the engine, which take long to find, can change the diagnosis of a text."""
+    facts = [name for name, fact in data("knowledge")["facts"].items() if "engine." in str(fact["test"])]
+    _, hits, _ = _read(text, None)
+    used = "".join(f"{cause.when} {cause.why} {cause.remedy}" for hit in hits for cause in hit.sign.causes)
+    return any(name in used for name in ("engine.", *facts))
+
+
 @lru_cache(maxsize=2)  # the same text is diagnosed again with other answers of the user
 def _read(text: str, kinds: frozenset[str] | None) -> tuple[Text, list[Hit], Machine]:
     """The plain text, the signs that match it, and the facts about the machine in it."""
