@@ -29,9 +29,9 @@ from urllib.parse import quote
 
 import probe
 
-from gpukit.errors import refusals as errors
 from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
+from gpukit.host import refusals as errors
 from gpukit.project import devcontainer
 from gpukit.project.messages import announced
 
