@@ -466,7 +466,9 @@ def test_documents_are_short_and_what_they_name_exists(everything: dict[str, Pat
                     assert known or any(place.exists() for place in places), (name, path.name, span)
 
 
-def test_memory_is_capped_where_cpu_and_gpu_share_it(generate: Callable[..., Path], everything: dict[str, Path]) -> None:
+def test_memory_is_capped_where_cpu_and_gpu_share_it(
+    generate: Callable[..., Path], everything: dict[str, Path]
+) -> None:
     """If the image's torch can be capped by a variable; never in the configuration without a GPU."""
     releases = support.load("images")["releases"]
     for name, project in everything.items():
